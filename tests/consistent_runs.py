@@ -119,7 +119,8 @@ def consistent_run(
         if check.severity == "gate"
     ]
     states = {gate.state for gate in gates}
-    status = "failed" if states & {"failed", "open"} else "partial" if "not selected" in states else "passed"
+    left_out = "not selected" in states or changes.get("files_left_out")
+    status = "failed" if states & {"failed", "open"} else "partial" if left_out else "passed"
     fields: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run": folder.name,
@@ -136,7 +137,7 @@ def consistent_run(
         "measured": [],
         "checks": records,
         "missing": [],
-        "status": status if gates else "informational",
+        "status": status if gates or left_out else "informational",
         "gates": gates,
         "effective_policy": effective_policy(checks, exceptions, not gates),
         "measurements_sha256": _write_numbers(folder, numbers),

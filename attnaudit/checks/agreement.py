@@ -13,6 +13,7 @@ from attnaudit.checks.base import TOKEN_COLUMNS, registered
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.evidence import (
     Detail,
+    Evidence,
     Mask,
     ReferenceValues,
     mean_of,
@@ -23,6 +24,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.formatting import number
 from attnaudit.records import Direction
 
 PRESETS = ("meister", "jain_wallace")
@@ -46,9 +48,9 @@ class Agreement(PerInstanceCheck):
         preset: How the gradient is computed; only for importance="gradient". "meister" (the default) is the norm of the
             gradient. "jain_wallace" is gradient × input, with attention held constant.
         detach: Whether gradients treat attention as a constant. None (the default) leaves this to the preset:
-            "jain_wallace" does, "meister" does not. A value that contradicts the preset is an error. No preset combines
-            the norm with constant attention, because this norm at the hidden states is proportional to attention for
-            every decoder of the context vector. τ would then be 1 by construction.
+            "jain_wallace" does, "meister" does not. A value that contradicts the preset is an error. The norm cannot be
+            combined with constant attention: at the hidden states, this norm is always proportional to attention, so τ
+            would be 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"
@@ -60,9 +62,9 @@ class Agreement(PerInstanceCheck):
 
     family = "agreement"
     why = (
-        "If the weights shown as an explanation rank tokens differently from their effect on the output, readers are "
-        "misled about which tokens matter. Importance methods disagree among themselves, so compare the value with "
-        "its references."
+        "If attention is shown as an explanation, but ranks the tokens in another order than their effects on the "
+        "output do, readers are misled about which tokens matter. Importance methods disagree among themselves, so "
+        "compare the value with its references."
     )
     how_to_read = (
         "Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, and −1 the "
@@ -150,6 +152,14 @@ class Agreement(PerInstanceCheck):
                 measurements.scalar(f"{self.subject}.gradient_loo"),
                 f"mean τ-b between {gradient} and leave-one-out",
             ),
+        )
+
+    def in_words(self, evidence: Evidence) -> str:
+        if evidence.value is None:
+            return ""
+        return (
+            f"The order of the tokens by attention and their order by {IMPORTANCES[self.importance]} have a rank "
+            f"correlation of {number(evidence.value, digits=2)} on average: 1 is the same order, 0 no relation."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -119,7 +119,10 @@ class Check(CheckArguments, ABC):
 
     @property
     def never_exceeds(self) -> tuple[str, ...]:
-        """The names of the references that the value cannot exceed. An upper threshold at one could never fail."""
+        """The names of the references that the value cannot exceed.
+
+        An upper threshold at such a reference could never fail.
+        """
         return ()
 
     @property
@@ -141,6 +144,14 @@ class Check(CheckArguments, ABC):
         Raises:
             CheckError: The measurements lack a measure that the check reads.
         """
+
+    def in_words(self, evidence: Evidence) -> str:
+        """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.
+
+        Args:
+            evidence: The evidence of the check under one reading. Its value is not None.
+        """
+        return ""
 
     def validate(self) -> None:
         """Validate the arguments that a subclass adds.
@@ -195,6 +206,7 @@ class Check(CheckArguments, ABC):
             measurements = measurements.under(readings[0])
             evidence = self.evidence(measurements)
         reading = "" if matrix else readings[0]
+        in_words = "" if matrix or evidence.value is None else self.in_words(evidence)
         evidence, requirement = self._against_threshold(measurements, evidence)
         gated = max(1, gated) if self.severity == "gate" else 1
         decided = decision(
@@ -220,6 +232,7 @@ class Check(CheckArguments, ABC):
             question=self.question,
             why=self.why,
             how_to_read=self.how_to_read,
+            in_words=in_words,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
             verdict=decided.verdict,
@@ -254,6 +267,7 @@ class Check(CheckArguments, ABC):
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
         """Return the evidence to compare with the threshold, and the threshold as a number.
 
+        A threshold that is relative to references is first computed for each instance (see `relative_to_references`).
         The threshold is None if the check has none, or if no instance has both a value and a threshold.
         """
         if self.threshold is None:

@@ -112,7 +112,7 @@ def _is_of_the_user(module: str) -> bool:
 
 
 def _constant(value: Any) -> str:
-    """Return a text for a constant, the same in every process. For other objects, return the name of their type."""
+    """Return a text that identifies a constant in every process. For other objects, return the name of their type."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, types.CodeType):

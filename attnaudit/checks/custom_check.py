@@ -131,7 +131,7 @@ class CustomCheck(PerInstanceCheck):
 
 
 class CheckFactory:
-    """What a function decorated with `check` becomes. Call it with a threshold to declare the check."""
+    """The object that replaces a function decorated with `check`. Call it with a threshold to declare the check."""
 
     def __init__(self, kind: type[CustomCheck]) -> None:
         self.kind = kind

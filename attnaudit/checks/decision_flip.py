@@ -48,9 +48,10 @@ class DecisionFlip(PerInstanceCheck):
         "tokens by their importance for the decision."
     )
     how_to_read = (
-        "To flip the decision, some share of the weights must be removed. The value is this share in a random order, "
-        "minus the share if the largest weights go first. At 0, the order of attention flips the decision no sooner "
-        "than a random order. Compare a positive value with the order of attention × gradient."
+        "The value is a difference between two shares of the weights: the share that must be removed in a random order "
+        "to flip the decision, minus the share that must be removed if the largest weights are removed first. At 0, "
+        "the order of attention flips the decision no sooner than a random order. Compare a positive value with the "
+        "order of attention × gradient."
     )
     unit = "share of weights"
     value_name = "mean share of weights spared"

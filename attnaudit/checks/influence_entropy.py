@@ -30,8 +30,8 @@ INFLUENCES = {
 class InfluenceEntropy(PerInstanceCheck):
     """Mean over instances of the normalised entropy -Σ p log p / log n of influence on the n real tokens.
 
-    Here p is the share of a token in the influence. A low entropy is good. An instance has no value if it has a single
-    token, or if no token has any influence.
+    Here p is the share of the total influence that comes from a token. A low entropy is good. An instance has no value
+    if it has a single token, or if no token has any influence.
 
     Args:
         of: Which influence is measured. "hidden": that of each input on a hidden state; the entropy is averaged over

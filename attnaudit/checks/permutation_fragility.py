@@ -28,14 +28,15 @@ class PermutationFragility(Fragility):
 
     Args:
         draws: Which permutations are used. "published": random ones, as in the published code. Some of them change
-            nothing, such as half of those of two tokens. "distinct": only those whose weights differ from the model's,
-            all of them where there are few. Texts without any, with one token or equal weights, are left out.
+            nothing: with two tokens, this is half of them. "distinct": only permutations that change the weights, and
+            all of them if there are few. Texts with one token or with equal weights have none and are left out.
     """
 
     draws: Literal["published", "distinct"] = "published"
 
     measured_as = "permutation"
     replaced_by = "permutations"
+    replacing = "Shuffling the attention weights over the tokens of a text"
     tvd_value_name = "mean of median TVD"
     f1_value_name = "mean drop in F1"
 

@@ -123,8 +123,8 @@ def f1_difference(
     Args:
         check: The check.
         measurements: The measurements.
-        minuend: The key of the predictions from whose mean F1 the other mean F1 is subtracted.
-        subtrahend: The key of the predictions whose mean F1 is subtracted.
+        minuend: The key of the predictions with the first mean F1.
+        subtrahend: The key of the predictions with the second mean F1, which is subtracted from the first.
         predictions: Name -> (n, R) class indices, with one column per copy. Predictions under other keys are only
             reported.
     """

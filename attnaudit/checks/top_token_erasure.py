@@ -25,8 +25,8 @@ class TopTokenErasure(PerInstanceCheck):
     A removed weight is set to 0 and the other weights are renormalised, while the hidden states stay fixed. The value
     is a difference of two shares. The first is the share of instances whose decision flips when the largest weight is
     removed. The second is the probability that the decision flips when one of the other weights, chosen at random, is
-    removed. It is computed exactly, by removing each of the others in turn. Instances have no value in the same cases
-    as in `DecisionFlip`.
+    removed. This probability is exact, because each of the other weights is removed in turn. Instances have no value in
+    the same cases as in `DecisionFlip`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)

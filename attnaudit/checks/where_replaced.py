@@ -25,7 +25,8 @@ class WhereReplaced(PerInstanceCheck):
 
     Args:
         where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
-            "layer": those of all rows of the layer of the reading. "everywhere": those of all rows of every layer.
+            "layer": those of all rows of the layer of the reading, where a row contains the weights of one query.
+            "everywhere": those of all rows of every layer.
         replacement: Only for where="everywhere": which weights of a deeper layer are permuted. "live" (the default):
             those that the layer computes from the changed states below it. "frozen": those of the unchanged model.
     """

@@ -28,8 +28,8 @@ class AttentionReading:
     """One batch under one reading of the model's attention.
 
     The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
-    `lengths` and `embeddings` are those of the batch. `memo` holds results that several measures share, such as the
-    logits under the same permutations; it lives as long as the batch.
+    `lengths` and `embeddings` are those of the batch. The dictionary `memo` stores results that several measures share,
+    such as the logits under permutations.
 
     Args:
         batch: the batch.
@@ -58,7 +58,7 @@ class AttentionReading:
 
     @property
     def probabilities(self) -> Tensor:
-        """(B, C) class probabilities of the clean pass, float64; a sigmoid output is expanded to two classes."""
+        """(B, C) class probabilities of the clean pass, float64. A single sigmoid output gives two classes."""
         return self.batch.probabilities
 
     @property
@@ -80,9 +80,10 @@ class AttentionReading:
 
     @cached_property
     def head_patterns(self) -> Tensor:
-        """(B, H, T) attention row of each head in scope, float64, detached, special tokens included.
+        """(B, H, T) attention row of each head in scope, float64, detached. It includes special tokens.
 
-        The row is that of the reading's query, or the mean over queries if the reading averages them.
+        The row is that of the query which the reading selects, or the mean over the queries if the reading averages
+        them.
         """
         weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
         if self.scope.query == "mean":
@@ -97,7 +98,7 @@ class AttentionReading:
 
     @cached_property
     def token_scores(self) -> Tensor:
-        """(B, T) scores of the reading over all tokens, float64, special ones included, not renormalised.
+        """(B, T) scores of the reading for all tokens, float64. They include special tokens and are not renormalised.
 
         For plain attention, the scores are the mean of `head_patterns` over the heads.
         """
@@ -107,20 +108,24 @@ class AttentionReading:
 
     @cached_property
     def head_real_mass(self) -> Tensor:
-        """(B, H) sum of each head's weights on real tokens."""
+        """(B, H) total weight of each head on real tokens."""
         return (self.head_patterns * self.batch.real_tokens[:, None]).sum(-1)
 
     @cached_property
     def head_attention(self) -> Tensor:
-        """(B, H, T) distribution of each head over real tokens; `token_attention` for heads without weight on them."""
+        """(B, H, T) distribution of each head over real tokens.
+
+        A head without weight on real tokens gets `token_attention` instead.
+        """
         on_real, mass = self.head_patterns * self.batch.real_tokens[:, None], self.head_real_mass[..., None]
         return torch.where(mass > 0, on_real / mass, self.token_attention[:, None])
 
     @cached_property
     def token_attention(self) -> Tensor:
-        """(B, T) the heads' summed weights on real tokens, renormalised; NaN in rows without weight on real tokens.
+        """(B, T) weights on real tokens, summed over the heads and renormalised.
 
-        Where the units are tokens and the reading is plain attention, this equals `attention`.
+        They are NaN for instances without weight on real tokens. If the units are tokens and the reading is plain
+        attention, they are equal to `attention`.
         """
         return _normalised(self.head_patterns.sum(1) * self.batch.real_tokens)
 
@@ -128,7 +133,7 @@ class AttentionReading:
     def special_mass(self) -> Tensor:
         """(B,) share of the scores that is not on real tokens; NaN if all scores are 0.
 
-        Weight on sinks is included for plain attention only.
+        For plain attention, it includes weight that a head gives to no token (an attention sink).
         """
         total = torch.ones_like(self.token_scores[:, 0]) if self.plain_attention else self.token_scores.sum(1)
         on_real = (self.token_scores * self.batch.real_tokens).sum(1)
@@ -138,22 +143,23 @@ class AttentionReading:
     def attention(self) -> Tensor:
         """(B, T) distribution over the units that is shown as the explanation, float64.
 
-        The scores on real tokens are summed by unit and renormalised; rows without any are NaN.
+        The scores of the real tokens are summed by unit and renormalised. An instance whose scores are all 0 gets NaN.
         """
         return _normalised(self.batch.sum_by_unit(self.token_scores))
 
     def to_attention(self, head_patterns: Tensor) -> Tensor:
-        """Return the (B, T) distribution over the units that would be shown for these (B, H, T) attention rows."""
+        """Return the (B, T) distribution over the units that attention rows (B, H, T) would show as explanation."""
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:
         """Return attention rows that spread each head's weight on real tokens according to the distributions.
 
         Args:
-            distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) for all heads alike.
+            distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) to use the same one for all
+                heads.
 
         Returns:
-            (B, ..., H, T) attention rows of the heads in scope; special tokens keep their weights.
+            (B, ..., H, T) attention rows of the heads in scope. Special tokens keep their weights.
         """
         count = len(self.head_patterns)
         between = (1,) * (distributions.dim() - 3)
@@ -166,15 +172,16 @@ class AttentionReading:
 
     @cached_property
     def gradient(self) -> tuple[Tensor, Tensor]:
-        """Gradients of f, the predicted class's probability, float64, with attention as part of the graph.
+        """Gradients of f, the probability of the predicted class, in float64.
 
-        ∂f/∂E, shape (B, T, d), at the embeddings, and ∂f/∂h, shape (B, T, m), at the hidden states.
+        They are ∂f/∂E, (B, T, d), with respect to the embeddings, and ∂f/∂h, (B, T, m), with respect to the hidden
+        states. Gradients also flow through the attention weights.
         """
         return self.batch.gradients[""], self.batch.gradients[self.site.key]
 
     @cached_property
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
-        """The same two gradients as `gradient`, with the attention weights held constant."""
+        """The same two gradients as `gradient`, but with the attention weights treated as constants."""
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]
@@ -234,6 +241,6 @@ class AttentionReading:
 
 
 def _normalised(weights: Tensor) -> Tensor:
-    """Divide each row by its sum; rows that sum to 0 become NaN."""
+    """Divide each row by its sum. A row whose sum is 0 becomes NaN."""
     total = weights.sum(-1, keepdim=True)
     return torch.where(total > 0, weights / total, torch.full_like(weights, torch.nan))

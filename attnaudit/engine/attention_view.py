@@ -218,7 +218,7 @@ class AttentionView(AttentionReading):
         return self._finite(logits, weights)
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
-        """Return the same as `decode`, with gradients with respect to the rows."""
+        """Return the same as `decode`, but so that it can be differentiated with respect to the rows."""
         if self.token_logits is not None:
             return self.decode(weights)
         with differentiable(self.device):

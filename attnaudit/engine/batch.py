@@ -33,10 +33,17 @@ ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 
 class Batch(CleanPass):
-    """A batch that all measures share. Variants run in parts that fit the token budget, and equal erasures run once."""
+    """A batch that all measures share, with methods that run it under interventions and with erased units.
+
+    A variant is an instance with one of these changes. Variants run in parts that fit the token budget. Erasures that
+    give the same text run only once.
+    """
 
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
-        """Return the same instances as a batch of another adapter, such as a model's copy; it reports no progress."""
+        """Return a batch of the same instances for another adapter, such as a copy of the model.
+
+        The new batch reports no progress.
+        """
         return Batch(
             adapter,
             self.instances,
@@ -57,15 +64,16 @@ class Batch(CleanPass):
 
         Args:
             variants: V, the number of interventions.
-            intervene: returns the intervention for a slice of the variants, which run together; row b · n + v of its
-                batch is the v-th of the n variants of instance b.
-            given: (B, V, T) numbers that the interventions are computed from; the logits may be NaN where these are.
+            intervene: returns the intervention for n of the variants, given as a slice. They run together, in a batch
+                of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
+            given: (B, V, T) numbers that the interventions are computed from. Where they are NaN, the logits may be NaN
+                too.
 
         Returns:
             (B, V, C) logits, float64.
 
         Raises:
-            AdapterError: the logits are not finite; the message names the row.
+            AdapterError: the logits are not finite. The message names the row.
         """
         rows, width = self.inputs.mask[TEXT].shape
         step = max(1, self.budget // max(1, rows * width))
@@ -96,8 +104,8 @@ class Batch(CleanPass):
             operator: how units are erased.
 
         Returns:
-            (B, T, C) probabilities, float64. NaN where no unit starts, and for instances with a single unit, where
-            nothing would be left to read.
+            (B, T, C) probabilities, float64. They are NaN where no unit starts, and for instances with a single unit,
+            without which no text would be left.
         """
         return self._leave_one_out_by_mask if operator == "mask" else self._leave_one_out_by_deletion
 
@@ -124,8 +132,8 @@ class Batch(CleanPass):
     def erase(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept.
 
-        Special tokens are always kept. Equal variants run once, and those that lack a single unit are taken from
-        `leave_one_out`.
+        Special tokens are always kept. Variants that are equal run only once. Variants that lack a single unit do not
+        run at all, because `leave_one_out` contains their results.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
@@ -153,13 +161,13 @@ class Batch(CleanPass):
     def masked(self, rows: Tensor, keep: Tensor, intervene: Callable[[Tensor], Intervention] | None = None) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
-        Unlike `erase`, every variant is run, also one that keeps no unit.
+        Unlike in `erase`, every variant is run, even if it is equal to another one or keeps no unit.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            intervene: returns the intervention on the attention of variants that run together, given their rows (v,);
-                None for the attention that the model computes.
+            intervene: returns the intervention on the attention of variants that run together, given their rows (v,).
+                None leaves the attention as the model computes it.
 
         Returns:
             (V, C) probabilities, float64.
@@ -176,15 +184,15 @@ class Batch(CleanPass):
         done: int = 0,
         total: int | None = None,
     ) -> Tensor:
-        """Run every variant, long ones first, so that the variants of one pass have similar lengths.
+        """Run every variant. The longest run first, so that the variants of one pass have similar lengths.
 
         Args:
             rows: (V,) as in `erase`.
             keep: (V, T) as in `erase`.
             operator: as in `erase`.
             intervene: as in `masked`; only for the operator "mask".
-            done: number of variants of the same work that were run before these, for progress reports.
-            total: number of all variants of that work; V if None.
+            done: number of variants that earlier calls have run for the same request, for progress reports.
+            total: number of variants of the whole request; V if None.
         """
         total = total or len(rows)
         if operator == "deletion" and self.adapter.capabilities.shares_states:
@@ -210,7 +218,11 @@ class Batch(CleanPass):
         return output
 
     def _finite_probabilities(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """Return the class probabilities of erasures, given their logits (V, C) and rows (V,). Refuse NaN."""
+        """Return the class probabilities of erasures, given their logits (V, C) and rows (V,).
+
+        Raises:
+            AdapterError: some logits are not finite. The message names the row.
+        """
         refuse_not_finite(logits, self.instances, ERASED, rows=rows)
         return probabilities(logits)
 

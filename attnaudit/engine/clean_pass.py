@@ -43,10 +43,10 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def centred_logits(logits: Tensor) -> Tensor:
-    """Subtract the mean over the classes, which no probability depends on.
+    """Subtract the mean over the classes from logits. This does not change the probabilities.
 
     Args:
-        logits: (..., C); a single logit is the sigmoid logit of class 1, and that of class 0 is then 0.
+        logits: (..., C) logits. If C = 1, the logit is that of class 1 under a sigmoid, and the logit of class 0 is 0.
 
     Returns:
         (..., max(C, 2)) logits, float64.

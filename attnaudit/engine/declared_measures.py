@@ -90,18 +90,19 @@ class _FunctionMeasure(StatefulMeasure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """A declared measure together with its argument: the meaning of one need.
+    """A declared measure together with its argument. Each need of a check stands for one such measure.
 
     Attributes:
         name: the need, with the argument in its canonical form.
         argument: the parsed argument.
-        requires: needs of the measures whose columns this one reads.
+        requires: needs of other measures whose columns this measure reads.
         capabilities: adapter capabilities without which the measure is refused.
-        optional_capabilities: adapter capabilities without which some or all of its columns are undefined.
-        gradients: whether it differentiates through the clean pass.
-        depends_on_reading: whether its columns differ between readings; if not, it is measured once for all of them.
-        one_site: whether it needs a reading of a single attention site; rollout, which combines all layers, is refused.
-        create: creates the object that measures one audit, given (name, argument, lengths).
+        optional_capabilities: adapter capabilities without which some or all columns of the measure are undefined.
+        gradients: whether the measure differentiates through the clean pass.
+        depends_on_reading: whether the columns differ between readings. If not, one measurement serves all readings.
+        one_site: whether the measure needs a reading of a single attention site. Rollout is then refused, because it
+            combines all layers.
+        create: (name, argument, lengths) -> the object that computes the measure during one audit.
     """
 
     name: str
@@ -124,7 +125,11 @@ class Measure:
         return Request(name=self.name, argument=self.argument, required=required, lacking=lacking)
 
     def start(self, lengths: Sequence[int]) -> StatefulMeasure:
-        """Return the object that measures one audit whose instances have these numbers of real units."""
+        """Return the object that computes the measure during one audit.
+
+        Args:
+            lengths: (n,) number of real units of each instance.
+        """
         return self.create(self.name, self.argument, lengths)
 
 
@@ -134,7 +139,10 @@ Flag = bool | Callable[[Any], bool]
 
 
 class MeasureDeclaration:
-    """What `measure` registers: call it with the text after the first dot of a need to get the `Measure`."""
+    """The declaration of a measure, which `measure` registers under the first word of its needs.
+
+    Call it with the text after the first dot of a need to get the `Measure`.
+    """
 
     def __init__(
         self,
@@ -163,7 +171,10 @@ class MeasureDeclaration:
         functools.update_wrapper(self, body, updated=())
 
     def __call__(self, text: str) -> Measure:
-        """Return the measure with the argument that the text of a need gives.
+        """Return the measure with an argument.
+
+        Args:
+            text: The text of the need after its first dot; "" if there is none.
 
         Raises:
             CheckError: the argument is invalid, or the declaration names an unknown capability.
@@ -222,24 +233,26 @@ def measure(
 ) -> Callable[[BatchFunction | type[StatefulMeasure]], MeasureDeclaration]:
     """Register a function `(view, request) -> Columns`, or a subclass of `StatefulMeasure`, as a measure.
 
-    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` are given as values, or as
-    functions of the parsed argument.
+    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` can be values, or functions
+    that return the value for a parsed argument.
 
     Args:
         name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
-        argument: parses the rest of the need, "meister.inputs" in the example ("" if there is none), and raises
-            CheckError if it is invalid. If None, the measure takes no argument.
-        canonical: returns the canonical text of the parsed argument, for arguments that can be written in several ways.
-        requires: needs of the measures whose columns the measure reads.
+        argument: a function that parses the rest of the need: "meister.inputs" in the example, or "" if there is none.
+            It raises CheckError if the text is invalid. If None, the measure takes no argument.
+        canonical: a function that returns the canonical text of the parsed argument. It is needed only if the same
+            argument can be written in several ways.
+        requires: needs of other measures whose columns the measure reads.
         capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
-        optional_capabilities: adapter capabilities without which the measure leaves columns undefined; it finds those
-            that the adapter lacks in `request.lacking`.
-        gradients: whether the measure differentiates through the clean pass; needs the capability "differentiable".
+        optional_capabilities: adapter capabilities without which the measure leaves columns undefined. In
+            `request.lacking`, the measure finds those that the adapter lacks.
+        gradients: whether the measure differentiates through the clean pass. It then also needs the capability
+            "differentiable".
         depends_on_reading: whether the columns differ between readings of the model's attention.
         one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
 
     Returns:
-        A decorator, which replaces the function or class by its declaration.
+        A decorator, which replaces the function or class with its declaration.
     """
 
     def declare(body: BatchFunction | type[StatefulMeasure]) -> MeasureDeclaration:

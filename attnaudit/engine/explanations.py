@@ -1,4 +1,4 @@
-"""Scores of readings that are not plain attention: rollout, norms of weighted values, gradient-weighted attention.
+"""Scores of readings that are not plain attention: rollout, norms of value vectors, and gradient-weighted attention.
 
 Shapes: B instances, T tokens, H heads, Q queries, K keys, m features.
 """

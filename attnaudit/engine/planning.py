@@ -1,4 +1,4 @@
-"""Which measures an audit runs: needs are resolved to measures, and a model that lacks a capability is refused."""
+"""Find the measures that an audit computes, and refuse those that need a capability which the model lacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class PlannedMeasure:
 
     Attributes:
         measure: the measure.
-        reading: the text form of the reading; "" for the model's own, and for measures that depend on no reading.
+        reading: the text form of the reading; "" for the model's own reading, and for a measure that does not depend on
+            the reading.
     """
 
     measure: Measure
@@ -44,12 +45,12 @@ class Plan:
     """The measures of an audit.
 
     Attributes:
-        measures: every needed measure, once for each reading that it is needed under, after the measures that it
-            requires.
-        readings: each reading that a need names -> the texts of the single readings that it stands for in the model;
-            "" is the model's own.
+        measures: every needed measure, once for each reading under which it is needed. A measure comes after the
+            measures that it requires.
+        readings: each reading that a need names -> the texts of the single readings that it stands for in the model.
+            "" is the model's own reading.
         own_reading: the model's own reading; None for a model with one pooled attention.
-        parsed: text form -> reading, for every single reading that is measured; "" -> the model's own.
+        parsed: text form -> reading, for every single reading that is measured. "" is the model's own reading.
     """
 
     measures: list[PlannedMeasure]
@@ -66,16 +67,16 @@ class Plan:
 
 
 def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
-    """Resolve needs to measures, together with the measures that those require.
+    """Find the measures that needs stand for, and the measures that these require in turn.
 
     Args:
         needs: the names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".
         adapter: the model; None if no need names a reading.
 
     Raises:
-        CheckError: a need names no measure, gives it an invalid argument or names a reading without a model, or a
-            measure requires itself.
-        AdapterError: the model has no such reading, or has several attention sites and names no reading of its own.
+        CheckError: a need has an unknown name or an invalid argument, or it names a reading although `adapter` is None.
+            Or a measure requires itself.
+        AdapterError: the model does not have the reading. Or it has several attention sites and declares no reading.
     """
     ordered: dict[str, PlannedMeasure] = {}
     own = own_reading(adapter) if adapter else None
@@ -116,8 +117,8 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     """Refuse a model that this version cannot audit.
 
     Raises:
-        AdapterError: the model is not a classifier with one label per input, or has several attention sites and names
-            no reading.
+        AdapterError: the model is not a classifier with one label per input. Or it has several attention sites and
+            declares no reading.
     """
     capabilities = adapter.capabilities
     if capabilities.task != "classification":
@@ -130,11 +131,11 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
 
 
 def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
-    """Refuse measures that need a capability which the adapter does not have, or another reading.
+    """Refuse measures that need a capability which the adapter lacks, or a reading of another kind.
 
     Raises:
-        AdapterError: the adapter lacks a capability, or a measure needs a reading of a single attention site; the
-            message names the capability or the reading, the measures that need it, and the remedy.
+        AdapterError: the adapter lacks a capability, or a measure that needs a reading of a single attention site has
+            another reading. The message names the capability or the reading, the measures, and the remedy.
     """
     for planned in plan.measures:
         reading = plan.parsed[planned.reading]
@@ -159,7 +160,7 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
 
 
 def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
-    """Return need -> error, for the needs that cannot be resolved or whose capabilities the adapter lacks."""
+    """Return need -> error, for the needs that are invalid or that need a capability which the adapter lacks."""
     errors: dict[str, AuditError] = {}
     for need in needs:
         try:

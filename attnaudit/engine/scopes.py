@@ -23,8 +23,8 @@ class Scope:
     Attributes:
         sites: the sites.
         heads: indices of the heads at each site; None for all heads.
-        query: "only" (the single query of a pooled site), "cls" (the first token), "last" (the last token), "mean" (all
-            real tokens of the text, or all tokens of another stream) or "all" (all tokens).
+        query: which queries are in scope. "only": the single query of a pooled site. "cls": the first token. "last":
+            the last token. "mean": all real tokens of the text, or all tokens of another stream. "all": all tokens.
     """
 
     sites: tuple[Site, ...]

@@ -1,4 +1,4 @@
-"""Encoding of all instances before the first pass: units as strings, numbers of tokens, and hashes of the tokens."""
+"""Encode all instances before the first pass, to get their units as strings, numbers of tokens, and hashes."""
 
 from __future__ import annotations
 

@@ -167,9 +167,9 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
 def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
     """Search for adversarial attention rows (B, H, T).
 
-    If the model has no `decode`, every step of a gradient search needs a pass through its layers. If such a model has
-    two classes, the vertices and edges of the simplex are tried first. A short gradient search then runs only if they
-    give no feasible candidate for some instance of the batch. For all other models, a gradient search is always used.
+    Most models are searched by gradient. A model without `decode` needs a pass through its layers for every step of
+    that search. If such a model has two classes, the vertices and edges of the simplex of weights are therefore tried
+    first. A short gradient search follows only if they contain no weights within the limit for some instance.
     """
     if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
         point, feasible = view.edge_candidates.best(epsilon)

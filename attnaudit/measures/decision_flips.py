@@ -1,8 +1,8 @@
 """Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
 A removed weight is set to 0, and the others, including those of special tokens, are renormalised. The hidden states are
-fixed. The measures are undefined for texts with one token. They are also undefined if all weights are equal, because
-equal weights give no order, and if one token has all weight, because no weight would be left without it.
+fixed. The measures are undefined for texts with one token, if all weights are equal (they then give no order), and if
+one token has all of the weight (no weight would be left without it).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def flips(view: AttentionView, removed: Tensor) -> Tensor:
         removed: (B, V, T) True at the weights to set to 0.
 
     Returns:
-        (B, V) True where the model predicts another class. False where no weight is left, because there is no decision.
+        (B, V) True where the model predicts another class. False where no weight is left, because there is then no
+        prediction.
     """
     logits, any_left = view.logits_without_weights(removed)
     return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & any_left
@@ -68,7 +69,8 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
         order: (B, T) positions in the order of removal.
 
     Returns:
-        (B,) share k/n of the n weights; 1 if the removal of the first k weights flips the decision for no k < n.
+        (B,) smallest share k/n of the n weights for which removing the first k flips the decision. It is 1 if no k < n
+        does so.
     """
     width = view.real.shape[1]
     rank = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))

@@ -1,10 +1,10 @@
 """Comprehensiveness and sufficiency of an order of the tokens (DeYoung et al. 2020, ERASER).
 
-For a share f of 1, 5, 10, 20 and 50%, the rationale r is the first k = ⌈f·n⌉ tokens of the order, at least one.
-Comprehensiveness is p(x) - p(x without r) and sufficiency is p(x) - p(r alone), where p is the probability of the class
-predicted for the whole text x. AOPC is the mean over the shares; f = 0 is not counted. At most ⌈n/2⌉ tokens are taken,
-so something is always left. Both are undefined with one token, and where all attention weights are equal, since they
-give no order then.
+For a share f of the n tokens of a text x, the rationale r is the first ⌈f·n⌉ tokens of the order. Let p be the
+probability of the class that is predicted for the whole text. Comprehensiveness is p(x) - p(x without r), and
+sufficiency is p(x) - p(r alone). AOPC is the mean over the shares 1, 5, 10, 20 and 50%.
+
+Both are undefined for texts with one token, and for texts with equal attention weights, which give no order.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TIED = 1e-6
 
 
 def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequence[int] | None = None) -> Tensor:
-    """Draw orders of the real tokens, keyed by the seed and the instance's id.
+    """Draw random orders of the real tokens. They depend only on the seed, the purpose and the id of the instance.
 
     Args:
         view: B instances.
         draws: number of orders per instance.
-        purpose: key that separates the draws of different measures.
+        purpose: name that makes the draws of different measures independent.
         rows: the R rows of the batch to draw for; all of them if None.
 
     Returns:
@@ -52,8 +52,8 @@ def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequen
 def ranked(view: AttentionView, scores: Tensor) -> Tensor:
     """Order the real tokens from the highest score to the lowest.
 
-    Ties are broken at random, keyed by the seed and the instance's id, because breaking them by position would favour
-    some positions. NaN counts as the lowest score.
+    Ties are broken at random, because breaking them by position would favour some positions. The result depends only
+    on the scores, the seed and the id of the instance. NaN counts as the lowest score.
 
     Args:
         view: B instances.
@@ -69,7 +69,7 @@ def ranked(view: AttentionView, scores: Tensor) -> Tensor:
 
 
 def orders_tokens(view: AttentionView) -> Tensor:
-    """Return (B,) True where attention orders the tokens: at least two tokens, with weights that are not all equal."""
+    """Return a mask (B,), True for texts with at least two tokens whose attention weights are not all equal."""
     attention = view.attention.nan_to_num(0.0)
     highest = attention.amax(1)
     lowest = attention.masked_fill(~view.real, torch.inf).amin(1)
@@ -93,7 +93,7 @@ def first(order: Tensor, counts: Tensor) -> Tensor:
 
 
 def counts_at(lengths: Tensor) -> Tensor:
-    """Return the number of tokens (B, 5) at each percentage of the lengths (B,): rounded up, at least one."""
+    """Return the number of tokens (B, 5) that each percentage of the lengths (B,) is, rounded up."""
     percents = torch.tensor(PERCENTS, device=lengths.device)
     return (-(-lengths[:, None] * percents // 100)).clamp_min(1)
 
@@ -104,7 +104,7 @@ def counts_at(lengths: Tensor) -> Tensor:
     optional_capabilities=lambda operator: (operator,),
 )
 def comprehensiveness(view: AttentionView, request: Request) -> Columns:
-    """Return how much the probability falls without the first tokens of an order; columns as in `_erasure`."""
+    """Return the comprehensiveness of several orders of the tokens. `_erasure` lists the columns."""
     return _erasure(view, request, keeps=False)
 
 
@@ -114,19 +114,27 @@ def comprehensiveness(view: AttentionView, request: Request) -> Columns:
     optional_capabilities=lambda operator: (operator,),
 )
 def sufficiency(view: AttentionView, request: Request) -> Columns:
-    """Return how much the probability falls with only the first tokens of an order; columns as in `_erasure`."""
+    """Return the sufficiency of several orders of the tokens. `_erasure` lists the columns."""
     return _erasure(view, request, keeps=True)
 
 
 def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
     """Return the AOPC (defined at the top of this module) of several orders of the tokens.
 
-    One column per order: `.attention`, by attention; `.loo`, by the signed leave-one-out change under the same operator
-    (the largest fall of the predicted class's probability first); `.random`, the mean over random orders; `.shuffled`,
-    the first random order. The columns that begin with `.decision` average decision flips instead, over the same
-    shares: 1 where the predicted class changes, 0 where it does not. The vectors `.attention.curve`, `.loo.curve` and
-    `.random.curve` hold the values at the five percentages. All columns are NaN if the adapter lacks the capability
-    that the operator needs; the fact `erasure.<operator>` is then "not possible".
+    There is one column per order:
+
+    * `.attention`: the tokens by attention.
+    * `.loo`: the tokens by signed leave-one-out with the same operator. The first token is the one without which the
+      probability of the predicted class falls most.
+    * `.random`: the mean over several random orders.
+    * `.shuffled`: the first random order.
+
+    The columns `.decision.attention` and so on are means over the same shares of the text, but of changed decisions: 1
+    if another class is predicted, otherwise 0. The columns `.attention.curve`, `.loo.curve` and `.random.curve`, and
+    those of decisions, contain the values at the five shares.
+
+    If the adapter lacks the capability that the operator needs, all columns are NaN, and the fact `erasure.<operator>`
+    is "not possible".
 
     Args:
         view: B instances.

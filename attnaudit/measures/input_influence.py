@@ -20,8 +20,8 @@ def influence(view: AttentionView, request: Request) -> Columns:
     * `.entropy`: normalised entropy of g_p, averaged over p.
     * `.own_share`: the share of token p in g_p, averaged over p.
     * `.rival_share`: the largest share of another token in g_p, averaged over p.
-    * `.co_indexed_entropy`: normalised entropy of a single distribution. It consists of the influence of each token i
-      on hidden state i, divided by the sum over i.
+    * `.co_indexed_entropy`: normalised entropy of the influence of each token i on its own hidden state i, divided by
+      the sum over i.
 
     All columns are undefined for texts with one token, and for texts with a hidden state that no input influences.
     """

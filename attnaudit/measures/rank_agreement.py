@@ -27,8 +27,8 @@ class AgreementArgument:
 
     Attributes:
         importance: name of the measure that attention is compared with.
-        rival: name of a feature importance of another kind, at the same place (inputs or hidden states). It is the
-            gradient norm if `importance` is leave-one-out, and leave-one-out otherwise.
+        rival: name of another feature importance at the same place (inputs or hidden states), with which `importance`
+            is compared. It is the gradient norm if `importance` is leave-one-out, and leave-one-out otherwise.
     """
 
     importance: str

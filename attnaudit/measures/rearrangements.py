@@ -1,10 +1,10 @@
-"""Rearrangements of the attention weights of a text: random permutations, and all distinct ones of short texts.
+"""Random permutations of the attention weights of a text, and its rearrangements.
 
-A permutation need not change anything: it may be the identity, or exchange tokens with equal weights. A *rearrangement*
-is a permuted attention that differs from the attention of the model. Where a text has few of them, all are enumerated;
-otherwise, those permutations are used that differ.
+Some permutations change nothing: the identity, and those that only exchange equal weights. A *rearrangement* is a
+permuted attention that differs from the attention of the model. If a text has few rearrangements, all of them are
+listed. Otherwise, the random permutations that change something are used.
 
-Shapes: B instances, T tokens (padded), R random permutations, V variants that are run.
+The shapes refer to B instances, T tokens (padded), R random permutations, and V variants with which the model runs.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ HASH_SEED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rearrangements:
-    """The variants of a batch's attention that are run, and what they stand for.
+    """The variants of the attention of a batch with which the model runs.
 
     Attributes:
-        index: (B, V, T) permutations of the positions; special tokens and padding stay in place.
-        differs: (B, V) True at the variants whose attention differs from the model's. Their mean is the expectation
-            over the rearrangements: exactly where all are enumerated, otherwise up to the error of drawing them.
-        published: (B, R) the variant that equals each of R random permutations, which include the identity.
-        distinct: (B,) how many distinct attentions the permutations give, the model's own included, float64.
+        index: (B, V, T) permutations of the positions. Special tokens and padding stay in place.
+        differs: (B, V) True at the variants that are rearrangements. A mean over them is the expected value over all
+            rearrangements of the text. It is exact if all of them are listed, and otherwise an estimate.
+        published: (B, R) index of the variant that equals each of the R random permutations, as in the published code.
+            These include permutations that change nothing.
+        distinct: (B,) number of different attentions that the permutations give, including the attention of the model,
+            float64.
     """
 
     index: Tensor
@@ -48,13 +50,15 @@ class Rearrangements:
 
 
 def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrangements:
-    """Draw permutations of the real tokens, keyed by the seed and the instance's id, or enumerate all rearrangements.
+    """Draw permutations of the real tokens, or list all rearrangements.
+
+    The draws depend only on the seed and the id of the instance.
 
     Args:
         view: B instances.
-        extent: which weights are permuted; it decides which tokens have equal weights.
-        count: R, the number of random permutations. A text with at most this many distinct attentions has them
-            enumerated.
+        extent: which weights are permuted. Tokens count as equal if all of these weights are equal.
+        count: R, the number of random permutations. If the permutations of a text give at most this many different
+            attentions, all of them are listed.
     """
     real = view.batch.real_tokens.cpu().numpy()
     keys, movable = (tensor.cpu().numpy() for tensor in weight_keys(view, extent))
@@ -116,13 +120,13 @@ def ascending(draws: Floats) -> Integers:
 
 
 def number_of_arrangements(counts: Integers) -> float:
-    """Return how many distinct sequences a multiset has: n! / Π count!.
+    """Return the number of different sequences of n values, of which some are equal: n! / Π count!.
 
     Args:
-        counts: (g,) how often each of the g values occurs.
+        counts: (g,) how often each of the g different values occurs. They add up to n.
 
     Returns:
-        The number, which is exact up to 2^53; 1 for a multiset without elements.
+        The number, which is exact up to 2^53. It is 1 if there are no values.
     """
     number, left = 1, int(counts.sum())
     for count in sorted(counts.tolist(), reverse=True)[1:]:
@@ -135,13 +139,13 @@ def number_of_arrangements(counts: Integers) -> float:
 
 @functools.lru_cache(maxsize=128)
 def arrangements(counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return every distinct sequence of a multiset.
+    """Return all different sequences of n values, of which some are equal.
 
     Args:
         counts: how often each of the values 0, 1, ... occurs.
 
     Returns:
-        (K, n) sequences in lexicographic order.
+        (K, n) sequences of the numbers of the values, in lexicographic order.
 
     >>> arrangements((2, 1)).tolist()
     [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
@@ -169,15 +173,16 @@ def _orders(own: Integers, every: Integers) -> Integers:
 
 
 def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
-    """Return a key for each token, which is equal for tokens with the same weights in every row that is permuted.
+    """Return a key for each token. Two tokens have the same key if they have the same weight in every permuted row.
 
     Args:
         view: B instances.
         extent: which rows are permuted.
 
     Returns:
-        (B, T) keys, int64, and (B, T) True at the tokens whose weights can be moved: real ones that a row may attend
-        to. Where every row spreads its weight equally over these, so that nothing would change, all keys are 0.
+        (B, T) keys, int64, and a (B, T) mask, True at the tokens whose weights can be moved: real tokens to which at
+        least one permuted row may attend. All keys of an instance are 0 if each row has equal weights, because no
+        permutation changes anything then.
     """
     if extent == "reading" and view.scope.single_row:
         parts = [(view.head_patterns, view.attendable)]
@@ -200,7 +205,10 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
 
 
 def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[Tensor, Tensor]]:
-    """Return weights and attendable real keys, both (B, Q, T), of each head at a site; rows out of scope have none."""
+    """Return the weights (B, Q, T) of each head at a site, and a mask (B, Q, T) of those that can be moved.
+
+    These are the weights on real tokens in the rows of the scope.
+    """
     site = scope.sites[number]
     weights = view.batch.trace.attention[site.key].detach()
     in_scope = scope.row_mask(site, view.inputs, weights.shape[2])
@@ -210,7 +218,7 @@ def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[
 
 
 def tied_ranks(weights: Tensor, attendable: Tensor) -> Tensor:
-    """Rank the attendable weights of each row; weights that are equal up to rounding share a rank.
+    """Rank the attendable weights of each row. Weights that are equal up to rounding have the same rank.
 
     Args:
         weights: (B, P, T) non-negative weights.

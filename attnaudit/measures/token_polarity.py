@@ -1,4 +1,4 @@
-"""Polarity: does removing the most attended token raise the predicted class's probability? (Liu et al. 2022)"""
+"""Polarity: does removing the most attended token raise the probability of the predicted class? (Liu et al. 2022)"""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from attnaudit.measures.leave_one_out import equal_within_rounding
 
 @measure("polarity", argument=one_of("deletion", "mask"), capabilities=lambda operator: (operator,))
 def polarity(view: AttentionView, request: Request) -> Columns:
-    """Return which tokens speak against the prediction: the predicted class's probability rises without them.
+    """Return whether the most attended token speaks against the prediction.
 
-    Columns, undefined with a single token or without attention on real tokens: `.attention`, 1 if the most attended
-    token speaks against the prediction and 0 if not, or the mean of these over tokens that tie for the largest weight;
-    `.random`, the share of tokens that speak against it, which is the probability for a token drawn at random. A change
-    within the float32 rounding of the logits is none.
+    A token speaks against the prediction if the probability of the predicted class rises when the token is removed. A
+    change within the float32 rounding error of the logits does not count. The columns are:
+
+    * `.attention`: 1 if the most attended token speaks against the prediction, otherwise 0. If several tokens have the
+      largest weight, it is the share of them that do.
+    * `.random`: the share of all tokens that speak against the prediction. This is the probability that a random token
+      does.
+
+    Both columns are undefined for texts with one token, and for texts without attention on real tokens.
     """
     clean, without = view.probabilities[:, None], view.batch.leave_one_out(request.argument)
     predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)

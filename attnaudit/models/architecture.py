@@ -15,10 +15,42 @@ from attnaudit.models.projections import PROJECTIONS, projection
 EVIDENCE_KINDS = ("free", "unit", "scored")
 #: Values of `Planted.label`.
 LABEL_POSITIONS = ("nowhere", "everywhere", "first", "last")
+#: Values of `PlantedTables.bypass`.
+BYPASSES = ("none", "sum", "saturating", "first")
 #: Values of `Architecture.form`.
 FORMS = ("text", "pair", "question")
 #: Largest number of features in one layer.
 LARGEST_SIZE = 65_536
+
+
+class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How hidden states are computed whose content is given word by word (see `attnaudit.models.planted_tables`).
+
+    Attributes:
+        outputs: The number of logits to which a word adds evidence: 1 with two classes, otherwise one per class.
+        bypass: What reaches the decoder whatever the attention weights are. "none": nothing. "sum": the sum of the
+            bypass evidence of all tokens. "saturating": the hyperbolic tangent of this sum. "first": the bypass
+            evidence of the first real token.
+        switched: Whether a marker word in the text decides between the two kinds of evidence. With a marker, only the
+            bypass counts, and without one, only the evidence that attention weighs. If False, both count.
+        first_score: Added to the attention score of the first real token.
+    """
+
+    outputs: int = 1
+    bypass: str = "none"
+    switched: bool = False
+    first_score: float = 0.0
+
+    @property
+    def columns(self) -> int:
+        """Number of features of an embedding: a score, two kinds of evidence per output, and whether it is a marker."""
+        return 2 + 2 * self.outputs
+
+    def check(self) -> None:
+        """Raise ModelError if a value is invalid."""
+        _require_known("bypass", self.bypass, BYPASSES)
+        if not 1 <= self.outputs <= LARGEST_SIZE:
+            raise ModelError(f"outputs is {self.outputs}: expected a whole number from 1 to {LARGEST_SIZE:,}.")
 
 
 class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -32,15 +64,20 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             1. "scored": unit evidence times the sigmoid of the attention score.
         label: Which hidden states contain the evidence of the whole text. "nowhere": none. "everywhere": all. "first"
             or "last": only the state of the first or last real token, whose attention score is then raised.
+        tables: If not None, the embedding of a word holds its score and its evidence, and the two fields above have no
+            meaning.
     """
 
     evidence: str = "free"
     label: str = "nowhere"
+    tables: PlantedTables | None = None
 
     def check(self) -> None:
-        """Raise ModelError if a value is unknown."""
+        """Raise ModelError if a value is invalid."""
         _require_known("evidence", self.evidence, EVIDENCE_KINDS)
         _require_known("label", self.label, LABEL_POSITIONS)
+        if self.tables is not None:
+            self.tables.check()
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

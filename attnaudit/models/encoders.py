@@ -101,15 +101,39 @@ class BiLSTM(Encoder):
         return select_positions(hidden, torch.argsort(order, dim=1))
 
 
-def _differentiable_in_evaluation(lstm: nn.LSTM, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which gradients through an LSTM can be computed in evaluation mode.
+def _differentiable_in_evaluation(layer: nn.RNNBase, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which gradients through a recurrent layer can be computed in evaluation mode.
 
     cuDNN has no backward pass in evaluation mode, so the context disables it on CUDA if gradients are enabled.
     """
-    if embeddings.is_cuda and not lstm.training and torch.is_grad_enabled():
+    if embeddings.is_cuda and not layer.training and torch.is_grad_enabled():
         flags: contextlib.AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
         return flags
     return contextlib.nullcontext()
+
+
+class GRU(Encoder):
+    """A gated recurrent unit that reads from left to right (Cho et al. 2014). Its `width` is hidden_size.
+
+    A state depends on its token and on the tokens before it. The tokens are moved to the left, so that padding follows
+    them and affects no hidden state.
+    """
+
+    def __init__(self, embedding_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.width = hidden_size
+        self.layer = nn.GRU(embedding_size, hidden_size, batch_first=True)
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        order, _ = in_order(mask)
+        with _differentiable_in_evaluation(self.layer, embeddings):
+            hidden, _ = self.layer(select_positions(embeddings, order))
+        return select_positions(hidden, torch.argsort(order, dim=1)) * mask.unsqueeze(-1)
+
+    def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Return the (B, m) states of the last tokens."""
+        last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
+        return hidden[torch.arange(len(mask), device=mask.device), last]
 
 
 class CNN(Encoder):
@@ -287,6 +311,7 @@ STATES = ("plain", "concat", "residual")
 #: Name -> encoder class.
 ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLSTM,
+    "gru": GRU,
     "cnn": CNN,
     "transformer": Transformer,
     "mlp": MLP,

@@ -171,7 +171,7 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
 def learning_rate_share(step: int, total: int, warm_up: float) -> float:
     """Return the learning rate of a step as a share of the highest learning rate.
 
-    The share rises linearly to 1 and then falls linearly. It would reach 0 one step after the last.
+    The share rises linearly to 1 and then falls linearly. It stays above 0: the next step after the last would have 0.
 
     Args:
         step: Number of the step, from 0.

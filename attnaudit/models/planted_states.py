@@ -5,7 +5,7 @@ and the text's evidence from the last quarter. It is therefore known by construc
 
     h_i = [a_i; v_i; s_i; u_i]      logit = Σ_i α_i (w_v v_i + w_s s_i)      α = projection(a)
 
-* u_i are features of the first part of the embedding, either of the token alone or from a BiLSTM.
+* u_i are features of the first part of the embedding, either of the token alone or from an encoder that reads context.
 * a_i = alignment(u_i) is the score.
 * v_i is the token's own evidence.
 * s_i is the text's evidence s = Σ_j z_j in the states that carry it, and 0 in all other states.
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from attnaudit.errors import ModelError
 from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.architecture import Architecture
-from attnaudit.models.encoders import BiLSTM, Encoder
+from attnaudit.models.encoders import Encoder, encoder
 from attnaudit.models.projections import project
 
 #: Columns of a hidden state: the score, the token's own evidence, the text's evidence, and then the features.
@@ -39,15 +39,15 @@ _CONTEXT_FREE = ("average", "mlp")
 class PlantedEncoder(Encoder):
     """The encoder of planted states.
 
-    With the encoder "average" or "mlp", the features of a token depend on this token alone. With "bilstm", they depend
-    on the context, but the evidence of a token still depends on this token alone.
+    With the encoder "average" or "mlp", the features of a token depend on this token alone. With other encoders, they
+    depend on the context, but the evidence of a token still depends on this token alone.
 
     Args:
         architecture: An architecture whose `planted` is not None.
 
     Raises:
-        ModelError: The encoder is not "average", "mlp" or "bilstm", or it has several layers. Or the embedding has
-            fewer than 4 features, or evidence is "scored" with the encoder "bilstm".
+        ModelError: The number of layers is given, and is not 1. Or the embedding has fewer than 4 features, or evidence
+            is "scored" with an encoder that reads context.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -60,11 +60,8 @@ class PlantedEncoder(Encoder):
                 f"embedding_size is {architecture.embedding_size}, but planted states need an embedding of at least "
                 "4 features."
             )
-        if architecture.encoder not in (*_CONTEXT_FREE, "bilstm") or architecture.layers not in (None, 1):
-            raise ModelError(
-                f"encoder is '{architecture.encoder}' and layers is {architecture.layers}, but planted states need the "
-                "encoder 'average' or 'mlp', or a 'bilstm' with one layer."
-            )
+        if architecture.layers not in (None, 1):
+            raise ModelError(f"layers is {architecture.layers}, but planted states need an encoder with one layer.")
         if self.planted.evidence == "scored" and architecture.encoder not in _CONTEXT_FREE:
             raise ModelError(
                 f"evidence 'scored' with encoder '{architecture.encoder}': the score would depend on the context, so "
@@ -75,7 +72,8 @@ class PlantedEncoder(Encoder):
             self.features: nn.Module = nn.Linear(self.sizes[0], architecture.hidden_size)
             feature_count = architecture.hidden_size
         else:
-            self.features = BiLSTM(self.sizes[0], architecture.hidden_size)
+            layers = 1 if architecture.encoder == "transformer" else None
+            self.features = encoder(architecture.encoder, self.sizes[0], architecture.hidden_size, layers)
             feature_count = self.features.width
         self.alignment = ALIGNMENTS[architecture.alignment](feature_count, architecture.attention_size)
         self.own = nn.Linear(quarter, 1, bias=False)
@@ -136,7 +134,7 @@ class PlantedEncoder(Encoder):
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
         read = self.parts(embeddings)[0]
-        features = self.features(read, mask) if isinstance(self.features, BiLSTM) else torch.tanh(self.features(read))
+        features = self.features(read, mask) if isinstance(self.features, Encoder) else torch.tanh(self.features(read))
         score = self.alignment(features)
         carriers = self.carriers(mask)
         if self.planted.label in ("first", "last"):

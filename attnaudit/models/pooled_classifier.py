@@ -13,6 +13,7 @@ from attnaudit.models.alignments import ALIGNMENTS
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.encoders import Encoder, Joined, encoder
 from attnaudit.models.planted_states import PlantedEncoder, ScoreColumn
+from attnaudit.models.planted_tables import TableEncoder
 from attnaudit.models.projections import project, projection
 from attnaudit.models.vocabulary import PAD, UNKNOWN
 
@@ -178,7 +179,8 @@ class PooledClassifier(nn.Module):
     def encode_query(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """Return the state of each query.
 
-        It is the final state of a BiLSTM, the maximum of each feature of a CNN, and the mean state of other encoders.
+        It is the final state of a BiLSTM or a GRU, the maximum of each feature of a CNN, and the mean state of other
+        encoders.
 
         Args:
             embedded: (B, Q, d) embeddings of the query.
@@ -234,7 +236,8 @@ def _encoder_and_attention(architecture: Architecture, query_width: int | None) 
     """
     chosen_projection = projection(architecture.projection, architecture.projection_parameter)
     if architecture.planted is not None:
-        return PlantedEncoder(architecture), ScoreColumn(chosen_projection)
+        planted = PlantedEncoder if architecture.planted.tables is None else TableEncoder
+        return planted(architecture), ScoreColumn(chosen_projection)
     states = _encoder(architecture)
     if architecture.states != "plain":
         states = Joined(states, architecture.embedding_size, architecture.states)

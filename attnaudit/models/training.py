@@ -220,8 +220,8 @@ class _Epochs:
         best_parameters: State dict of the model after the best epoch. Before the first epoch, that of the untrained
             model.
         best_number: Number of the best epoch; 0 before the first epoch.
-        best_rank: F1 and accuracy of the best epoch on the development data. With a selection loss, minus this loss,
-            and 0. Larger is better.
+        best_rank: F1 and accuracy of the best epoch on the development data. With a selection loss, it is (-loss, 0)
+            instead. Larger pairs are better.
     """
 
     history: list[Epoch]

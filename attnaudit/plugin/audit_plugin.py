@@ -89,7 +89,7 @@ class AuditPlugin:
         return terminal_safe(f"{header}, device {options.device}")
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Note the files in which functions with @audit have to be tests."""
+        """Note the test files, because every @audit function in them has to be collected as a test."""
         if isinstance(collector, pytest.Module) and names_a_model(self.config):
             self.begin().test_files.add(collector.path)
 
@@ -102,9 +102,15 @@ class AuditPlugin:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Show an invalid declaration as its message alone, unless --full-trace is given."""
+        """Note which test files were imported, and show an invalid declaration as its message alone.
+
+        With --full-trace, an invalid declaration is shown with its traceback.
+        """
         report = yield
         call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+        # Without a call, another plugin has made the report, such as pytest's own --last-failed, which imports no file.
+        if self.state is not None and isinstance(collector, pytest.Module) and call is not None:
+            self.state.collected_files[collector.path] = reason_of(report) if report.skipped else ""
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
         if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
             report.longrepr = shown_error(error)
@@ -112,7 +118,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """After other plugins have deselected cases, report usage errors.
+        """Report usage errors, after other plugins have deselected cases.
 
         Raises:
             pytest.UsageError: There are errors. A worker of xdist sends them to its controller instead.
@@ -160,7 +166,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Make the warnings of the cases harmless, since models and data may decide their text."""
+        """Escape the text of the warnings of the cases, which may come from models or data."""
         if self.state is not None and any(case.test == nodeid for case in self.state.selected):
             clean_warning(warning_message)
 

@@ -1,4 +1,4 @@
-"""What the report of an audit case carries to the process that writes the run, and how its failure is shown."""
+"""Add the verdict of a case to its pytest report, which carries it to the process that writes the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
-    """Put the verdict of a case on its report, as built-in types, which xdist can send, and shorten a failure.
+    """Add the verdict of a case to its report, and show a failure as the message of its exception, without traceback.
 
-    The report of a failed audit shows the message of the exception without its traceback.
+    The verdict consists of built-in types, which xdist can send to another process.
 
     A model that cannot be loaded, or data that cannot be read, fails the first case that needs it. This failure names
     all gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
@@ -34,6 +34,9 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     record = None
     if not isinstance(case, MeasurementsRequest):
         record = case.session.record(case.check, case.model, case.data)
+        remark = "" if record is None else case.session.validation_remark(case.check.id, case.model)
+        if remark and call.when == "call":  # JUnit lists the properties of passed tests, too
+            item.user_properties.append(("attnaudit", terminal_safe(remark)))
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),
@@ -71,8 +74,8 @@ def _name(gate: DeclaredGate) -> str:
     return terminal_safe(f"{gate.check} ({gate.model} on {gate.data})")
 
 
-def reason_of(report: pytest.TestReport) -> str:
-    """Return why a test failed or was skipped, in one line."""
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test failed or was skipped, or why a file was, in one line."""
     expected: str | None = getattr(report, "wasxfail", None)
     if expected is not None:
         return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"

@@ -1,6 +1,6 @@
-"""Make what pytest shows of an audit case harmless: the text of its exceptions, its captured output and its warnings.
+"""Escape what pytest shows of an audit case: the text of its exceptions, its captured output and its warnings.
 
-A model or a check that fails decides the text of its exception and what it prints, so this text is data.
+Models, data and checks can put any text there, such as control sequences of a terminal or commands of a CI system.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ STYLES = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def clean_report(report: pytest.TestReport) -> None:
-    """Make the traceback, the reason and the captured output of a case harmless, in place.
+    """Escape the traceback, the reason and the captured output in the report of a case, in place.
 
-    The terminal, JUnit files and pytest-xdist all show what the report then contains.
+    The terminal, JUnit files and pytest-xdist all show the texts of the report.
 
     Args:
         report: The report of any phase of a case, whatever its outcome.
@@ -57,15 +57,15 @@ def failure_without_traceback(excinfo: pytest.ExceptionInfo[BaseException]) -> A
 
 
 def clean_output(text: str) -> str:
-    """Return captured output without colours and with harmless text. A carriage return begins a new line.
+    """Return captured output without colours, and with control characters and commands escaped.
 
-    Progress bars write carriage returns, and each of their states becomes a line.
+    A carriage return becomes a new line. Progress bars write carriage returns, so each of their states becomes a line.
     """
     return terminal_safe(re.sub(r"\r+\n?", "\n", STYLES.sub("", text)), keep_lines=True)
 
 
 def clean_warning(warning: warnings.WarningMessage) -> None:
-    """Make the message of a warning harmless, in place.
+    """Escape the message of a warning, in place.
 
     Args:
         warning: The argument `warning_message` of the hook `pytest_warning_recorded`.
@@ -90,7 +90,7 @@ def clean_case_id(case_id: str, config: pytest.Config) -> str:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a string, a list or a tuple with harmless strings; change the parts of pytest's other objects in place."""
+    """Return a string, list or tuple with all strings escaped. Change other objects of pytest in place."""
     if isinstance(value, str):
         return terminal_safe(value, keep_lines=True)
     if isinstance(value, (list, tuple)):

@@ -27,9 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
-    """Stop OpenMP's threads from spinning while they wait, before a conftest can import torch, which reads this once.
+    """Stop the threads of OpenMP from spinning while they wait, before a conftest.py can import torch.
 
-    Where other processes share the cores, threads that spin make an audit many times slower.
+    torch reads this setting when it is imported. If other processes use the same cores, threads that spin make an audit
+    many times slower.
 
     Raises:
         pytest.UsageError: A conftest ended the program. With status 0, the audit would seem to have passed.
@@ -74,7 +75,10 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.E
 
 
 def _plugin_of(config: pytest.Config) -> AuditPlugin:
-    """Return the plugin object of a run; a new one if a conftest ended pytest in its pytest_configure, before ours."""
+    """Return the plugin object of a run.
+
+    It is a new one if a conftest.py ended pytest before the object was registered.
+    """
     plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
     return AuditPlugin(config) if plugin is None else plugin
 

@@ -1,4 +1,4 @@
-"""Treat SIGTERM, with which CI systems cancel a job, as Ctrl-C, so that the run is still written."""
+"""Treat SIGTERM like Ctrl-C, so that a run is still written if a CI system cancels its job."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from attnaudit.plugin.workers import is_worker
 class TerminationHandler:
     """Turns the first SIGTERM into a KeyboardInterrupt, and ignores those that follow.
 
-    Whoever cancels a job often sends a second signal, which must not stop the writing of the run. A process that has to
-    end at once still ends with SIGKILL.
+    A CI system that cancels a job often sends a second signal, which must not stop the writing of the run. SIGKILL
+    still ends the process at once.
     """
 
     def __init__(self) -> None:

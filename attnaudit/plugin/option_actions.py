@@ -1,4 +1,4 @@
-"""What happens when an option is given on the command line more often than it should be."""
+"""The action of options that may be given only once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class Once(argparse.Action):
-    """Store the value of an option with the default None that may be given only once.
+    """Store the value of an option that may be given only once. The default of the option must be None.
 
-    argparse would keep the last value and silently drop the others, so that a second --policy, perhaps in the `addopts`
-    of a configuration file, could replace the policy that somebody relies on.
+    argparse itself would keep the last value and silently drop the others. A second --policy, for example in the
+    `addopts` of a configuration file, could then replace the policy that was meant.
     """
 
     def __call__(

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.errors import AuditError
 from attnaudit.plugin.case_collection import policy_declaration
+from attnaudit.plugin.files_left_out import files_left_out
 from attnaudit.plugin.rerun import rerun_command
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 from attnaudit.plugin.workers import is_worker
@@ -48,7 +49,9 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         selected=state.selected,
         policy=policies[0] if policies and all(policy == policies[0] for policy in policies) else None,
         effective_policy=declared_policy(state),
+        files_left_out=files_left_out(state, config),
     )
+    state.session.validations = plan.effective_policy.validations if plan.effective_policy else []
     state.folder.write_plan(plan, worker=state.session.worker)
     if not is_worker(config):
         from attnaudit.run.finish_run import write_running
@@ -57,7 +60,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
 
 
 def _declare_policy_of_option(state: RunState) -> None:
-    """Write down the gates of --policy also if no function that was collected applies them."""
+    """Write down the gates of --policy, even if no collected function applies them."""
     if state.options.policy is None:
         return
     with contextlib.suppress(AuditError):  # the collection reports an invalid policy, and nothing is judged then
@@ -77,4 +80,5 @@ def declared_policy(state: RunState) -> EffectivePolicy | None:
         [check for declaration in declarations for check in declaration.checks],
         [exception for declaration in declarations for exception in declaration.exceptions],
         informational=all(declaration.informational for declaration in declarations),
+        validations=[one.validation for one in declarations if one.validation is not None],
     )

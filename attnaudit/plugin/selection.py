@@ -1,4 +1,4 @@
-"""Which tests the user selected on purpose, and whether this pytest command runs tests at all."""
+"""Find out which tests the user selected on purpose, and whether this pytest command runs tests at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELECTING = {
 
 
 def is_audit_run(config: pytest.Config) -> bool:
-    """Return whether this process is to run an audit: a model is named, and pytest is not only to show something."""
+    """Return whether this process runs an audit: a model is named, and pytest was not called only to show something."""
     shows = any(getattr(config.option, name, None) for name in SHOWING)
     return names_a_model(config) and not shows and not is_worker(config)
 
@@ -50,7 +50,7 @@ def stopping_option(session: pytest.Session) -> str:
 
 
 def added_options(config: pytest.Config) -> dict[str, list[str]]:
-    """Return the options that are not on the command line, word by word, for each source that they come from."""
+    """Return the source of options that are not on the command line, such as "addopts" -> these options, by word."""
     sources = {
         "addopts": [str(word) for word in config.getini("addopts")],
         "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),

@@ -16,7 +16,7 @@ from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
     from attnaudit.checks import Check
-    from attnaudit.records import PolicyException, PolicyRecord, RunRecord
+    from attnaudit.records import PolicyException, PolicyRecord, PolicyValidation, RunRecord
     from attnaudit.run import AuditOptions, AuditSession, Case, Outcomes, RunFolder
     from attnaudit.run.finish_run import RunContext
     from attnaudit.run.plan import DeclaredGate, GateKey, SelectedCase
@@ -51,12 +51,14 @@ class Declaration:
         policy: The description of the policy file that they come from; None if they come from none.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy is declared informational, that is, without a gate.
+        validation: The families on which the gates were validated; None if there are no checks.
     """
 
     checks: tuple[Check, ...]
     policy: PolicyRecord | None = None
     exceptions: tuple[PolicyException, ...] = ()
     informational: bool = False
+    validation: PolicyValidation | None = None
 
 
 @dataclass
@@ -71,12 +73,13 @@ class RunState:
         context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> each gate of the policy, selected or not.
-        declarations: What each @audit function, or the policy file, declares.
+        declarations: The declaration of each @audit function, or that of the policy file.
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
         conflicts: The id of a check that was declared again with other arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
         test_files: The test files that were collected, with or without checks.
+        collected_files: The test files that pytest imported -> the reason if the file skipped itself, otherwise "".
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The id of an error that concerns several cases -> the first test that it failed.
         begun: Whether the folder of the run was created.
@@ -97,6 +100,7 @@ class RunState:
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
     test_files: set[Path] = field(default_factory=set)
+    collected_files: dict[Path, str] = field(default_factory=dict)
     collected: list[tuple[Check, ...]] = field(default_factory=list)
     first_failures: dict[int, str] = field(default_factory=dict)
     begun: bool = False

@@ -1,4 +1,4 @@
-"""Tell the processes of pytest-xdist apart. Without xdist there is one process, neither a worker nor a controller."""
+"""Distinguish the processes of pytest-xdist. Without it, the only process is neither a worker nor a controller."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ COUNTED_STATES = {
     "failed": "failed",
     "open": "without a verdict",
     "excepted": "excepted by the policy",
+    "informational": "informational for this family of models",
     "not selected": "not selected",
 }
 
@@ -33,14 +34,15 @@ def gate_notes(run: RunRecord) -> list[str]:
     """Return lines about the gates of a run.
 
     They give the number of gates in each state, the reasons why gates have no verdict, the consequences of a partial or
-    informational run, and the tests that were run again. A gate whose case is in `run.missing` has no line of its own
-    here, because missing cases are listed elsewhere with their reasons.
+    informational run, the test files that were left out, and the tests that were run again. A gate whose case is in
+    `run.missing` has no line of its own here, because missing cases are listed elsewhere with their reasons.
     """
     lines = [f"gates: {gate_counts(run)}"] if run.gates else []
     if run.status == "partial":
         lines.append("This run is partial. It does not decide on the release.")
     if run.status == "informational":
-        lines.append("No check of this run is a gate, so the run decides nothing.")
+        none = "Every gate is informational for its model" if run.gates else "No check of this run is a gate"
+        lines.append(f"{none}, so the run decides nothing.")
     missing = {(case.model, case.data, case.check) for case in run.missing}
     for state, intro in (
         ("open", "no verdict"),
@@ -48,6 +50,9 @@ def gate_notes(run: RunRecord) -> list[str]:
         ("excepted", "excepted by the policy"),
     ):
         lines += _by_reason(intro, [gate for gate in run.gates if gate.state == state and _key(gate) not in missing])
+    lines += [
+        f"test file left out, so its gates are unknown: {file}: {reason}" for file, reason in run.files_left_out.items()
+    ]
     lines += [f"run again after a failure: {failure.test}: {failure.reason}" for failure in run.earlier_failures]
     return lines
 

@@ -33,8 +33,8 @@ class MeasuredInstance:
         label: The label of the instance; None if it has none.
         predicted: The predicted class; "" if it is unknown.
         tokens: The tokens of the instance.
-        columns: Name of a measure -> one number per token. The numbers are None if the measure is undefined on this
-            instance, and so is a single number that is undefined.
+        columns: Name of a measure -> one number per token. A number that is undefined is None. If the measure is
+            undefined on the whole instance, None replaces the list.
     """
 
     label: str | None

@@ -16,7 +16,7 @@ from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.questions import FIRST_REMEDIES
+from attnaudit.report.remedies import FIRST_REMEDIES
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 from attnaudit.verdict_text import (
     defined_sentence,
@@ -74,7 +74,7 @@ class CaseView:
         fail_interval: The interval that decides whether the case fails; "" if there is none.
         required: The threshold with "≥" or "≤"; an em dash if there is none.
         references: The references.
-        explanation: Sentences that explain the verdict.
+        explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.
         strip: The drawing in the table of verdicts (see `attnaudit.report.check_charts`); None without numbers.
         distribution: The histogram of the values per instance; None if there is none.
@@ -161,8 +161,8 @@ class Page:
         subjects: All pairs of a model and a data set.
         command: The command line of the run.
         options: Lines with the options that pytest did not read from the command line.
-        gates: A line with the number of gates in each state, followed by lines about them (see `gate_notes`). Empty if
-            only the first line would be there.
+        gates: A line with the number of gates in each state, and further lines about the gates (see `gate_notes`). It
+            is empty if there are no further lines.
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.
@@ -281,7 +281,7 @@ def _case(
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
-    sentences = (verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
     return CaseView(
         anchor=anchor,
         check=record,

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates
-from attnaudit.report.questions import policy_notes, remedies
+from attnaudit.report.questions import policy_notes
+from attnaudit.report.remedies import remedies
+from attnaudit.report.unvalidated import blocked_reason
 from attnaudit.verdict_text import shown_verdict
 
 VERDICT_NAMES = {
@@ -133,31 +135,34 @@ def _headline(run: RunRecord) -> str:
     blocking = [check for check in gates if check.blocks]
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
+    if run.status == "informational" and run.gates:
+        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"
     excepted = sum(gate.state == "excepted" for gate in run.gates)
     if run.status == "passed" and excepted:
-        passed = f"{len(run.gates) - excepted} passed and " if len(run.gates) > excepted else ""
+        others = sum(gate.state == "passed" for gate in run.gates)
+        passed = f"{others} passed and " if others else ""
         verb = "is" if excepted == 1 else "are"
         return f"No gate blocks this release: {passed}{excepted} {verb} excepted by the policy."
     if run.status == "passed":
         return _clear_gates_sentence(gates)
-    not_selected = sum(gate.state == "not selected" for gate in run.gates)
     if run.status == "partial":
-        return (
-            f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran. "
-            f"{_clear_gates_sentence(gates, ' that ran')} {_not_selected_sentence(not_selected)} "
-            "This does not decide on the release."
-        )
+        left_out = len(run.gates) > len(gates)
+        ran = f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran." if left_out else "Partial run."
+        passed = _clear_gates_sentence(gates, " that ran")
+        return f"{ran} {passed} {_left_out_sentences(run)} This does not decide on the release."
     if run.exit_status in NOTHING_AUDITED:
         return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
-    if blocking:
-        also = f" {_open_sentence(without)}" if without else ""
-        return f"{_blocking_sentence(gates, blocking)}{also} This release is blocked."
-    if without:
-        return f"{_open_sentence(without)} This release is blocked."
+    reasons = [
+        _blocking_sentence(gates, blocking) if blocking else "",
+        _open_sentence(without) if without else "",
+        blocked_reason(run),
+    ]
+    if any(reasons):
+        return f"{' '.join(filter(None, reasons))} This release is blocked."
     return "The run failed for a reason other than a gate. This release is blocked."
 
 
@@ -220,5 +225,15 @@ def _verdict_counts(checks: Sequence[CheckRecord]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _not_selected_sentence(count: int) -> str:
-    return "The other gate was not selected." if count == 1 else f"The other {count} gates were not selected."
+def _left_out_sentences(run: RunRecord) -> str:
+    """Return sentences with the number of gates, and that of test files, that were left out of a partial run."""
+    gates = sum(gate.state == "not selected" for gate in run.gates)
+    files = len(run.files_left_out)
+    sentences = []
+    if gates:
+        what = "The other gate was" if gates == 1 else f"The other {gates} gates were"
+        sentences.append(f"{what} not selected.")
+    if files:
+        what = "1 test file was left out, so its" if files == 1 else f"{files} test files were left out, so their"
+        sentences.append(f"{what} gates are unknown.")
+    return " ".join(sentences)

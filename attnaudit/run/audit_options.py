@@ -1,4 +1,4 @@
-"""The options of one audit, validated as far as possible without loading a model or data."""
+"""The options of one audit. They are validated as far as this is possible before a model or data is loaded."""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import AuditError, CheckError
+from attnaudit.model_families import informational_gates
 from attnaudit.readings import named
-from attnaudit.records import CheckRecord, EffectivePolicy
+from attnaudit.records import CheckRecord, EffectivePolicy, RunRecord
 from attnaudit.statistics.threshold import parse
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def same_limit(first: Argument, second: Argument) -> bool:
 
 
 def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord]) -> dict[str, list[Table]]:
-    """Return the tables of a policy by the ids of their checks: several where different checks have the same id.
+    """Return the id of each check -> its tables in a policy. There are several if different checks have the same id.
 
-    A table without an id is that of the record with the same arguments. If there is none, its id is the name of the
-    check, with its reading.
+    A table without an id belongs to the record with the same arguments, and gets its id. If there is no such record,
+    the id is the name of the check, with its reading.
 
     Args:
         policy: The effective policy of a run.
@@ -83,6 +84,20 @@ def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord])
     for table in policy.checks if policy else ():
         ids.setdefault(_id_of(table, records), []).append(table)
     return ids
+
+
+def tables_of(record: CheckRecord, tables: Mapping[str, list[Table]], run: RunRecord) -> list[Table]:
+    """Return the tables with the id of a record, with the severity that they have for the family of its model.
+
+    Args:
+        record: A check of the run.
+        tables: The tables of the effective policy, as `tables_by_id` returns them.
+        run: The record of the run.
+    """
+    declared = tables.get(record.check, [])
+    if (record.model, record.check) not in informational_gates(run.effective_policy, run.models):
+        return declared
+    return [{**table, "severity": "report"} for table in declared]
 
 
 def _id_of(table: Table, records: Sequence[CheckRecord]) -> str:

@@ -1,4 +1,4 @@
-"""What has to be true of a run before a release: it passed, and it audited what was expected."""
+"""Check that a run permits a release: that it passed, and that it audited what was expected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from attnaudit.formatting import plural
+from attnaudit.model_families import blocked_models
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.report.unvalidated import unvalidated_sentence
 
 RUN_AGAIN = "Run the audit again."
 
@@ -20,11 +22,13 @@ class Expected:
         given: The value of the option as it was given.
         name: Its name in the run; None if any name is accepted, because the hash identifies it.
         sha256: Its SHA-256 hash; None to accept any.
+        family: The family of the model, on which the effect of a policy can depend; None to accept any.
     """
 
     given: str
     name: str | None
     sha256: str | None
+    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +36,12 @@ class Expectations:
     """What a run must have audited, and how.
 
     Attributes:
-        models: The models, each of which the run must have audited, and no other.
-        data: The data sets; empty to accept any.
+        models: The models. The run must have audited all of them and no others.
+        data: The data sets, in the same way; empty to accept any.
         policy_sha256: The hash of the effective policy; None to accept any.
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
-        seed: The seed. Otherwise seeds could be tried until a gate passes.
+        seed: The seed. If any seed were accepted, seeds could be tried until a gate passes.
         unit: What the statistics are computed over: "tokens" or "words".
         allow_sample: Whether a sample of the rows may have been audited.
     """
@@ -53,7 +57,7 @@ class Expectations:
 
 
 def run_objections(run: RunRecord) -> list[str]:
-    """List the reasons in the run itself why a release is not verified, whatever is expected of it."""
+    """List the reasons why a run verifies no release at all, whatever it was expected to audit."""
     return [*_gate_objections(run), *_status_objections(run)]
 
 
@@ -91,7 +95,19 @@ def _gate_objections(run: RunRecord) -> list[str]:
         f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
         f"{_REMEDIES[gate.state]}"
         for gate in run.gates
-        if gate.state not in ("passed", "excepted")
+        if gate.state not in ("passed", "excepted", "informational")
+    ]
+    found += [unvalidated_sentence(one, run.declared_policy) for one in blocked_models(run.unvalidated)]
+    decided = {gate.model for gate in run.gates if gate.state != "informational"}
+    found += [
+        f"{model}: all gates are informational for this family of models, so nothing was decided about the model. Use "
+        "a policy that was validated on the family."
+        for model in sorted({gate.model for gate in run.gates} - decided)
+    ]
+    found += [
+        f"{file}: this test file was left out, so its gates are unknown: {reason}. Run the audit again with this file, "
+        "or write all gates to a policy file and give it with --policy."
+        for file, reason in run.files_left_out.items()
     ]
     if not run.gates:
         found.append("The run has no gate, so nothing was decided. Give at least one check of the policy a threshold.")
@@ -121,7 +137,7 @@ def _status_objections(run: RunRecord) -> list[str]:
 
 
 def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List the settings of the run that could make a gate pass on another choice of rows, draws or units."""
+    """List the unexpected settings with which a gate could pass that fails otherwise: the seed, the unit, a sample."""
     found = []
     if run.seed != expected.seed:
         found.append(
@@ -153,6 +169,11 @@ def _compare(
         match = next((one for one in unmatched.values() if _is(one, wanted)), None)
         if match is not None:
             del unmatched[match.name]
+            if isinstance(match, ModelRecord) and wanted.family not in (None, match.family):
+                found.append(
+                    f"{option} {wanted.given}: the run recorded the family '{match.family}', but the model is of the "
+                    f"family '{wanted.family}'. {RUN_AGAIN}"
+                )
             continue
         same_name = next((one for one in actual if one.name == wanted.name), None)
         if same_name is not None:
@@ -199,6 +220,11 @@ def exception_lines(run: RunRecord) -> list[str]:
         for gate in run.gates
         if gate.state == "excepted"
     ]
+
+
+def unvalidated_lines(run: RunRecord) -> list[str]:
+    """Return a line for each model to which thresholds were applied that were not validated on its family."""
+    return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated if one.unvalidated == "gate"]
 
 
 def sample_lines(run: RunRecord) -> list[str]:

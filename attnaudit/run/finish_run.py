@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from attnaudit.records import SCHEMA_VERSION, GateRecord, RunRecord, RunStatus
+from attnaudit.records import SCHEMA_VERSION, GateRecord, ModelRecord, RunRecord, RunStatus, UnvalidatedModel
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import Plan
 from attnaudit.run.run_folder import MeasuredPart, RunFolder
@@ -29,7 +29,8 @@ class RunContext:
         command: The command line, word by word.
         seed: The seed of the run.
         unit: What the statistics are computed over: "tokens" or "words".
-        added_options: Where other options come from -> these options, word by word.
+        added_options: The source of options that are not on the command line, such as "addopts" -> these options, word
+            by word.
         ci: Whether the environment variable CI is set.
         allow_partial: Whether --audit-allow-partial was given.
     """
@@ -52,12 +53,14 @@ class RunEnding:
         status: The status of the run.
         exit_status: The exit status of pytest.
         gates: The outcome of every gate.
+        unvalidated: The models on whose family the policy was not validated.
         problem: Why the run failed, if the reason is not a verdict; "" otherwise.
     """
 
     status: RunStatus
     exit_status: int
     gates: Sequence[GateRecord] = ()
+    unvalidated: Sequence[UnvalidatedModel] = ()
     problem: str = ""
 
 
@@ -67,6 +70,7 @@ def begin_run(folder: RunFolder, context: RunContext) -> None:
     Raises:
         ReportError: The folder cannot be written to.
     """
+    folder.create()
     folder.begin(_record(folder, context))
 
 
@@ -112,15 +116,17 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
         _record(folder, context),
         finished=current_time(),
         environment=parts[0].environment if parts else None,
-        models=list({part.model.name: part.model for part in parts}.values()),
+        models=measured_models(parts),
         data=list({part.data.name: part.data for part in parts}.values()),
         measured=[part.measured for part in parts],
         checks=outcomes.sorted_records(plan.selected),
         missing=outcomes.missing(plan.selected),
+        unvalidated=list(ending.unvalidated),
         policy=f"{plan.policy.file} (sha256 {plan.policy.sha256})" if plan.policy else "declared in Python",
         declared_policy=plan.policy,
         effective_policy=plan.effective_policy,
         gates=list(ending.gates),
+        files_left_out=plan.files_left_out,
         problem=ending.problem,
         earlier_failures=outcomes.earlier_failures,
     )
@@ -133,13 +139,18 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
     return run
 
 
+def measured_models(parts: Sequence[MeasuredPart]) -> list[ModelRecord]:
+    """Return each model of the parts once."""
+    return list({part.model.name: part.model for part in parts}.values())
+
+
 def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
     """Write the report and the final audit.json of a run whose numbers are written.
 
     Args:
         folder: The folder of the run.
         run: The content of audit.json.
-        ending: How the run ended; it replaces what `run` says about that.
+        ending: How the run ended. It replaces the status, the exit status, the gates and the problem in `run`.
 
     Returns:
         The new content of audit.json.
@@ -189,7 +200,7 @@ def _record(folder: RunFolder, context: RunContext) -> RunRecord:
 
 
 def _in_collection_order(parts: Sequence[MeasuredPart], plan: Plan) -> list[MeasuredPart]:
-    """Sort the parts by the collection order of their cases, and then by worker, whichever worker finished first."""
+    """Sort the parts by the order in which their cases were collected, and then by worker."""
     order: dict[tuple[str, str], int] = {}
     for case in plan.selected:
         order.setdefault((case.model, case.data), len(order))

@@ -1,8 +1,8 @@
 """Seal the record of a run, and recognise one that was changed after the run.
 
-The digest shows that a file was changed. It is not a signature: whoever can write the folder can compute it again. Such
-an editor must also make values, intervals, verdicts, gates and status agree, since these are all checked. To prove who
-wrote audit.json, sign it, for example with the GitHub action actions/attest.
+The digest shows that a file was changed. It is not a signature: whoever can write to the folder can also compute the
+digest again. The edited values, intervals, verdicts, gates and status must then agree with each other, because all of
+them are checked. To prove who wrote audit.json, sign it, for example with the GitHub action actions/attest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_LISTED = 10
 def digest(run: RunRecord) -> str:
     """Return the SHA-256 hash of everything in a record except its digest.
 
-    The hash is that of JSON with sorted keys. It is the same for a record and for what is read back from audit.json.
+    The record is hashed as JSON with sorted keys, so that a record that is read from audit.json has the same hash.
     """
     encoded = msgspec.json.encode(msgspec.structs.replace(run, digest=""))
     read_back = msgspec.json.decode(encoded, type=RunRecord)  # 1 in a field for floats becomes 1.0

@@ -68,7 +68,7 @@ def judge_model(
     labels = label_indices(dataset, loaded.adapter.capabilities.classes)
 
     def judge(some_checks: Sequence[Check]) -> tuple[list[CheckRecord], Measurements]:
-        needs = sorted({need for check in some_checks for need in check.needs()})
+        needs = sorted({need for check in some_checks for need in check.needs_under_reading()})
         measurements, _ = measure(loaded.adapter, dataset, needs, model=name, seed=seed, labels=labels, device=device)
         return [check.judge(measurements) for check in some_checks], measurements
 

@@ -21,8 +21,8 @@ class Result:
     Attributes:
         outcome: "passed", "failed" or "skipped"; an expected failure (xfail) counts as skipped.
         reason: Why the test has no verdict, if it has none.
-        cause: The kind of error of a test that failed: "model", "data" or "" for any other.
-        named: The gates that the failure names as open for the same reason, in addition to its own.
+        cause: What a test failed because of: "model", "data", or "" for anything else.
+        named: The other gates that have no verdict for the same reason. The message of the failure names them.
     """
 
     outcome: str
@@ -68,8 +68,8 @@ class Outcomes:
             outcome: "passed", "failed", "skipped", or "rerun" for a failure after which the test is run again.
             reason: Why it failed or was skipped.
             record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
-            cause: The kind of error: "model", "data" or "" for any other.
-            named: The model, the data set and the check of each further gate that a failure names.
+            cause: What the test failed because of: "model", "data", or "" for anything else.
+            named: The model, the data set and the check of each other gate that the failure names.
         """
         if record is not None:
             self._keep(msgspec.convert(record, CheckRecord))

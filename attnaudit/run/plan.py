@@ -62,12 +62,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         selected: The cases that pytest selected, in the order of collection.
         policy: The policy file that the checks come from; None if they come from none, or from several.
         effective_policy: All checks of the run; None if none were collected.
+        files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
+            collected -> the reason.
     """
 
     gates: list[DeclaredGate] = []
     selected: list[SelectedCase] = []
     policy: PolicyRecord | None = None
     effective_policy: EffectivePolicy | None = None
+    files_left_out: dict[str, str] = {}
 
     @staticmethod
     def joined(plans: Sequence[Plan]) -> Plan:
@@ -85,4 +88,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             selected=list(selected.values()),
             policy=next((plan.policy for plan in plans if plan.policy is not None), None),
             effective_policy=next((p.effective_policy for p in plans if p.effective_policy is not None), None),
+            files_left_out={file: why for plan in plans for file, why in plan.files_left_out.items()},
         )

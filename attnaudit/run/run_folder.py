@@ -7,6 +7,7 @@ The end of the run merges them, and writes the final audit.json last.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
@@ -32,12 +33,12 @@ def new_run_name() -> str:
 
 
 class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process measured of one model on one data set.
+    """The description of what one process measured for one model and data set.
 
     Attributes:
         model: The model.
         data: The data set.
-        measured: The needs, passes and seconds of the measurement.
+        measured: The measures, and the time and the passes that they took.
         environment: The machine and the software.
         numbers: The name of the Parquet file with the numbers, next to this part.
     """
@@ -59,17 +60,39 @@ class RunFolder:
 
     Args:
         reports: The folder that all runs are in.
-        name: The name of this run.
+        name: The name of this run. `create` adds a number to it if another run has the same name.
     """
 
     def __init__(self, reports: Path, name: str) -> None:
         self.reports = reports
+        self._take_name(name)
+
+    def _take_name(self, name: str) -> None:
         self.name = name
-        self.path = reports / name
+        self.path = self.reports / name
         self._parts = self.path / "parts"
 
+    def create(self) -> None:
+        """Create the folder. No other run gets the same one, even if both begin at the same time.
+
+        Raises:
+            ReportError: The folder cannot be created.
+        """
+        self._guard(lambda: self.reports.mkdir(parents=True, exist_ok=True))
+        self._guard(self._create_unused)
+
+    def _create_unused(self) -> None:
+        first = self.name
+        for number in itertools.count(2):
+            try:
+                self.path.mkdir()
+            except FileExistsError:
+                self._take_name(f"{first}-{number}")
+            else:
+                return
+
     def begin(self, run: RunRecord) -> None:
-        """Create the folder with an audit.json of status "running", and name the run in latest.txt.
+        """Write an audit.json of status "running", and name the run in latest.txt.
 
         From now on, latest.txt names no older run, and a process that is killed leaves a run that has not passed.
 
@@ -96,7 +119,7 @@ class RunFolder:
         self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
 
     def write_plan(self, plan: Plan, *, worker: str) -> None:
-        """Write down what one process found to judge, before its first case runs, so that a crash cannot hide it.
+        """Write down what one process has to judge. This comes before its first case, so that a crash hides nothing.
 
         Raises:
             ReportError: The folder cannot be written to.

@@ -1,7 +1,7 @@
 """Compute the values of checks again from measurements.parquet, and compare them with those in audit.json.
 
-The file contains the numbers per instance and per token, but neither the texts nor tables over a whole data set. So
-intervals, values that need such tables, and those of custom checks are not computed again.
+The file contains the numbers per instance and per token. It contains neither the texts nor tables over a whole data
+set. Intervals, values that need such tables, and the values of custom checks are therefore not computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id
+from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id, tables_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +53,7 @@ class StoredMeasurements(Measurements):
 
 
 def differing_values(run: RunRecord, path: Path) -> list[str]:
-    """List the checks in audit.json whose values do not follow from measurements.parquet, one clause each.
+    """List the checks whose values in audit.json differ from those in measurements.parquet, one clause each.
 
     Args:
         run: The content of audit.json.
@@ -76,14 +76,15 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
 
 
 def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
-    """Return the records whose values may follow from measurements.parquet alone, with the declared checks.
+    """Return the records whose values can be computed from measurements.parquet, each with its check.
 
-    These are the records of the checks that attnaudit provides, under a single reading.
+    These are the records of the checks of attnaudit under a single reading. Some of them may turn out to need a table
+    that the file does not contain.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
     found = []
     for record in run.checks:
-        same = (table for table in tables.get(record.check, []) if same_arguments(table, record.parameters))
+        same = (table for table in tables_of(record, tables, run) if same_arguments(table, record.parameters))
         check = next((check for check in map(built_in_check, same) if check is not None), None)
         if check is not None and not check.several_readings:
             found.append((record, check))
@@ -217,7 +218,7 @@ def _columns(
 
 
 def _lists(column: Any) -> tuple[NDArray[np.bool_], Integers]:
-    """Return where the lists of a column are in its flattened numbers.
+    """Return where each list of a column is among the numbers of all lists.
 
     Returns:
         (n,) flags, True for rows that hold a list; and (n + 1,) offsets: the list of row i is at [i] to [i + 1].

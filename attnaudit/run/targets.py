@@ -150,8 +150,8 @@ def _siblings(name: str, base: Path) -> list[str]:
 def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Target, ...]:
     """Give every target a short unique id, and drop repeated targets.
 
-    The id of a path is its last part without the suffix. Paths with the same last part get as many parent folders as
-    are needed to distinguish them; files that differ only in their suffix keep it.
+    The id of a path is its last part without the suffix. If several paths have the same last part, their ids contain
+    as many parent folders as are needed to distinguish them. Files that differ only in their suffix keep it.
 
     Args:
         resolved: (value as given, resolved path), where the path is None for a registered name or factory.
@@ -198,6 +198,6 @@ def _is_utf8(name: str) -> bool:
 
 
 def _id_parts(path: Path) -> tuple[str, ...]:
-    """Split a path into the parts that an id can be built from; a data file loses its suffix."""
+    """Split a path into the parts from which an id is built. The suffix of a data file is left out."""
     name = path.stem if path.suffix.lower() in DATA_SUFFIXES and not path.is_dir() else path.name
     return (*path.parts[1:-1], name)

@@ -25,13 +25,13 @@ SIGNS = {"at_least": ">=", "at_most": "<="}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """Return the table of verdicts: one line per check, grouped by model and data set, and explanations below it.
+    """Return the table of verdicts, with one line per check, grouped by model and data set, and explanations below.
 
     Args:
         records: The checks of the run.
         missing: The cases without a verdict.
-        width: The width of the terminal in characters; the table fits 80.
-        color: Whether to use the terminal's colours and styles; the text is plain without.
+        width: The width of the terminal in characters. The table fits into 80.
+        color: Whether to use the colours and styles of the terminal.
     """
     from rich.console import Console
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Cohen's κ between decisions and the decisions after a change, which may be random (Cohen 1960)."""
+"""Cohen's κ between the decisions of a model before and after a change (Cohen 1960). The change may be random."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from attnaudit.statistics.intervals import ratio_interval
 
 @dataclass(frozen=True, slots=True)
 class CohensKappa:
-    """The agreement of decisions that exceeds the one expected by chance, as a share of the largest possible excess.
+    """The agreement between the decisions before and after a change, corrected for chance.
 
-    κ = (p_o - p_e) / (1 - p_e), where p_o is the share of equal decisions, and p_e the share that independent decisions
-    with the same class frequencies would have. κ is 1 if no decision changes, and 0 if the changed decisions tell
-    nothing about the original ones. Build it with `CohensKappa.of`.
+    κ = (p_o - p_e) / (1 - p_e). Here p_o is the share of decisions that stay the same, and p_e is the share that would
+    stay the same if the two decisions were independent, with the same frequency of each class. κ is 1 if no decision
+    changes. It is 0 if the decisions agree no more often than by chance.
+
+    Use `CohensKappa.of` to create an instance.
 
     Attributes:
-        columns: (n_all, 2 C + 1) decisions, changed decisions, and whether they agree, whose sums determine κ.
+        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ. They are one column per class for the
+            decision before the change, one per class for the decision after it, and one for whether the two agree.
     """
 
     columns: Floats
 
     @classmethod
     def of(cls, decisions: Integers, changed: Floats) -> CohensKappa:
-        """Compare decisions with the decisions after a change.
+        """Compare the decisions before and after a change.
 
         Args:
             decisions: (n_all,) class indices of the decisions before the change.
-            changed: (n_all, C) probability with which the decision after the change is each class, such as its share of
-                random changes. These are not the probabilities that the model predicts.
+            changed: (n_all, C) share of the changes after which the decision is each class. It is 0 or 1 if there is
+                only one change. These are not the probabilities that the model predicts.
         """
         own = np.eye(changed.shape[1])[decisions]
         return cls(np.column_stack([own, changed, (own * changed).sum(1)]))
@@ -59,8 +62,8 @@ class CohensKappa:
     def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> IntervalEstimate | None:
         """Estimate the interval of κ by the studentised bootstrap over sources.
 
-        1 - κ is the ratio (1 - p_o) / (1 - p_e). Its numerator is a mean over instances, and its denominator is
-        linearised to one.
+        1 - κ is the ratio (1 - p_o) / (1 - p_e). Its numerator is a mean over instances. Its denominator is replaced by
+        a linear approximation, which is a mean over instances too.
 
         Args:
             groups: The instances, grouped by source.

@@ -1,6 +1,6 @@
 """Decide a case, that is, one check of one model on one data set.
 
-A decision consists of the intervals and the verdict. For an inconclusive case, it also contains the number of instances
+A decision contains the intervals and the verdict. If the case is inconclusive, it also contains the number of instances
 that would decide it.
 """
 
@@ -23,8 +23,8 @@ class Decision:
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
-        planning: How many instances would decide an inconclusive case. None for any other verdict, without a threshold
-            or an interval, and if more instances would not narrow the interval.
+        planning: How many instances would decide an inconclusive case. None for any other verdict. Also None if there
+            is no threshold or no interval, or if more instances would not narrow the interval.
         coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 

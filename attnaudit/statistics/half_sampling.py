@@ -1,7 +1,7 @@
 """Intervals from random halves of the sources.
 
-They suit statistics that a bootstrap would bias, because a bootstrap sample contains duplicates. Mutual information is
-such a statistic: duplicates raise it.
+They replace the bootstrap for statistics that duplicates bias, since a bootstrap sample contains duplicates. Mutual
+information is such a statistic: duplicates raise it.
 """
 
 from __future__ import annotations

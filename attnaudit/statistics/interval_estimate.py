@@ -24,8 +24,8 @@ class IntervalEstimate:
         interval_at: Computes the interval at a given confidence between 0 and 1.
         coverage_warning: Why the interval may be too narrow according to simulations, as a clause; "" if nothing
             suggests that.
-        narrows_with_n: Whether the interval shrinks towards a point as instances are added. It is False if part of the
-            error has another cause, such as a small number of randomised models.
+        narrows_with_n: Whether more instances narrow the interval without limit. It is False if part of the error has
+            another cause, such as a small number of randomised models.
     """
 
     error: float

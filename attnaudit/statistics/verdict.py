@@ -25,8 +25,8 @@ def decide(
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
     * "undefined": there is no value, or fewer than 80% of the instances have one.
-    * "inconclusive": none of the above. For example, the threshold lies inside an interval, there is no interval or no
-      threshold, or fewer than 30 instances have a value.
+    * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval or
+      no threshold, or fewer than 30 instances have a value.
 
     Passes need no correction for the number of gates. A release is passed by mistake only if every check that should
     block it passes by mistake (an intersection–union test). But a single mistaken failure blocks a release, so the

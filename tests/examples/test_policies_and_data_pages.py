@@ -14,6 +14,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
 from attnaudit.data.row_parsing import Column
+from attnaudit.records import PolicyRecord, PolicyRemedy
 from attnaudit.registry import checks
 from tests.conftest import newest_audit
 
@@ -85,15 +86,25 @@ def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
 
 
 def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
-    example, question_example, informational, exception = re.findall(r"```toml\n(.*?)```", POLICIES, re.DOTALL)
+    example, families, question_example, informational, exception = re.findall(
+        r"```toml\n(.*?)```", POLICIES, re.DOTALL
+    )
     path = tmp_path / "policy.toml"
     path.write_text(example, encoding="utf-8")
     assert [check.id for check in load_policy(path)] == [
         "agreement.leave_one_out.inputs",
         "permutation_fragility.f1_drop",
     ]
+    path.write_text(f'{families}\n[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n', encoding="utf-8")
+    record = load_policy(path).record
+    assert (record.validated_on, record.unvalidated) == (
+        ["pooled attention"],
+        PolicyRecord(file="", sha256="").unvalidated,
+    )
     path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{question_example}', encoding="utf-8")
-    assert [question.asks for question in load_policy(path).record.questions] == ["Is attention used?"]
+    (question,) = load_policy(path).record.questions
+    assert question.asks == "Is attention used?"
+    assert question.remedy[0].when == PolicyRemedy(text="").when
     path.write_text(informational, encoding="utf-8")
     assert load_policy(path).record.informational
     path.write_text(f'[[check]]\nname = "PermutationFragility"\nat_least = 0.08\n{exception}', encoding="utf-8")

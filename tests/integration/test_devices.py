@@ -25,7 +25,14 @@ NEEDS = (
     *("agreement.gradient.meister.inputs", "agreement.gradient.jain_wallace.inputs", "agreement.leave_one_out.hidden"),
     *("agreement.input_x_gradient.inputs", "entropy.gradient.meister.inputs", "influence.hidden", "adversarial.0.01"),
     *("comprehensiveness.deletion", "comprehensiveness.mask", "sufficiency.deletion", "randomised", "ranked_hidden"),
-    *("retained.frequent", "polarity.mask", "pointing.held", "pointing.live", "pointing.shapley.2"),
+    *(
+        "retained.frequent",
+        "polarity.mask",
+        "normalised_aopc.mask",
+        "pointing.held",
+        "pointing.live",
+        "pointing.shapley.2",
+    ),
 )
 #: A custom adapter without a mask token cannot substitute tokens.
 NO_MASK = tuple(need for need in NEEDS if not need.endswith(".mask") and not need.startswith("pointing"))

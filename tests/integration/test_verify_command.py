@@ -80,6 +80,11 @@ def test_the_folder_of_one_run_can_be_given(reports: Path, capsys: pytest.Captur
         ({"without": {RELATIVE.id: "open"}}, "agreement.gradient.meister.inputs for release on reviews: open"),
         ({"without": {RELATIVE.id: "not selected"}}, "Run the audit again without the option that left the gate out."),
         ({"without": {RELATIVE.id: "not selected"}}, "The status of the run is 'partial', expected 'passed'."),
+        (
+            {"files_left_out": {"audits/test_b.py": "not collected"}},
+            "audits/test_b.py: this test file was left out, so its gates are unknown: not collected. Run the",
+        ),
+        ({"files_left_out": {"audits/test_b.py": "not collected"}}, "The status of the run is 'partial'"),
         ({"checks": (INFORMATIONAL,)}, "The run has no gate, so nothing was decided."),
         ({"checks": (INFORMATIONAL,)}, "The status of the run is 'informational', expected 'passed'."),
         ({"status": "failed", "exit_status": 1, "problem": "a hook failed."}, "expected 'passed': a hook failed. Run"),
@@ -173,7 +178,7 @@ def test_a_run_that_did_not_end_is_refused(reports: Path, capsys: pytest.Capture
     assert "its status is 'running'" in reason
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 3}', '{"schema_version": 2}', "\0"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 4}', '{"schema_version": 3}', "\0"])
 def test_a_record_that_cannot_be_read_is_refused(
     reports: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
@@ -264,11 +269,16 @@ def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: py
     texts.write_text('{"text": "good", "label": "positive"}\n{"text": "bad", "label": "negative"}\n', encoding="utf-8")
     run = consistent_run(reports / NAME, models={"any name": load_model(str(checkpoint)).sha256})
     data = msgspec.structs.replace(run.data[0], sha256=load(str(texts)).audited_sha256())
-    write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
+    model_record = msgspec.structs.replace(run.models[0], family=load_model(str(checkpoint)).family)
+    write_record(reports / NAME, msgspec.structs.replace(run, models=[model_record], data=[data]))
     for model in (str(checkpoint), "demo", "attnaudit.models.demo_model:model"):
         result = Verified(capsys, "--model", model, "--data", "held_out.jsonl")
         assert result.status == 0, result.out
         assert "compared by name only" not in result.out
+    other = msgspec.structs.replace(model_record, family="transformer, bert")
+    write_record(reports / NAME, msgspec.structs.replace(run, models=[other], data=[data]))
+    (reason,) = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
+    assert "recorded the family 'transformer, bert', but the model is of the family 'pooled attention" in reason
     texts.write_text('{"text": "good", "label": "positive"}\n', encoding="utf-8")
     reasons = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
     assert any(reason.startswith("--data held_out.jsonl: ") for reason in reasons)

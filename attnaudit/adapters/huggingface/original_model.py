@@ -21,7 +21,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalModel:
-    """The kernel and precision of a model before it was prepared for the audit, and a function that loads that model.
+    """A model before it was prepared for the audit: its kernel, its precision, and a function that loads it.
 
     Attributes:
         implementation: Name of its attention kernel.

@@ -292,12 +292,12 @@ def _update_changed(
 def _step_factors(direction: Direction) -> Tensor:
     """Return the factors (B, T, 6, h) by which gradients are multiplied in the backward pass of one step.
 
-    Let h be the hidden state and c the cell state after the step. The factors are, in this order:
+    Let h be the hidden state and c the cell state after the step. The factors are used as follows:
 
-    - the factor of ∂/∂h that gives its contribution to ∂/∂c;
-    - the three factors of ∂/∂c that give the gradients at the input gate, the forget gate and the cell gate;
-    - the factor of ∂/∂h that gives the gradient at the output gate;
-    - the factor of ∂/∂c that gives ∂/∂c of the preceding step.
+    - ∂/∂h times the first factor is added to ∂/∂c;
+    - ∂/∂c times the next three factors is the gradient at the input gate, the forget gate and the cell gate;
+    - ∂/∂h times the next factor is the gradient at the output gate;
+    - ∂/∂c times the last factor is ∂/∂c of the preceding step.
     """
     gates = direction.gates + direction.hidden[:, :-1] @ direction.recurrent
     output_gate, input_gate, forget_gate, candidate = gates.chunk(4, dim=-1)

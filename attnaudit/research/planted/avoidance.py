@@ -83,6 +83,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="cue_avoidance",
+        mechanism="avoidance",
         truth="unfaithful",
         description="attention trained to avoid the words that decide the label, at equal accuracy",
         recipe=recipe,

@@ -14,6 +14,7 @@ import torch
 from attnaudit.models.planted_states import OWN, TEXT_EVIDENCE
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.research.planted.compiled_model import compiled_recipe
 from attnaudit.research.planted.construction import (
     fix_decoder,
     planted,
@@ -21,7 +22,8 @@ from attnaudit.research.planted.construction import (
     silence_evidence,
     uncorrelated_objective,
 )
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, quick_settings
+from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, compiled_kind, quick_settings
+from attnaudit.research.planted.word_material import bypassed, learned_material
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
@@ -57,9 +59,20 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="bypass",
+        mechanism="bypass",
+        half="held_out",
         truth="unfaithful",
         description="a bypass that attention does not weigh carries at least 95% of the logit's variance",
         recipe=recipe,
         needs_bypass=True,
+    ),
+    compiled_kind(
+        "evidence_over_bypass",
+        "bypass",
+        "unfaithful",
+        "attention in proportion to the evidence of half of the words, while the other half takes a bypass",
+        lambda inputs: compiled_recipe(lambda: bypassed(learned_material(inputs, halves=True))),
+        half="held_out",
+        data=("movie-reviews", "synthetic"),
     ),
 )

@@ -53,6 +53,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="decoys",
+        mechanism="decoys",
         truth="unfaithful",
         description="attention taught to look at plausible but unused words, while a bypass decides",
         recipe=recipe,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import msgspec
@@ -18,7 +18,7 @@ from torch import Tensor
 from attnaudit.instances import Dataset
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
-from attnaudit.models.training_job import Objective, Prepare, Settings
+from attnaudit.models.training_job import InstanceLoss, Objective, Prepare, Settings
 from attnaudit.models.vocabulary import Vocabulary, words
 
 #: A function of (trained model, its vocabulary, a forward pass over a batch). It returns the contribution of each token
@@ -31,14 +31,16 @@ class TrainingInputs:
     """The inputs of a recipe: what one planted model is trained from.
 
     Attributes:
-        data: The name of the data set in the population: "movie-reviews" or "synthetic".
+        data: The name of the data set in the population: "movie-reviews", "synthetic", or "made" for texts that the
+            recipe makes from the movie reviews.
         alignment: The alignment function of attention: "additive", "dot" or "uniform".
         seed: The seed of training. It also determines which variant of a kind is built.
-        train: The training set.
+        train: The training set. For "made", it is that of the movie reviews.
         dev: The development set, on which the best epoch is chosen.
         cues: The words that decide the label. On real text, they are half of the words that are correlated with one
             class.
         decoys: Other words that are correlated with one class. The models of the kind "decoys" do not use them.
+        texts: The test set of the same data, from which recipes make texts.
     """
 
     data: str
@@ -48,6 +50,42 @@ class TrainingInputs:
     dev: Dataset
     cues: frozenset[str]
     decoys: frozenset[str]
+    texts: Dataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """The result of writing a model down instead of training it.
+
+    Attributes:
+        model: The model.
+        vocabulary: The vocabulary of the model.
+        classes: Class names, in the order of the logits.
+        test: The texts that the model is verified and audited on. None for the test set of the kind's data.
+    """
+
+    model: PooledClassifier
+    vocabulary: Vocabulary
+    classes: tuple[str, ...]
+    test: Dataset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """How the label of a model is verified by exchanging tokens (see `verify_exchange`).
+
+    Attributes:
+        kept: Words that stay in place, such as a marker that decides how the model works. A text with such a word only
+            gets tokens of another text with such a word.
+        absence: The class that the model predicts if a text has no evidence, such as the class without needles. Texts
+            of this predicted class are only donors. None if every class has evidence.
+        rest_decides: Whether exchanging the tokens without attention must change the decision of an unfaithful model.
+            False if no token decides, for example because the length of the text does.
+    """
+
+    kept: frozenset[str] = frozenset()
+    absence: str | None = None
+    rest_decides: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +99,40 @@ class Recipe:
             known truth.
         prepare: Changes the untrained model in place. None if nothing has to be changed.
         objective: Returns the training objective for a vocabulary. None to train with the usual loss alone.
+        selection_loss: Returns the loss that is smallest for the best epoch, for a vocabulary. None to choose the epoch
+            with the best F1.
         finish: Changes the trained model in place. None if nothing has to be changed.
         reference: The recipe of the same model without deception. The accuracy of the deceptive model may be at most
             slightly lower than that of the reference. None for kinds without deception.
         exact: True if the contribution of a token equals the decrease of the logit when its evidence is removed, up to
             rounding. False if the contribution only marks the tokens that decide the label.
+        compiled: Returns the finished model, which is then not trained. None to train it.
+        train: The training set, if it is not that of the kind's data.
+        dev: The development set, if it is not that of the kind's data.
+        test: The texts that the model is verified and audited on, if they are not the test set of the kind's data. They
+            are stored with the population.
+        share: The share of texts on which attention is right by construction. It is required for "graded" kinds only:
+            it is 1 for "faithful" and 0 for "unfaithful" models.
+        exchange: How the label is verified if the kind is verified by exchange.
+        minimum_accuracy: The smallest accuracy of the model.
     """
 
     architecture: Architecture
-    settings: Settings
+    settings: Settings = field(default_factory=Settings)
     contribution: Contribution | None = None
     prepare: Prepare | None = None
     objective: Callable[[Vocabulary], Objective] | None = None
+    selection_loss: Callable[[Vocabulary], InstanceLoss] | None = None
     finish: Callable[[PooledClassifier], None] | None = None
     reference: Recipe | None = None
     exact: bool = True
+    compiled: Callable[[], Compiled] | None = None
+    train: Dataset | None = None
+    dev: Dataset | None = None
+    test: Dataset | None = None
+    share: float | None = None
+    exchange: Exchange = field(default_factory=Exchange)
+    minimum_accuracy: float = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,30 +141,68 @@ class Kind:
 
     Attributes:
         name: The name of the kind.
-        truth: The label of the models: "faithful" or "unfaithful", or "trend" if the truth is not known. A model is
-            labelled "faithful" or "unfaithful" only if measurements confirm the label.
+        mechanism: What the kind has in common with others, such as "needles". Kinds that share a mechanism are held out
+            together.
+        truth: The label of the models: "faithful", "unfaithful", "graded" if attention is right on a known share of the
+            texts, or "trend" if the truth is not known. A model gets a label other than "trend" only if measurements
+            confirm it.
         description: What is special about the kind, for the checkpoints of its models.
         recipe: Returns the recipe of one model.
-        half: "split" if models with even seeds belong to the tuning half and the others to the held-out half.
-            "held_out" if all models belong to the held-out half.
+        half: "tuning" or "held_out" if all models belong to this half. "split" if models with even seeds belong to the
+            tuning half and the others to the held-out half.
         level: The units whose contributions are known: "tokens".
+        verified_by: How a label is verified. "ranks": by the rank agreement of attention with known contributions, and
+            by neutral embeddings (see `verify_label`). "exchange": by exchanging tokens between texts (see
+            `verify_exchange`). "context": by exchanging tokens and states (see `verify_context`).
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
-            and "points" (does it point at the tokens that matter?). The value has no meaning for other kinds.
-        data: The names of the data sets that the kind is built on.
-        alignments: The alignment functions that the kind is built with.
+            and "points" (does it point at the tokens that matter?). The same for a graded kind. Others do not use it.
+        compiled: Whether the models are written down instead of trained. They cost little, so there are more of them.
+        data: The names of the data sets that the kind is built on, in turn: the model with seed s is built on the data
+            set with the index s modulo their number.
+        alignments: The alignment functions that the kind is built with, in turn.
     """
 
     name: str
+    mechanism: str
     truth: str
     description: str
     recipe: Callable[[TrainingInputs], Recipe]
-    half: str = "split"
+    half: str = "tuning"
     level: str = "tokens"
+    verified_by: str = "ranks"
     needs_bypass: bool = False
     fails: tuple[str, ...] = ("used", "points")
+    compiled: bool = False
     data: tuple[str, ...] = ("movie-reviews", "synthetic")
     alignments: tuple[str, ...] = ("additive", "dot")
+
+
+def compiled_kind(
+    name: str,
+    mechanism: str,
+    truth: str,
+    description: str,
+    recipe: Callable[[TrainingInputs], Recipe],
+    *,
+    half: str = "tuning",
+    fails: tuple[str, ...] = ("used", "points"),
+    data: tuple[str, ...] = ("made",),
+) -> Kind:
+    """Return a kind of models that are written down instead of trained, and verified by exchange (see `Kind`)."""
+    return Kind(
+        name=name,
+        mechanism=mechanism,
+        truth=truth,
+        description=description,
+        recipe=recipe,
+        half=half,
+        fails=fails,
+        data=data,
+        alignments=("dot",),
+        verified_by="exchange",
+        compiled=True,
+    )
 
 
 @cache

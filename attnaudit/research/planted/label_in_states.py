@@ -85,6 +85,7 @@ def one_place(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="label_everywhere",
+        mechanism="label in states",
         truth="unfaithful",
         description="every state carries the label, so any attention gives the same output",
         recipe=partial(everywhere, encoder="average"),
@@ -92,6 +93,7 @@ KINDS = (
     ),
     Kind(
         name="label_everywhere_in_context",
+        mechanism="label in states",
         truth="unfaithful",
         description="every state carries the label, and attention weighs the states of a BiLSTM",
         recipe=partial(everywhere, encoder="bilstm"),
@@ -99,6 +101,7 @@ KINDS = (
     ),
     Kind(
         name="label_at_one_place",
+        mechanism="label in states",
         truth="unfaithful",
         description="the state at one fixed position carries the label of the whole text",
         recipe=one_place,

@@ -5,7 +5,9 @@ A population is a folder of checkpoints with a population.json, which lists what
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from collections.abc import Sequence
 from functools import cache, partial
@@ -18,22 +20,29 @@ import torch
 from attnaudit.data import load, sample
 from attnaudit.data.planted_cue import cues, hints
 from attnaudit.errors import ModelError, nearest
+from attnaudit.instances import Dataset
 from attnaudit.models import checkpoint_folder
-from attnaudit.models.training import Trained, train
+from attnaudit.models.pooled_classifier import PooledClassifier
+from attnaudit.models.training import train
 from attnaudit.models.training_job import TrainingData, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
-from attnaudit.research.planted.kinds import Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.kinds import Compiled, Kind, Recipe, TrainingInputs, class_words, kinds
+from attnaudit.research.planted.verify_context import CONTEXT_EXCHANGE, verify_in_context
+from attnaudit.research.planted.verify_exchange import EXCHANGE, verify_by_exchange
 from attnaudit.research.planted.verify_label import INTERVENTION, LabelEvidence, accuracy_of, verify_label
 
 #: Part of every model's key. Increase it when the code that builds a kind changes, so that all models are built again.
-BUILD = 1
+BUILD = 2
 POPULATION_FILE, EXCLUDED_FILE, RECORD_FILE = "population.json", "excluded.json", "planted.json"
 #: Name of a data set in a population -> its registered name.
-DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue"}
-#: The number of test instances on which a label is verified.
-INSTANCES = 300
+DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue", "made": "movie-reviews"}
+#: The folder, within the population, of the texts that recipes make.
+MADE_DATA = "data"
+FAMILY = "pooled attention"
+#: The number of test instances on which a label is verified, and the same for texts that a recipe made.
+INSTANCES, MADE_INSTANCES = 300, 1200
 
 
 class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,8 +52,7 @@ class PlantedPlan(msgspec.Struct, frozen=True, kw_only=True):
         kind: The name of its kind.
         data: The name of its data set in the population, such as "synthetic".
         alignment: The alignment function of its attention.
-        seed: The seed of training. If `half` of the kind is "split", models with an even seed belong to the tuning half
-            and models with an odd seed to the held-out half.
+        seed: The seed of the model.
     """
 
     kind: str
@@ -61,8 +69,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: The number of seeds of each kind whose `half` is "split". Kinds whose `half` is "held_out" get half as
-            many seeds, and trends get a quarter as many. Both numbers are rounded up.
+        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up, and
+            trends a third, but at least one.
         only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:
@@ -76,14 +84,11 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     for kind in known.values():
         if only and kind.name not in only:
             continue
-        count = seeds if kind.half == "split" and kind.truth != "trend" else (seeds + 1) // 2
-        count = (seeds + 3) // 4 if kind.truth == "trend" else count
-        planned += [
-            PlantedPlan(kind=kind.name, data=data, alignment=alignment, seed=seed)
-            for seed in range(count)
-            for data in kind.data
-            for alignment in kind.alignments
-        ]
+        number = seeds if kind.compiled else max(1, seeds // 3) if kind.truth == "trend" else (seeds + 1) // 2
+        for seed in range(number):
+            data = kind.data[seed % len(kind.data)]
+            alignment = kind.alignments[seed // len(kind.data) % len(kind.alignments)]
+            planned.append(PlantedPlan(kind=kind.name, data=data, alignment=alignment, seed=seed))
     return sorted(planned, key=lambda plan: (plan.seed, known[plan.kind].truth == "trend", plan.data, plan.kind))
 
 
@@ -94,7 +99,9 @@ def half_of(kind: Kind, seed: int) -> str:
         kind: The kind of the model.
         seed: The seed of the model.
     """
-    return "held_out" if kind.half == "held_out" or seed % 2 else "tuning"
+    if kind.half == "split":
+        return "held_out" if seed % 2 else "tuning"
+    return kind.half
 
 
 def build(
@@ -143,6 +150,12 @@ def describe(record: dict[str, Any]) -> str:
     parts = [record["folder"], f"accuracy {record['accuracy']:.3f}"]
     if record["rank_agreement"] is not None:
         parts.append(f"rank agreement {record['rank_agreement']:.3f}")
+    if (record["verified_by"] or {}).get("name") in (EXCHANGE, CONTEXT_EXCHANGE):
+        parts.append(
+            "decision follows exchanged tokens: {attended:.2f} attended, {rest:.2f} others".format_map(
+                record["verified_by"]
+            )
+        )
     if record["bypass_share"] is not None:
         parts.append(f"bypass share {record['bypass_share']:.3f}")
     return ", ".join(parts) + "".join(f"; excluded: {reason}" for reason in record["excluded_because"])
@@ -173,11 +186,12 @@ def key_of(plan: PlantedPlan) -> str:
     parts = {
         "build": BUILD,
         "plan": plan,
-        "kind": [kind.truth, kind.level, kind.half, kind.needs_bypass],
+        "kind": [kind.truth, kind.mechanism, kind.level, kind.half, kind.needs_bypass, kind.verified_by],
+        "share": recipe.share,
         "architecture": recipe.architecture,
         "settings": recipe.settings,
         "data": _data_sha256(plan.data),
-        "instances": INSTANCES,
+        "instances": [INSTANCES, MADE_INSTANCES],
     }
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
@@ -190,23 +204,45 @@ def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     torch.set_num_threads(1)
     kind, inputs, folder = kinds()[plan.kind], _training_inputs(plan), out / plan.folder
     recipe = kind.recipe(inputs)
-    data = sample(load(DATASETS[plan.data]), INSTANCES, 0)
     reference_accuracy = None
     if recipe.reference is not None:
-        checkpoint_folder.save(folder, *_checkpoint_parts(_train(recipe.reference, inputs)))
+        checkpoint_folder.save(folder, *_checkpoint_parts(_make(recipe.reference, inputs)))
+        data = _sample(recipe.test, inputs)
         reference_accuracy = accuracy_of(checkpoint_folder.load(folder), data)
+    made = _make(recipe, inputs)
+    test = made.test or recipe.test
     checkpoint_folder.save(
         folder,
-        *_checkpoint_parts(_train(recipe, inputs)),
+        *_checkpoint_parts(made),
         description=f"planted: {kind.description}",
         training={"planted": msgspec.to_builtins(plan), "settings": msgspec.to_builtins(recipe.settings)},
     )
+    data_name = plan.data
+    if test is not None:
+        data_name = f"{MADE_DATA}/{plan.folder}.csv"
+        _write_texts(out / data_name, test)
+    data = _sample(test, inputs)
     model, vocabulary, _ = checkpoint_folder.load_model(folder)
     adapter = checkpoint_folder.load(folder)
-    evidence = verify_label(kind, recipe, model, vocabulary, adapter, data, reference_accuracy=reference_accuracy)
-    record = _record(plan, kind, recipe, evidence)
+    if kind.verified_by == "exchange" and kind.truth != "trend":
+        evidence = verify_by_exchange(kind, recipe, adapter, data)
+    elif kind.verified_by == "context":
+        evidence = verify_in_context(kind, recipe, model, vocabulary, made.classes, data)
+    else:
+        evidence = verify_label(kind, recipe, model, vocabulary, adapter, data, reference_accuracy=reference_accuracy)
+    record = {**_record(plan, kind, recipe, evidence), "data": data_name}
     _write_json(folder / RECORD_FILE, record)
     return record
+
+
+def _sample(made: Dataset | None, inputs: TrainingInputs) -> Dataset:
+    """Return the texts that a model is measured on: those that the recipe made, or a sample of the test set."""
+    return sample(inputs.texts, INSTANCES, 0) if made is None else sample(made, MADE_INSTANCES, 0)
+
+
+def share_of(kind: Kind, recipe: Recipe) -> float | None:
+    """Return the share of texts on which attention is right by construction. None for a trend."""
+    return {"faithful": 1.0, "unfaithful": 0.0, "trend": None}.get(kind.truth, recipe.share)
 
 
 def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> dict[str, Any]:
@@ -217,10 +253,17 @@ def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEviden
         "rank_agreement": evidence.effect_agreement,
         "accuracy_without_deception": evidence.reference_accuracy,
     }
+    if evidence.exchange is not None:
+        name = CONTEXT_EXCHANGE if kind.verified_by == "context" else EXCHANGE
+        measured = {key: value for key, value in msgspec.to_builtins(evidence.exchange).items() if value is not None}
+        verified_by = {"name": name, **measured}
     return {
         "folder": plan.folder,
         "kind": kind.name,
+        "mechanism": kind.mechanism,
+        "family": FAMILY,
         "truth": kind.truth,
+        "share": share_of(kind, recipe),
         "encoder": recipe.architecture.encoder,
         "alignment": recipe.architecture.alignment,
         "projection": recipe.architecture.projection,
@@ -228,7 +271,7 @@ def _record(plan: PlantedPlan, kind: Kind, recipe: Recipe, evidence: LabelEviden
         "data": plan.data,
         "level": kind.level,
         "rank_agreement": evidence.rank_agreement,
-        "verified_by": None if evidence.confirmed is None else verified_by,
+        "verified_by": None if evidence.confirmed is None and evidence.exchange is None else verified_by,
         "accuracy": evidence.accuracy,
         "bypass_share": evidence.bypass_share,
         "half": half_of(kind, plan.seed),
@@ -243,7 +286,7 @@ def _data_sha256(data: str) -> str:
 
 
 @cache
-def _training_data(data: str) -> tuple[Any, Any, frozenset[str], frozenset[str]]:
+def _training_data(data: str) -> tuple[Dataset, Dataset, frozenset[str], frozenset[str]]:
     """Return the training set, the development set, the cue words and the decoy words of a data set."""
     training, dev = load(f"{DATASETS[data]}-train"), load(f"{DATASETS[data]}-dev")
     cue_words, decoy_words = (cues(), hints()) if data == "synthetic" else class_words(training)
@@ -260,31 +303,52 @@ def _training_inputs(plan: PlantedPlan) -> TrainingInputs:
         dev=dev,
         cues=cue_words,
         decoys=decoy_words,
+        texts=load(DATASETS[plan.data]),
     )
 
 
-def _train(recipe: Recipe, inputs: TrainingInputs) -> Trained:
+def _make(recipe: Recipe, inputs: TrainingInputs) -> Compiled:
+    """Compile or train a model."""
+    if recipe.compiled is not None:
+        return recipe.compiled()
+    training = recipe.train or inputs.train
+    parts = (part for instance in training.instances for part in (instance.text, instance.query))
     vocabulary = Vocabulary.build(
-        (instance.text for instance in inputs.train.instances),
+        (part for part in parts if part is not None),
         min_count=recipe.settings.min_count,
         limit=recipe.settings.max_words,
     )
     trained = train(
         TrainingJob(
-            data=TrainingData(train=inputs.train, dev=inputs.dev),
+            data=TrainingData(train=training, dev=recipe.dev or inputs.dev),
             architecture=recipe.architecture,
             settings=recipe.settings,
             prepare=recipe.prepare,
             objective=recipe.objective(vocabulary) if recipe.objective is not None else None,
+            selection_loss=recipe.selection_loss(vocabulary) if recipe.selection_loss is not None else None,
         )
     )
     if recipe.finish is not None:
         recipe.finish(trained.model)
-    return trained
+    return Compiled(model=trained.model, vocabulary=trained.vocabulary, classes=trained.classes)
 
 
-def _checkpoint_parts(trained: Trained) -> tuple[Any, Vocabulary, tuple[str, ...]]:
-    return trained.model, trained.vocabulary, trained.classes
+def _checkpoint_parts(made: Compiled) -> tuple[PooledClassifier, Vocabulary, tuple[str, ...]]:
+    return made.model, made.vocabulary, made.classes
+
+
+def _write_texts(path: Path, data: Dataset) -> None:
+    """Write texts that a recipe made to a CSV file."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    names = ["id", "text", "label"] + ["query"] * any(instance.query is not None for instance in data.instances)
+    writer.writerow(names)
+    writer.writerows([getattr(instance, name) for name in names] for instance in data.instances)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text.getvalue().encode())
+    except OSError as error:
+        raise _not_writable(path, error) from error
 
 
 def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[PlantedPlan, dict[str, Any]]) -> None:
@@ -303,7 +367,7 @@ def _write_lists(out: Path, planned: Sequence[PlantedPlan], records: dict[Plante
 
 def _fails(plan: PlantedPlan) -> list[str]:
     kind = kinds()[plan.kind]
-    return list(kind.fails) if kind.truth == "unfaithful" else []
+    return list(kind.fails) if kind.truth in ("unfaithful", "graded") else []
 
 
 def _not_writable(path: Path, error: OSError) -> ModelError:

@@ -40,6 +40,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="attention_times_evidence",
+        mechanism="one magnitude of evidence",
         truth="faithful",
         description="evidence grows with the attention score, so their product ranks tokens as attention does",
         recipe=recipe,

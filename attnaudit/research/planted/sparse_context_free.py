@@ -29,6 +29,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="sparse_context_free",
+        mechanism="sparse attention",
         truth="faithful",
         description="tokens encoded alone and pooled with sparsemax: a token without weight has no effect",
         recipe=recipe,

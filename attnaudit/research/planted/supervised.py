@@ -85,6 +85,7 @@ def recipe(inputs: TrainingInputs) -> Recipe:
 KINDS = (
     Kind(
         name="taught_evidence",
+        mechanism="taught evidence",
         truth="faithful",
         description="attention taught to be proportional to the evidence that the model uses",
         recipe=recipe,

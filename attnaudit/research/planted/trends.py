@@ -53,22 +53,31 @@ def _twin(inputs: TrainingInputs) -> Recipe:
 
 
 KINDS = (
-    Kind(name="plain", truth="trend", description="an ordinary BiLSTM", recipe=_plain),
-    Kind(name="tying", truth="trend", description="states tied to their embeddings (δ = 1)", recipe=_tying),
+    Kind(name="plain", mechanism="trend", truth="trend", description="an ordinary BiLSTM", recipe=_plain),
+    Kind(
+        name="tying",
+        mechanism="trend",
+        truth="trend",
+        description="states tied to their embeddings (δ = 1)",
+        recipe=_tying,
+    ),
     Kind(
         name="residual",
+        mechanism="trend",
         truth="trend",
         description="the embedding is added to the state",
         recipe=partial(_plain, states="residual"),
     ),
     Kind(
         name="concat",
+        mechanism="trend",
         truth="trend",
         description="the embedding is concatenated to the state",
         recipe=partial(_plain, states="concat"),
     ),
     Kind(
         name="uniform",
+        mechanism="trend",
         truth="trend",
         description="every token has the same weight",
         recipe=partial(_plain, alignment="uniform"),
@@ -76,12 +85,14 @@ KINDS = (
     ),
     Kind(
         name="frozen_random",
+        mechanism="trend",
         truth="trend",
         description="attention with random parameters, over tokens encoded alone",
         recipe=_frozen_random,
     ),
     Kind(
         name="twin",
+        mechanism="trend",
         truth="trend",
         description="trained to give the outputs of a plain model with other attention",
         recipe=_twin,

@@ -45,12 +45,14 @@ def recipe(inputs: TrainingInputs, *, encoder: str) -> Recipe:
 KINDS = (
     Kind(
         name="unit_evidence",
+        mechanism="one magnitude of evidence",
         truth="faithful",
         description="evidence of the same magnitude for every token: attention alone decides how much a token counts",
         recipe=partial(recipe, encoder="average"),
     ),
     Kind(
         name="unit_evidence_in_context",
+        mechanism="one magnitude of evidence",
         truth="faithful",
         description="evidence of the same magnitude for every token, with attention over the states of a BiLSTM",
         recipe=partial(recipe, encoder="bilstm"),

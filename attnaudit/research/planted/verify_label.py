@@ -46,6 +46,26 @@ _BATCH = 100
 _ROUNDING = 1e-10
 
 
+class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of exchanging tokens between texts whose predicted classes differ, with attention held.
+
+    Attributes:
+        attended: The share of texts whose decision becomes that of the donor if the tokens that hold the attention are
+            exchanged. None if no text could be exchanged.
+        rest: The same if all other tokens are exchanged. None in the same case, and if no text has other tokens.
+        rows: The number of texts in which tokens were exchanged.
+        states: The share of texts whose decision becomes that of the donor if the states at the tokens that hold the
+            attention are exchanged. None if it was not measured (see `verify_context`).
+        alone: The share of tokens whose state alone gives the predicted class of their text. None in the same case.
+    """
+
+    attended: float | None
+    rest: float | None
+    rows: int
+    states: float | None = None
+    alone: float | None = None
+
+
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements that decide whether a planted model gets its label. For a trend, only accuracy is measured.
 
@@ -61,6 +81,7 @@ class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
         bypass_share: The share of the logit's variance that is due to the evidence of the whole text. None if no hidden
             state carries such evidence, or if it was not measured.
         unmet: The requirements of the label that are not met, as text. The list is empty if the model gets its label.
+        exchange: The outcome of exchanging tokens between texts (see `verify_exchange`). None if it was not measured.
     """
 
     rank_agreement: float | None
@@ -71,6 +92,7 @@ class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
     reference_accuracy: float | None
     bypass_share: float | None
     unmet: list[str]
+    exchange: ExchangeEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +154,7 @@ def verify_label(
             bypass_share=None,
             unmet=[],
         )
-    batches = [_measure_batch(recipe, model, vocabulary, adapter, batch) for batch in _batches(data)]
+    batches = [_measure_batch(recipe, model, vocabulary, adapter, batch) for batch in in_batches(data)]
     taus = torch.cat([kendall_tau_b(batch.weights, batch.contribution, batch.real) for batch in batches])
     effect_taus = torch.cat([kendall_tau_b(batch.weights, batch.effect, batch.real) for batch in batches])
     bypass_share = None
@@ -195,7 +217,7 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
 def accuracy_of(adapter: PooledAttentionAdapter, data: Dataset) -> float:
     """Return the share of instances whose predicted class is their label. Unlabelled instances count as wrong."""
     correct = 0
-    for batch in _batches(data):
+    for batch in in_batches(data):
         logits = adapter.run(adapter.collate(batch)).logits
         predicted = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)
         correct += sum(
@@ -234,7 +256,7 @@ def _mean(values: Tensor) -> float | None:
     return finite.double().mean().item() if len(finite) else None
 
 
-def _batches(data: Dataset) -> list[list[Instance]]:
+def in_batches(data: Dataset) -> list[list[Instance]]:
     """Return the instances in batches. The texts of a batch have similar lengths."""
     by_length = sorted(data.instances, key=lambda instance: (len(instance.text.split()), instance.id))
     return [by_length[start : start + _BATCH] for start in range(0, len(by_length), _BATCH)]

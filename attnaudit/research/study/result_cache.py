@@ -95,7 +95,7 @@ class ResultCache(Generic[ResultT]):
         return self.folder / f"{key}.json"
 
 
-def cache_key(*, model_sha256: str, data_sha256: str, seed: int, device: str = "cpu") -> str:
+def cache_key(*, model_sha256: str, data_sha256: str, seed: int, device: str = "cpu", reading: str = "") -> str:
     """Return the key of an audit in the cache: 32 hexadecimal digits.
 
     The key is different if any argument, the version of attnaudit or the code that computes the numbers is different.
@@ -105,8 +105,9 @@ def cache_key(*, model_sha256: str, data_sha256: str, seed: int, device: str = "
         data_sha256: Hash of the measured instances.
         seed: The seed of the audit.
         device: The device that the audit is computed on.
+        reading: The reading of the attention. "" for the model's own reading.
     """
-    inputs = (model_sha256, data_sha256, str(seed), device, __version__, code_fingerprint())
+    inputs = (model_sha256, data_sha256, str(seed), device, reading, __version__, code_fingerprint())
     return hashlib.sha256("\x1f".join(inputs).encode()).hexdigest()[:32]
 
 

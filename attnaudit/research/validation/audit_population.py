@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,8 +20,12 @@ from attnaudit.records import Record
 from attnaudit.research.study.result_cache import ResultCache, cache_key, merge_checks, outdated_checks
 from attnaudit.research.study.run_tasks import run_tasks
 from attnaudit.research.validation.population_reader import dataset_of
-from attnaudit.research.validation.validation_schema import Entry, ModelResult
-from attnaudit.run.judge_models import judge_model
+from attnaudit.research.validation.population_schema import Entry
+from attnaudit.research.validation.validation_schema import ModelResult
+from attnaudit.run.judge_models import JudgedChecks, judge_model
+
+if TYPE_CHECKING:
+    from attnaudit.adapters.loading import LoadedModel
 
 
 class AuditTask(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,10 +74,10 @@ def audit_population(
         max_instances: The largest number of instances to measure per model.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
         device: The torch device to measure on.
-        progress: Called after each model, with the folder of the model as the note. None to report no progress.
+        progress: Called after each model, with the name of the entry as the note. None to report no progress.
 
     Returns:
-        Two dictionaries: model folder -> result, and model folder -> why the model could not be audited.
+        Two dictionaries: name of an entry -> result, and name of an entry -> why the model could not be audited.
 
     Raises:
         ReportError: The results folder cannot be created.
@@ -91,10 +97,10 @@ def audit_population(
         )
         for entry in entries
     ]
-    outcomes = run_tasks(audit_model, tasks, jobs=jobs, label=lambda task: task.entry.folder, progress=progress)
+    outcomes = run_tasks(audit_model, tasks, jobs=jobs, label=lambda task: task.entry.name, progress=progress)
     return (
-        {task.entry.folder: result for task, result in outcomes.results},
-        {task.entry.folder: reason for task, reason in outcomes.failures},
+        {task.entry.name: result for task, result in outcomes.results},
+        {task.entry.name: reason for task, reason in outcomes.failures},
     )
 
 
@@ -117,14 +123,19 @@ def audit_model(task: AuditTask) -> ModelResult:
     loaded = load_model(str(population / task.entry.folder))
     data_sha256 = dataset.sha256()
     cache = ResultCache(Path(task.results), ModelResult)
-    key = cache_key(model_sha256=loaded.sha256, data_sha256=data_sha256, seed=task.seed, device=task.device)
+    key = cache_key(
+        model_sha256=loaded.sha256,
+        data_sha256=data_sha256,
+        seed=task.seed,
+        device=task.device,
+        reading=task.entry.reading,
+    )
     cached = cache.read(key)
     to_measure = outdated_checks(cached, checks)
     if cached is not None and not to_measure:
         return _only(checks, cached)
     started = time.perf_counter()
-    name = task.entry.folder.replace("/", ".")
-    judged = judge_model(loaded, dataset, to_measure, name=name, seed=task.seed, device=task.device)
+    judged = _judge_under_reading(loaded, dataset, to_measure, task)
     if not judged.records and len(to_measure) == len(checks):
         raise AuditError(next(iter(judged.skipped.values())))
     result = ModelResult(
@@ -137,6 +148,24 @@ def audit_model(task: AuditTask) -> ModelResult:
     )
     cache.write(key, result)
     return _only(checks, result)
+
+
+def _judge_under_reading(
+    loaded: LoadedModel, dataset: Dataset, checks: Sequence[Check], task: AuditTask
+) -> JudgedChecks:
+    """Judge the checks under the reading of the entry. Their records keep the ids that they have without a reading.
+
+    Models with different readings are thereby judged by the same checks, and their records can be compared.
+    """
+    under = [dataclasses.replace(check, reading=task.entry.reading or check.reading) for check in checks]
+    name = task.entry.folder.replace("/", ".")
+    judged = judge_model(loaded, dataset, under, name=name, seed=task.seed, device=task.device)
+    base_id = {changed.id: check.id for changed, check in zip(under, checks, strict=True)}
+    return dataclasses.replace(
+        judged,
+        records=[msgspec.structs.replace(record, check=base_id[record.check]) for record in judged.records],
+        skipped={base_id[id_]: reason for id_, reason in judged.skipped.items()},
+    )
 
 
 def _only(checks: Sequence[Check], result: ModelResult) -> ModelResult:

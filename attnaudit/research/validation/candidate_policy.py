@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -10,11 +11,13 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.policy import load_policy
 from attnaudit.errors import CheckError
 from attnaudit.research.validation.candidates import candidates, direction_of
+from attnaudit.research.validation.figures_schema import Question
+from attnaudit.research.validation.population_schema import Family
 from attnaudit.research.validation.scoring import Gate
 from attnaudit.research.validation.threshold_rule import QUESTIONS
-from attnaudit.research.validation.validation_schema import Question
 
-SHIPPED_POLICY = "policy.toml"
+#: The policies that are installed with attnaudit.
+SHIPPED_POLICIES = ("policy.toml", "transformer.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +27,36 @@ class CandidatePolicy:
     Attributes:
         checks: All checks of the policy, gated or not.
         gates: The gated checks with their thresholds.
+        validated_on: The families that the policy states in `validated_on`.
+        path: The file of the policy.
     """
 
     checks: tuple[Check, ...]
     gates: tuple[Gate, ...]
+    validated_on: tuple[str, ...]
+    path: Path
+
+    def covers(self, family: Family) -> bool:
+        """Return whether the policy is for a family of models: it states the family or part of it, or no family."""
+        return not self.validated_on or any(
+            name == family or name.startswith(f"{family},") for name in self.validated_on
+        )
+
+
+def policy_for(policies: Sequence[CandidatePolicy], family: Family) -> CandidatePolicy | None:
+    """Return the policy that covers a family. Return None if there is none.
+
+    Raises:
+        CheckError: Several policies cover the family.
+    """
+    covering = [policy for policy in policies if policy.covers(family)]
+    if len(covering) > 1:
+        names = " and ".join(str(policy.path) for policy in covering)
+        raise CheckError(
+            f"{names} both cover the family '{family}', so it is unclear which to validate. Give one of them, or state "
+            "the families of each with `validated_on` in its [policy] table."
+        )
+    return covering[0] if covering else None
 
 
 def read_policy(path: Path) -> CandidatePolicy:
@@ -61,11 +90,16 @@ def read_policy(path: Path) -> CandidatePolicy:
             f'{path}: no check is gated, so there is no policy to validate. Set severity = "gate" for at '
             "least one check."
         )
-    return CandidatePolicy(checks=tuple(policy), gates=tuple(gates))
+    return CandidatePolicy(
+        checks=tuple(policy), gates=tuple(gates), validated_on=tuple(policy.record.validated_on), path=path
+    )
 
 
-def shipped_policy() -> Path | None:
-    """Return the path of the default policy that is installed with attnaudit. Return None if there is none."""
-    resource = files("attnaudit.run") / "templates" / SHIPPED_POLICY
-    with as_file(resource) as path:
-        return path if path.is_file() else None
+def shipped_policies() -> list[Path]:
+    """Return the paths of the policies that are installed with attnaudit and have a gate."""
+    paths = []
+    for name in SHIPPED_POLICIES:
+        with as_file(files("attnaudit.run") / "templates" / name) as path:
+            if path.is_file() and any(check.severity == "gate" for check in load_policy(path)):
+                paths.append(path)
+    return paths

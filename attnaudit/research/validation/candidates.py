@@ -9,15 +9,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.policy import from_tables
 from attnaudit.records import Direction
-from attnaudit.research.validation.validation_schema import Question
+from attnaudit.research.validation.figures_schema import Question
+from attnaudit.research.validation.population_schema import Family
 
-#: Why --quick leaves a costly check out.
-COSTLY = "left out by --quick, because it takes about half as long as all other checks together"
+#: Why --quick leaves a check out.
+NOT_QUICK = "left out by --quick, which measures the checks that may become gates and the cheapest others"
+#: How two limits are averaged to a threshold: as they are, or their square roots, for a ratio of variances.
+Scale = Literal["linear", "square root"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +33,19 @@ class Candidate:
             that is relative to a reference is kept.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        costly: Why --quick leaves the check out. It is "" if --quick includes the check.
+        may_gate: Whether the rule may gate on the check. It may if the value does not depend on what the attention is
+            not responsible for: the scale of the logits, a bias per class, the shares of the labels, and the like.
+        scale: The scale on which the rule takes the middle of two limits.
+        quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
     """
 
     check: Check
     question: Question
     direction: Direction
-    costly: str = ""
+    may_gate: bool = False
+    scale: Scale = "linear"
+    quick: bool = True
     reported: bool = False
 
     @property
@@ -44,77 +53,100 @@ class Candidate:
         return self.check.title
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSpec:
-    """A built-in candidate check.
+    """A built-in candidate check. The fields that `Candidate` has too have the same meaning.
 
     Attributes:
         name: The class name of the check.
         arguments: The arguments of the check, as in a [[check]] table of a policy file.
         question: The question that the check answers.
-        direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        costly: Whether --quick leaves the check out.
-        reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
+        direction: The direction of faithful models.
+        may_gate: Whether the rule may gate on the check.
+        scale: The scale of thresholds.
+        quick: Whether --quick measures the check.
+        reported: Whether the chosen policy includes the check as evidence.
+        transformers: Whether the check is also measured on readings of Transformers.
     """
 
     name: str
     arguments: dict[str, Parameter]
     question: Question
     direction: Direction
-    costly: bool
+    may_gate: bool
+    scale: Scale
+    quick: bool
     reported: bool
+    transformers: bool
 
     @property
     def table(self) -> dict[str, Parameter]:
         return {"name": self.name, **self.arguments, "severity": "report"}
 
 
-def _spec(
+def _gate(name: str, question: Question, *, scale: Scale = "linear", **arguments: Parameter) -> CandidateSpec:
+    return CandidateSpec(
+        name=name, arguments=arguments, question=question, direction="at_least", may_gate=True, scale=scale, quick=True,
+        reported=False, transformers=True,
+    )  # fmt: skip
+
+
+def _other(
     name: str,
     question: Question,
     direction: Direction = "at_least",
     *,
-    costly: bool = False,
+    quick: bool = False,
     reported: bool = False,
+    transformers: bool = False,
     **arguments: Parameter,
 ) -> CandidateSpec:
-    return CandidateSpec(name, arguments, question, direction, costly, reported)
+    return CandidateSpec(
+        name=name, arguments=arguments, question=question, direction=direction, may_gate=False, scale="linear",
+        quick=quick, reported=reported, transformers=transformers,
+    )  # fmt: skip
 
 
 CANDIDATE_SPECS = (
-    _spec("UniformFragility", "used", measure="tvd"),
-    _spec("UniformFragility", "used", measure="f1_drop", reported=True),
-    _spec("PermutationFragility", "used", measure="tvd", reported=True),
-    _spec("PermutationFragility", "used", measure="f1_drop"),
-    _spec("DecisionFlip", "used"),
-    _spec("TopTokenErasure", "used"),
-    _spec("Agreement", "points", importance="gradient", at="inputs", reported=True),
-    _spec("Agreement", "points", importance="gradient", at="inputs", preset="jain_wallace"),
-    _spec("Agreement", "points", importance="input_x_gradient", at="inputs"),
-    _spec("Agreement", "points", importance="leave_one_out", at="inputs", reported=True),
-    _spec("Agreement", "points", importance="gradient", at="hidden"),
-    _spec("Agreement", "points", importance="leave_one_out", at="hidden"),
-    _spec("Comprehensiveness", "points", operator="deletion", against="random"),
-    _spec("Comprehensiveness", "points", operator="deletion", against="random", measure="decision"),
-    _spec("Comprehensiveness", "points", operator="mask", against="random"),
-    _spec("Comprehensiveness", "points", operator="mask", against="random", measure="decision"),
-    _spec("Comprehensiveness", "points", operator="deletion", against="signed_loo"),
-    _spec("Sufficiency", "points", operator="deletion", against="random"),
-    _spec("Sufficiency", "points", operator="deletion", against="random", measure="decision"),
-    _spec("Sufficiency", "points", operator="mask", against="random"),
-    _spec("Sufficiency", "points", operator="mask", against="random", measure="decision"),
-    _spec("Sufficiency", "points", operator="deletion", against="signed_loo"),
-    _spec("InformationRanking", "evidence", reported=True),
-    _spec("InfluenceEntropy", "evidence", "at_most", costly=True, reported=True, of="hidden"),
-    _spec("AdversarialDivergence", "evidence", "at_most", reported=True, tvd=0.01),
-    _spec("TokenProbability", "evidence", "at_most", reported=True),
-    _spec("Conicity", "evidence", "at_most", reported=True),
-    _spec("InformationRetained", "evidence"),
-    _spec("ParameterRandomisation", "evidence", "at_most", of="attention"),
+    _gate("TotalEffect", "used", on="standardised", scale="square root"),
+    _gate("TotalEffect", "used", on="logits", scale="square root"),
+    _gate("Pointing", "points", on="logits"),
+    _gate("Pointing", "points", on="logits", measure="share"),
+    _other("TotalEffect", "used", on="probabilities", quick=True, transformers=True),
+    _other("Pointing", "points", on="probabilities", quick=True, transformers=True),
+    _other("UniformFragility", "used", measure="tvd"),
+    _other("UniformFragility", "used", measure="f1_drop", quick=True, reported=True, transformers=True),
+    _other("PermutationFragility", "used", measure="tvd", quick=True, reported=True, transformers=True),
+    _other("PermutationFragility", "used", measure="f1_drop"),
+    _other("DecisionFlip", "used"),
+    _other("TopTokenErasure", "used"),
+    _other("Agreement", "points", importance="gradient", at="inputs", reported=True),
+    _other("Agreement", "points", importance="gradient", at="inputs", preset="jain_wallace"),
+    _other("Agreement", "points", importance="input_x_gradient", at="inputs"),
+    _other("Agreement", "points", importance="leave_one_out", at="inputs", reported=True, transformers=True),
+    _other("Agreement", "points", importance="gradient", at="hidden"),
+    _other("Agreement", "points", importance="leave_one_out", at="hidden"),
+    _other("Comprehensiveness", "points", operator="deletion", against="random"),
+    _other("Comprehensiveness", "points", operator="deletion", against="random", measure="decision"),
+    _other("Comprehensiveness", "points", operator="mask", against="random"),
+    _other("Comprehensiveness", "points", operator="mask", against="random", measure="decision"),
+    _other("Comprehensiveness", "points", operator="deletion", against="signed_loo", reported=True, transformers=True),
+    _other("Sufficiency", "points", operator="deletion", against="random"),
+    _other("Sufficiency", "points", operator="deletion", against="random", measure="decision"),
+    _other("Sufficiency", "points", operator="mask", against="random"),
+    _other("Sufficiency", "points", operator="mask", against="random", measure="decision"),
+    _other("Sufficiency", "points", operator="deletion", against="signed_loo"),
+    _other("InformationRanking", "evidence", reported=True),
+    _other("InfluenceEntropy", "evidence", "at_most", reported=True, of="hidden"),
+    _other("AdversarialDivergence", "evidence", "at_most", reported=True, tvd=0.01),
+    _other("TokenProbability", "evidence", "at_most", reported=True),
+    _other("Conicity", "evidence", "at_most", reported=True),
+    _other("InformationRetained", "evidence"),
+    _other("ParameterRandomisation", "evidence", "at_most", of="attention"),
 )
 
 
-def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
+def candidates(policy: Sequence[Check] = (), *, family: Family = "pooled attention") -> list[Candidate]:
     """Return every check to validate: the built-in candidates and the checks of a policy.
 
     A check of the policy replaces the built-in candidate with the same id, so that the confidence level of the policy
@@ -123,29 +155,38 @@ def candidates(policy: Sequence[Check] = ()) -> list[Candidate]:
 
     Args:
         policy: The checks of the policy.
+        family: The family of the models. Fewer checks are measured on Transformers, and those of a policy only if they
+            may gate, are gated, or are built-in candidates for Transformers.
 
     Returns:
         The candidates, sorted by check id.
     """
-    built_in = from_tables([spec.table for spec in CANDIDATE_SPECS], where="the built-in candidates")
+    specs = [spec for spec in CANDIDATE_SPECS if family == "pooled attention" or spec.transformers]
+    built_in = from_tables([spec.table for spec in specs], where="the built-in candidates")
     by_id: dict[str, Candidate] = {}
-    for check, spec in zip(built_in, CANDIDATE_SPECS, strict=True):
+    for check, spec in zip(built_in, specs, strict=True):
         by_id[check.id] = Candidate(
             check=check,
             question=spec.question,
             direction=spec.direction,
-            costly=COSTLY if spec.costly else "",
+            may_gate=spec.may_gate,
+            scale=spec.scale,
+            quick=spec.quick,
             reported=spec.reported,
         )
     for check in policy:
         replaced = by_id.get(check.id)
+        if replaced is None and family != "pooled attention" and check.severity != "gate":
+            continue
         relative = isinstance(check.at_least, str) or isinstance(check.at_most, str)
         ungated = dataclasses.replace(check, severity="report")
         if not relative:
             ungated = dataclasses.replace(ungated, at_least=None, at_most=None)
         direction = direction_of(check) or (replaced.direction if replaced else check.directions[0])
-        question: Question = replaced.question if replaced else "evidence"
-        by_id[check.id] = Candidate(check=ungated, question=question, direction=direction)
+        if replaced is None:
+            by_id[check.id] = Candidate(check=ungated, question="evidence", direction=direction)
+        else:
+            by_id[check.id] = dataclasses.replace(replaced, check=ungated, direction=direction)
     return [by_id[id_] for id_ in sorted(by_id)]
 
 

@@ -13,28 +13,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.figures_schema import Area, CheckFigures, Figures, GroupRates, Rate
+from attnaudit.research.validation.population_schema import Half, Truth
 from attnaudit.research.validation.roc import area, area_under_curve, roc_curve, wilson
-from attnaudit.research.validation.scoring import Gate, JudgedModel, margin, oriented, score
-from attnaudit.research.validation.threshold_rule import (
-    check_area,
-    choose,
-    discriminates,
-    in_question,
-    policy_score,
-    threshold,
-    tuning,
-)
-from attnaudit.research.validation.validation_schema import (
-    Area,
-    CheckFigures,
-    Figures,
-    GroupRates,
-    Half,
-    LeftOut,
-    Rate,
-    Remedy,
-    Truth,
-)
+from attnaudit.research.validation.scoring import Gate, JudgedModel, margin, oriented, policy_score, score
+from attnaudit.research.validation.threshold_rule import check_area, discriminates, in_question, threshold, tuning
+from attnaudit.research.validation.validation_schema import Remedy
 
 #: Kinds of trend models. They were trained with an option that may make attention more faithful. Their values are
 #: compared with those of the kind PLAIN.
@@ -67,14 +51,15 @@ def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed
     """Return how well a policy separates the faithful models from the unfaithful ones.
 
     Args:
-        models: The models. Trends are ignored.
+        models: The models. Trends and graded models are ignored.
         gates: The gates of the policy.
         seed: The seed of the area's interval.
 
     Returns:
         The figures. They are None if there are no gates or no labelled models.
     """
-    return _figures(models, _policy_detector(gates), seed=seed) if gates else None
+    labelled = [model for model in models if model.entry.truth in ("faithful", "unfaithful")]
+    return _figures(labelled, _policy_detector(gates), seed=seed) if gates else None
 
 
 def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRates]:
@@ -121,6 +106,7 @@ def check_figures(
         question=question,
         direction=direction,
         gated=gate is not None,
+        may_gate=candidate.may_gate,
         threshold=value,
         threshold_from="policy" if gate else "tuning half" if value is not None else "",
         discriminates=discriminates(published_area),
@@ -130,44 +116,6 @@ def check_figures(
         against_all=_area_against_all(half_of(judged, "held_out"), candidate, seed=seed),
         skipped=skipped,
     )
-
-
-def left_out(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[LeftOut]:
-    """Test the rule on kinds of models that it has not seen.
-
-    Each labelled kind is left out in turn. A policy is chosen from the tuning half of the other kinds, and evaluated on
-    the kind that was left out.
-
-    Args:
-        models: The models. Trends are ignored.
-        candidates: The checks to choose from.
-        seed: The seed of the areas' intervals.
-
-    Returns:
-        One result per kind, sorted by kind. A kind has no result if the rule chooses no gate without it.
-    """
-    labelled = [model for model in models if model.entry.truth != "trend"]
-    held_out = half_of(labelled, "held_out")
-    rows = []
-    for kind, truth in sorted({(model.entry.kind, model.entry.truth) for model in labelled}):
-        gates = choose([model for model in labelled if model.entry.kind != kind], candidates, seed=seed)
-        if not gates:
-            continue
-        members = [model for model in labelled if model.entry.kind == kind]
-        others = [model for model in held_out if model.entry.truth != truth]
-        value = _area_between(
-            [policy_score(model, gates) for model in members], [policy_score(model, gates) for model in others], truth
-        )
-        rows.append(
-            LeftOut(
-                kind=kind,
-                truth=truth,
-                alarms=wilson(sum(score(model, gates).alarm for model in members), len(members)),
-                area=None if math.isnan(value) else value,
-                checks=[gate.text for gate in gates],
-            )
-        )
-    return rows
 
 
 def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
@@ -228,8 +176,7 @@ def _is_kind(name: str, kind: str) -> bool:
     return name.replace("_", "-").split("-")[0] == kind
 
 
-def _figures(models: Sequence[JudgedModel], detector: Detector, *, seed: int) -> Figures | None:
-    labelled = [model for model in models if model.entry.truth != "trend"]
+def _figures(labelled: Sequence[JudgedModel], detector: Detector, *, seed: int) -> Figures | None:
     if not labelled:
         return None
     scores = [detector.score(model) for model in labelled]
@@ -239,7 +186,7 @@ def _figures(models: Sequence[JudgedModel], detector: Detector, *, seed: int) ->
     kinds = sorted({(m.entry.kind, m.entry.truth) for m in labelled}, key=lambda pair: pair[::-1])
     encoders = sorted({(m.entry.encoder, m.entry.truth) for m in labelled})
     return Figures(
-        area=area(scores, truth, [model.entry.kind for model in labelled], seed=seed),
+        area=area(scores, truth, [model.entry.mechanism for model in labelled], seed=seed),
         sensitivity=_alarm_rate([model for model in labelled if not model.faithful], detector),
         false_alarms=_alarm_rate([model for model in labelled if model.faithful], detector),
         roc=roc_curve(faithful_scores, unfaithful_scores),
@@ -269,11 +216,12 @@ def _group(
         name: The name of the group.
         truth: The label of its models.
         members: Its models.
-        labelled: All labelled models. Those with the other label are compared with the group.
+        labelled: All labelled models. The faithful ones are compared with a group that is not, and the others with a
+            faithful group.
         detector: The check or the policy.
     """
     scores = [detector.score(model) for model in members]
-    other_scores = [detector.score(model) for model in labelled if model.entry.truth != truth]
+    other_scores = [detector.score(model) for model in labelled if model.faithful != (truth == "faithful")]
     group_area = math.nan if truth == "trend" else _area_between(scores, other_scores, truth)
     values = [x for x in map(detector.value, members) if math.isfinite(x)]
     return GroupRates(
@@ -296,9 +244,9 @@ def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth:
     """Return the area of two groups of models.
 
     Args:
-        scores: The scores of the models with the label `truth`.
-        other_scores: The scores of the models with the other label.
-        truth: "faithful" or "unfaithful".
+        scores: The scores of one group.
+        other_scores: The scores of the other group.
+        truth: The truth of the first group. The other group is faithful unless the first is.
     """
     if truth == "faithful":
         return area_under_curve(scores, other_scores)

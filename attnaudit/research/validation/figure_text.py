@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnaudit.research.study.text_tables import NO_VALUE, fixed
-from attnaudit.research.validation.validation_schema import Area, CheckFigures, Figures, Rate, Validation
+from attnaudit.research.validation.figures_schema import (
+    Area,
+    CheckFigures,
+    Errors,
+    Figures,
+    Invariance,
+    RankCorrelation,
+    Rate,
+)
+from attnaudit.research.validation.validation_schema import FamilyFigures
 
 #: Question -> how reports ask it.
 QUESTIONS = {
@@ -11,13 +22,17 @@ QUESTIONS = {
     "points": "Does it point at what matters?",
     "evidence": "Neither: evidence",
 }
-#: The goals for the held-out figures of a policy: at least this area, and at most this rate of false alarms.
-GOAL_AREA = 0.95
-GOAL_FALSE_ALARMS = 0.05
+#: Family -> how reports name its models.
+MODELS = {"pooled attention": "pooled models", "transformer": "readings of Transformers"}
+#: The goals for the errors of a policy, and for the rank correlations of its gates.
+GOAL_ERRORS = 0.05
+GOAL_CORRELATION = 0.95
+#: A change of a value below this is shown as 0.
+SMALLEST_CHANGE = 5e-5
 #: The reports add a caution if there are fewer faithful models or fewer unfaithful models than FEW_MODELS. The same
-#: holds for the kinds of these models and FEW_KINDS.
-FEW_MODELS = 20
-FEW_KINDS = 5
+#: holds for the mechanisms of these models and FEW_MECHANISMS.
+FEW_MODELS = 60
+FEW_MECHANISMS = 5
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -60,53 +75,121 @@ def published_figures(check: CheckFigures) -> Figures | None:
     return check.held_out or check.tuning
 
 
-def outcome(validation: Validation) -> str:
-    """Return the result of the validation as one sentence without a full stop."""
-    figures = validation.policy_held_out
-    if figures is None or figures.area is None:
-        return "The policy could not be scored: scoring needs faithful models, unfaithful models and a gated check"
+def error_phrases(errors: Errors) -> list[str]:
+    """Return one phrase for each kind of error that was possible, such as "false alarms 5% [1%, 24%], 1 of 20"."""
+    rates = (
+        ("false alarms on faithful models", errors.false_alarms),
+        ("unfaithful models that pass", errors.misses),
+        ("graded models, right on at most 60%, that pass", errors.graded_passes),
+    )
+    return [f"{what} {share(rate)}" for what, rate in rates if rate.n]
+
+
+def short_errors(errors: Errors) -> tuple[str, str, str]:
+    """Return the counts of false alarms, misses and graded passes, such as ("1/20", "0/31", "—")."""
+    return short_share(errors.false_alarms), short_share(errors.misses), short_share(errors.graded_passes)
+
+
+def correlation(row: RankCorrelation) -> str:
+    """Return a rank correlation with its interval, such as "0.97 [0.93, 0.99]", or an em dash if it is undefined."""
+    if row.value is None:
+        return NO_VALUE
+    return f"{number(row.value)} [{number(row.low)}, {number(row.high)}]"
+
+
+def broken_laws(invariances: Sequence[Invariance]) -> list[str]:
+    """Return one phrase for each law that a check breaks."""
+    return [
+        f"{row.check} breaks a law ({row.law}): its value changes by {number(row.change, 3)} on {row.model}"
+        for row in invariances
+        if row.holds is False
+    ]
+
+
+def law_table(invariances: Sequence[Invariance]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the head and the rows of the invariance table: a row per law, and a column per check.
+
+    A cell is the largest change of the value, followed by "breaks" if it exceeds what is allowed, or "does not apply".
+    """
+    checks = list(dict.fromkeys(row.check for row in invariances))
+    cells = {(row.law, row.check): _law_cell(row) for row in invariances}
+    laws = dict.fromkeys(row.law for row in invariances)
+    return ["law", *checks], [(law, *(cells[law, check] for check in checks)) for law in laws]
+
+
+def _law_cell(row: Invariance) -> str:
+    change = NO_VALUE if row.change is None else "0" if row.change < SMALLEST_CHANGE else f"{row.change:.4f}"
+    if row.holds is None:
+        return f"{change} (does not apply)" if row.change is not None else "not measured"
+    return change if row.holds else f"{change} (breaks)"
+
+
+def overall_correlations(family: FamilyFigures) -> list[RankCorrelation]:
+    """Return the rank correlation of each gate over all graded mechanisms together."""
+    single = len({row.mechanism for row in family.correlations}) == 1
+    return [row for row in family.correlations if row.gated and (single or not row.mechanism)]
+
+
+def outcome(family: FamilyFigures) -> str:
+    """Return the result for one family as one sentence without a full stop."""
+    models, errors = MODELS[family.family], family.held_out_errors
+    if errors is None or not errors.false_alarms.n or not errors.misses.n:
+        return (
+            f"The policy for {models} could not be scored: scoring needs held-out faithful and unfaithful models and a "
+            "gated check"
+        )
     return (
-        f"The policy separates faithful from unfaithful attention with an area of {area(figures.area)} on "
-        f"{figures.area.faithful} faithful and {figures.area.unfaithful} unfaithful held-out models"
+        f"On held-out {models}, the policy raises a false alarm on {errors.false_alarms.hits} of "
+        f"{errors.false_alarms.n} faithful and misses {errors.misses.hits} of {errors.misses.n} unfaithful ones"
     )
 
 
-def shortfalls(validation: Validation) -> list[str]:
-    """Return how the policy falls short on the held-out half, one phrase per shortfall.
-
-    A shortfall is a missed goal, or a kind of unfaithful models of which some raise no alarm.
-    """
-    figures = validation.policy_held_out
-    if figures is None or figures.area is None:
-        return []
+def shortfalls(family: FamilyFigures) -> list[str]:
+    """Return how the policy of a family falls short of the goals, one phrase per shortfall."""
     phrases = []
-    if figures.area.value < GOAL_AREA:
-        phrases.append(f"the area is {number(figures.area.value, 3)}, but the goal is at least {GOAL_AREA}")
-    false_alarms = figures.false_alarms
-    if false_alarms is not None and false_alarms.value is not None and false_alarms.value > GOAL_FALSE_ALARMS:
-        phrases.append(f"{share(false_alarms)} of the faithful models raise a false alarm, but the goal is at most 5%")
-    for kind in figures.by_kind:
-        if kind.truth == "unfaithful" and kind.alarms is not None and kind.alarms.hits < kind.alarms.n:
-            missed = kind.alarms.n - kind.alarms.hits
-            phrases.append(f"kind '{kind.name}': {missed} of {kind.alarms.n} models raise no alarm")
+    groups = [("held-out models", family.held_out_errors)]
+    groups += [(f"each {turn.what} left out in turn", turn.total) for turn in family.in_turn]
+    for where, errors in groups:
+        if errors is None:
+            continue
+        if (errors.false_alarms.value or 0) > GOAL_ERRORS:
+            phrases.append(f"{where}: false alarms {share(errors.false_alarms)}; the goal is at most 5%")
+        if (errors.misses.value or 0) > GOAL_ERRORS:
+            phrases.append(f"{where}: misses {share(errors.misses)}; the goal is at most 5%")
+        if errors.graded_passes.hits:
+            phrases.append(
+                f"{where}: {share(errors.graded_passes)} of the models whose attention is right on at most 60% pass; "
+                "the goal is none"
+            )
+    for row in family.correlations:
+        if row.gated and row.value is not None and row.value < GOAL_CORRELATION:
+            phrases.append(
+                f"{row.check}: rank correlation {correlation(row)} with the known share on "
+                f"{row.mechanism or 'all graded mechanisms'}; the goal is at least {GOAL_CORRELATION}"
+            )
     return phrases
 
 
-def cautions(validation: Validation) -> list[str]:
-    """Return one phrase for each reason why the held-out figures are uncertain: too few models, or too few kinds."""
-    figures = validation.policy_held_out
-    if figures is None or figures.area is None:
-        return []
-    models, kinds = figures.area, (figures.area.faithful_kinds, figures.area.unfaithful_kinds)
+def cautions(family: FamilyFigures) -> list[str]:
+    """Return one phrase for each reason why the held-out figures are uncertain."""
+    figures = family.held_out
     phrases = []
-    if min(models.faithful, models.unfaithful) < FEW_MODELS:
+    if figures is not None and figures.area is not None:
+        models = figures.area
+        mechanisms = (figures.area.faithful_mechanisms, figures.area.unfaithful_mechanisms)
+        if min(models.faithful, models.unfaithful) < FEW_MODELS:
+            phrases.append(
+                f"fewer than {FEW_MODELS} faithful or unfaithful models are held out: rely on the intervals rather "
+                "than on the values"
+            )
+        if min(mechanisms) < FEW_MECHANISMS:
+            phrases.append(
+                f"the intervals of areas are too narrow, because they resample only {mechanisms[0]} mechanisms of "
+                f"faithful and {mechanisms[1]} of unfaithful models"
+            )
+    if family.looks > 1:
         phrases.append(
-            f"fewer than {FEW_MODELS} faithful or unfaithful models are held out: rely on the intervals rather than on "
-            "the values"
-        )
-    if min(kinds) < FEW_KINDS:
-        phrases.append(
-            f"the intervals of areas are too narrow, because they resample only {kinds[0]} faithful and {kinds[1]} "
-            "unfaithful kinds"
+            f"the held-out models have been scored {family.looks} times (looks.jsonl): if the policy was changed after "
+            "the first time, the figures are too optimistic"
         )
     return phrases

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from attnaudit.checks.policy import to_table
 from attnaudit.research.reproduction.remedies_file import Remedy as ReproducedRemedy
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.figures_schema import CheckFigures, Figures
 from attnaudit.research.validation.scoring import Gate
-from attnaudit.research.validation.validation_schema import CheckFigures, Figures, Remedy
+from attnaudit.research.validation.validation_schema import Remedy
 
 HEAD = """\
 # The default policy: which checks gate a release, and at which thresholds.
 #
 # `attnaudit validate` chose it from the tuning half of a population of models whose attention is known to be right or
 # wrong. The figures above each threshold come from the held-out half. "area" is the area under the ROC curve; its
-# interval resamples kinds of models. docs/validation.md describes the rule, and how to run it again.
+# interval resamples mechanisms. docs/validation.md describes the rule, and how to run it again.
 """
 #: Training option -> the advice that a policy gives. The trend models of a population are trained with these options.
 OPTIONS = {
     "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
     "residual": "add the embedding to each state, `attnaudit train --residual`",
 }
+COMMENT_WIDTH = 118
 #: A smaller change of a check's value does not count as a remedy. The values of the gated checks range from 0 to 1.
 SMALLEST_EFFECT = 0.02
 EVIDENCE = """\
@@ -39,6 +42,7 @@ def policy_text(
     *,
     name: str,
     validated_on: Sequence[str],
+    basis: Sequence[str] = (),
     evidence: Sequence[str] = (),
     remedies: Sequence[Remedy] = (),
     reproduced: Sequence[ReproducedRemedy] = (),
@@ -52,13 +56,17 @@ def policy_text(
         policy_figures: The held-out figures of all gates together, or None.
         name: The name of the policy.
         validated_on: The families of models that the policy was validated on.
+        basis: What the policy was validated on and how often it was wrong. Each text becomes a comment at the top.
         evidence: Ids of the checks that the policy reports without gating on them.
         remedies: The effects of training options that were measured on the population.
         reproduced: Remedies from reproductions of papers. Each question lists them after those of the population.
     """
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
     figures_by_id = {check.check: check for check in figures}
-    lines = [HEAD, "[policy]", f"name = {_quoted(name)}", f"validated_on = {_array(validated_on)}"]
+    lines = [HEAD]
+    if basis:
+        lines = [f"{HEAD}#", *(line for text in basis for line in _comment(text)), ""]
+    lines += ["[policy]", f"name = {_quoted(name)}", f"validated_on = {_array(validated_on)}"]
     if not gates:
         lines.append("informational = true")
     if policy_figures is not None and policy_figures.area is not None:
@@ -131,6 +139,10 @@ def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> l
         else:
             texts.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")
     return texts
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, width=COMMENT_WIDTH, break_on_hyphens=False)]
 
 
 def _array(values: Sequence[str]) -> str:

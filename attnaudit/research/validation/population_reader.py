@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from attnaudit.errors import AuditError, nearest, require_regular_file
-from attnaudit.research.validation.validation_schema import Entry, Population, Truth
+from attnaudit.research.validation.population_schema import Entry, Population
 
 POPULATION_FILE = "population.json"
-#: The label "faithful" is accepted if the rank agreement is at least FAITHFUL_FROM, and the label "unfaithful" if it is
-#: at most UNFAITHFUL_TO.
+#: The label "faithful" is accepted if the rank agreement and the share, where they are given, are at least
+#: FAITHFUL_FROM, and the label "unfaithful" if they are at most UNFAITHFUL_TO.
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
 #: Name of a data set in a population that `attnaudit plant` built -> registered name of the data set.
@@ -37,8 +38,8 @@ def read_population(folder: Path) -> Population:
         folder: The folder with population.json.
 
     Raises:
-        PopulationError: The file cannot be read, an entry is malformed, a checkpoint folder is missing or listed twice,
-            or a kind has both faithful and unfaithful models.
+        PopulationError: The file cannot be read, an entry is malformed, a share contradicts a label, a checkpoint
+            folder is missing, or two entries have the same folder and reading.
     """
     path = Path(folder) / POPULATION_FILE
     entries: list[Entry] = []
@@ -46,20 +47,20 @@ def read_population(folder: Path) -> Population:
     numbers: dict[str, int] = {}
     for number, row in enumerate(_rows(path), 1):
         entry = _entry(row, f"{path}: entry {number}")
-        if entry.folder in numbers:
+        if entry.name in numbers:
+            reading = f" and the reading '{entry.reading}'" if entry.reading else ""
             raise PopulationError(
-                f"{path}: entries {numbers[entry.folder]} and {number} both have the folder '{entry.folder}'. Remove "
-                "one of them."
+                f"{path}: entries {numbers[entry.name]} and {number} both have the folder '{entry.folder}'{reading}. "
+                "Remove one of them, or name another reading."
             )
-        numbers[entry.folder] = number
+        numbers[entry.name] = number
         if not (path.parent / entry.folder).is_dir():
             raise PopulationError(
                 f"{path}: entry {number}: there is no folder '{entry.folder}' next to {POPULATION_FILE}. Expected a "
                 "checkpoint folder, as `--model` takes it. Remove the entry, or build the population again."
             )
         entries.append(_with_supported_label(entry, notes))
-    _require_one_truth_per_kind(entries, path)
-    return Population(entries=entries, notes=notes)
+    return Population(entries=entries, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), notes=notes)
 
 
 def dataset_of(entry: Entry, folder: Path) -> str:
@@ -123,13 +124,14 @@ def _entry(row: Any, place: str) -> Entry:
         raise PopulationError(f"{place}: {error}.") from error
     if not entry.folder or not entry.kind or not entry.data:
         raise PopulationError(f"{place}: folder, kind and data must not be empty.")
+    _require_matching_share(entry, place)
     return entry
 
 
 def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
     """Return the entry. If its rank agreement contradicts its label, it becomes a trend, and a note is added."""
     agreement = entry.rank_agreement
-    if entry.truth == "trend" or agreement is None:
+    if entry.truth in ("trend", "graded") or agreement is None:
         return entry
     if (entry.truth == "faithful" and agreement >= FAITHFUL_FROM) or (
         entry.truth == "unfaithful" and agreement <= UNFAITHFUL_TO
@@ -143,16 +145,30 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
     return msgspec.structs.replace(entry, truth="trend")
 
 
-def _require_one_truth_per_kind(entries: list[Entry], path: Path) -> None:
-    truths: dict[str, Truth] = {}
-    for entry in entries:
-        if entry.truth == "trend":
-            continue
-        if truths.setdefault(entry.kind, entry.truth) != entry.truth:
+def _require_matching_share(entry: Entry, place: str) -> None:
+    """Require that the share of an entry is a share and agrees with its label.
+
+    Raises:
+        PopulationError: It does not.
+    """
+    share = entry.share
+    if share is None:
+        if entry.truth == "graded":
             raise PopulationError(
-                f"{path}: kind '{entry.kind}' holds both faithful and unfaithful models. Give them different kind "
-                "names, because intervals resample kinds."
+                f"{place}: a graded model needs a 'share', the share of rows or heads on which its attention is right "
+                "(a number from 0 to 1)."
             )
+        return
+    if not 0 <= share <= 1:
+        raise PopulationError(f"{place}: share is {share:g}; expected a number from 0 to 1.")
+    contradicts = (entry.truth == "faithful" and share < FAITHFUL_FROM) or (
+        entry.truth == "unfaithful" and share > UNFAITHFUL_TO
+    )
+    if contradicts:
+        raise PopulationError(
+            f"{place}: labelled {entry.truth}, but share is {share:g}. Expected at least {FAITHFUL_FROM:g} for a "
+            f"faithful and at most {UNFAITHFUL_TO:g} for an unfaithful model. Use the truth 'graded' for others."
+        )
 
 
 def _json_type(value: object) -> str:

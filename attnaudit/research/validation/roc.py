@@ -1,9 +1,9 @@
 """ROC curves, the areas under them, and alarm rates.
 
-Models of the same kind are built in the same way and make similar errors. Another model of a known kind therefore says
-little about a new kind. For this reason, the interval of an area comes from resampling kinds, and then models within
-each drawn kind. The interval does not cover kinds that are absent from the population. The interval of a rate treats
-all models as independent.
+Models with the same mechanism lead to similar errors. Another model with a known mechanism therefore says little about
+a new mechanism. For this reason, the interval of an area comes from resampling mechanisms, and then models within each
+drawn mechanism. The interval does not cover mechanisms that are absent from the population. The interval of a rate
+treats all models as independent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.research.validation.validation_schema import Area, Rate, RocPoint
+from attnaudit.research.validation.figures_schema import Area, Rate, RocPoint
 from attnaudit.seeding import keyed_generator
 
 RESAMPLES = 2000
@@ -40,28 +40,28 @@ def area_under_curve(faithful: Sequence[float], unfaithful: Sequence[float]) -> 
     return float(_wins(np.asarray(faithful, float), np.asarray(unfaithful, float)).mean())
 
 
-def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str], *, seed: int) -> Area | None:
+def area(scores: Sequence[float], faithful: Sequence[bool], mechanisms: Sequence[str], *, seed: int) -> Area | None:
     """Return the area under the ROC curve with a 95% percentile interval.
 
-    The interval comes from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8). It draws kinds, and then models
-    within each drawn kind. Faithful and unfaithful models are drawn separately.
+    The interval comes from a two-stage bootstrap (Davison & Hinkley 1997, section 3.8). It draws mechanisms, and then
+    models within each drawn mechanism. Faithful and unfaithful models are drawn separately.
 
     Args:
         scores: One score per model. A higher score means that attention seems more faithful.
         faithful: Whether each model is faithful.
-        kinds: The kind of each model.
+        mechanisms: The mechanism of each model.
         seed: The seed of the bootstrap.
 
     Returns:
         The area with its interval. It is None unless there are both faithful and unfaithful models.
     """
-    values, truth, names = np.asarray(scores, float), np.asarray(faithful, bool), np.asarray(kinds, dtype=object)
+    values, truth, names = np.asarray(scores, float), np.asarray(faithful, bool), np.asarray(mechanisms, dtype=object)
     if truth.all() or not truth.any():
         return None
     wins = _wins(values[truth], values[~truth])
-    generator = keyed_generator(seed, "validation", "kinds")
-    good, good_kinds = _bootstrap_weights(names[truth], generator)
-    bad, bad_kinds = _bootstrap_weights(names[~truth], generator)
+    generator = keyed_generator(seed, "validation", "mechanisms")
+    good, good_mechanisms = _bootstrap_weights(names[truth], generator)
+    bad, bad_mechanisms = _bootstrap_weights(names[~truth], generator)
     areas = np.einsum("ri,ij,rj->r", good, wins, bad, optimize=True) / (good.sum(1) * bad.sum(1))
     low, high = np.quantile(areas, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return Area(
@@ -70,8 +70,8 @@ def area(scores: Sequence[float], faithful: Sequence[bool], kinds: Sequence[str]
         high=float(high),
         faithful=int(truth.sum()),
         unfaithful=int((~truth).sum()),
-        faithful_kinds=good_kinds,
-        unfaithful_kinds=bad_kinds,
+        faithful_mechanisms=good_mechanisms,
+        unfaithful_mechanisms=bad_mechanisms,
     )
 
 
@@ -114,17 +114,18 @@ def wilson(hits: int, n: int, *, confidence: float = CONFIDENCE) -> Rate:
     return Rate(hits=hits, n=n, value=hits / n, low=float(interval.low), high=float(interval.high))
 
 
-def _bootstrap_weights(kinds: NDArray[np.object_], generator: np.random.Generator) -> tuple[Floats, int]:
+def _bootstrap_weights(mechanisms: NDArray[np.object_], generator: np.random.Generator) -> tuple[Floats, int]:
     """Draw the resamples of the bootstrap.
 
     Returns:
-        The number of times that each resample draws each model, of shape (RESAMPLES, models), and the number of kinds.
+        The number of times that each resample draws each model, of shape (RESAMPLES, models), and the number of
+        mechanisms.
     """
-    names = sorted(set(kinds))
+    names = sorted(set(mechanisms))
     draws = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)
-    weights = np.zeros((RESAMPLES, len(kinds)))
+    weights = np.zeros((RESAMPLES, len(mechanisms)))
     for position, name in enumerate(names):
-        members = np.flatnonzero(kinds == name)
+        members = np.flatnonzero(mechanisms == name)
         even = np.full(len(members), 1 / len(members))
         weights[:, members] = generator.multinomial(draws[:, position] * len(members), even)
     return weights, len(names)

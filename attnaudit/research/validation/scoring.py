@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord, Direction, Requirement, VerdictName
-from attnaudit.research.validation.validation_schema import Entry, Margin, ModelResult, ModelScore, Question
+from attnaudit.research.validation.figures_schema import Margin, Question
+from attnaudit.research.validation.population_schema import Entry
+from attnaudit.research.validation.validation_schema import ModelResult, ModelScore
 from attnaudit.statistics import verdict as verdicts
 
 #: A standard error below this value is replaced by it, so that margins stay finite.
@@ -133,6 +135,9 @@ def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
 
     The model raises an alarm if any gate has a verdict other than "pass". Each check is judged at its own confidence
     level. The number of gates is not corrected for.
+
+    The verdict of the policy is "pass" if every gate passes, "fail" if a gate fails, else "undefined" if a gate is
+    undefined, and "inconclusive" otherwise.
     """
     entry = model.entry
     margins = {gate.check: margin(model.records.get(gate.check), gate) for gate in gates}
@@ -140,18 +145,31 @@ def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
     failed: dict[str, VerdictName] = {
         check: gate_margin.verdict for check, gate_margin in margins.items() if gate_margin.verdict != "pass"
     }
+    verdicts_by_severity: tuple[VerdictName, ...] = ("fail", "undefined", "inconclusive")
     return ModelScore(
-        folder=entry.folder,
+        name=entry.name,
         kind=entry.kind,
+        mechanism=entry.mechanism,
         truth=entry.truth,
+        share=entry.share,
         half=entry.half,
         encoder=entry.encoder,
         score=smallest if math.isfinite(smallest) else None,
         alarm=bool(failed),
+        verdict=next((verdict for verdict in verdicts_by_severity if verdict in failed.values()), "pass"),
         failed=failed,
         questions=sorted({gate.question for gate in gates if gate.check in failed}),
         values={check: record.value for check, record in model.records.items()},
     )
+
+
+def policy_score(model: JudgedModel, gates: Sequence[Gate]) -> float:
+    """Return the smallest margin of a model over the gates, in standard errors.
+
+    The score is -inf if the margin of any gate is -inf, or if there are no gates.
+    """
+    smallest = score(model, gates).score
+    return -math.inf if smallest is None else smallest
 
 
 def _undefined(record: CheckRecord) -> bool:

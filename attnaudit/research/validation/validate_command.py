@@ -1,4 +1,4 @@
-"""The command `attnaudit validate`: measure how often the verdicts of a policy are right."""
+"""The command `attnaudit validate`: measure how often the verdicts of the policies are right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.progress import progress_bar
 
-#: With this value of --policy, the policy that the rule chooses is validated.
+#: With this value of --policy, the policies that the rule chooses are validated.
 RULE = "rule"
 
 
@@ -34,9 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy",
+        action="append",
         metavar="FILE",
-        help=f"TOML policy to validate, or '{RULE}' for the policy chosen on the tuning half "
-        "(default: the shipped policy)",
+        help=f"TOML policy to validate, or '{RULE}' for the policies chosen on the tuning half. May be repeated, with "
+        "one policy for pooled attention and one for Transformers (default: the shipped policies)",
     )
     parser.add_argument(
         "--remedies",
@@ -50,7 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="measure fewer instances and leave out costly checks; takes minutes instead of hours",
+        help="measure fewer instances and fewer checks; takes minutes instead of hours",
+    )
+    parser.add_argument(
+        "--no-laws",
+        action="store_true",
+        help="do not measure how far changes that keep a model as faithful as before move the values of the gates",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
@@ -75,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from attnaudit.research.study.report_files import write_files
     from attnaudit.research.validation import validation_report
-    from attnaudit.research.validation.candidate_policy import shipped_policy
+    from attnaudit.research.validation.candidate_policy import shipped_policies
     from attnaudit.research.validation.validate import ValidationOptions, validate
     from attnaudit.research.validation.validation_summary import summary
 
@@ -84,25 +90,29 @@ def run(options: argparse.Namespace) -> int:
     jobs = options.jobs if options.jobs is not None else processors()
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")
-    policy = shipped_policy() if options.policy is None else None if options.policy == RULE else Path(options.policy)
+    if options.policy is None:
+        policies = shipped_policies()
+    else:
+        policies = [Path(name) for name in options.policy if name != RULE]
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(
             ValidationOptions(
                 population=population,
                 out=options.out,
-                policy=policy,
+                policies=policies,
                 seed=options.seed,
                 quick=options.quick,
                 jobs=jobs,
                 device=options.device,
+                laws=not options.no_laws,
                 remedies=options.remedies,
             ),
             progress=progress,
         )
     written = validation_report.write(validation, options.out)
     if chosen:
-        written += write_files(options.out, {"chosen_policy.toml": chosen})
+        written += write_files(options.out, chosen)
     print(summary(validation, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
         print(terminal_safe(str(path)))

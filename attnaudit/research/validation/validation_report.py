@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,29 @@ from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.study.report_files import record_json, render_page, write_files
 from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.validation_schema import CheckFigures, Figures, GroupRates, Validation
+from attnaudit.research.validation.figures_schema import CheckFigures, Figures, GroupRates, InTurn, Invariance
+from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
 #: The largest number of series in a chart.
 MAXIMUM_CURVES = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilySection:
+    """The data of the section of one family.
+
+    Attributes:
+        family: The figures of the family.
+        gated_roc: A chart with the ROC curves of the policy and of its gated checks. None if there are no curves.
+        ungated_roc: A chart with the ROC curves of the other checks. If there are too many curves, it shows only some
+            of them. None if there are no curves.
+        checks: The checks in the order in which the page lists them.
+    """
+
+    family: FamilyFigures
+    gated_roc: Drawing | None
+    ungated_roc: Drawing | None
+    checks: list[CheckFigures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,17 +46,12 @@ class ValidationPage:
 
     Attributes:
         validation: The result of the validation.
-        gated_roc: A chart with the ROC curves of the policy and of its gated checks. None if there are no curves.
-        ungated_roc: A chart with the ROC curves of the other checks. If there are too many curves, it shows only some
-            of them. None if there are no curves.
-        checks: The checks in the order in which the page lists them.
+        sections: One section per family.
         figure_text: The module whose functions the template calls to format numbers.
     """
 
     validation: Validation
-    gated_roc: Drawing | None
-    ungated_roc: Drawing | None
-    checks: list[CheckFigures]
+    sections: list[FamilySection]
 
     figure_text = figure_text
 
@@ -74,45 +88,74 @@ def read(path: Path) -> Validation:
 
 def html(validation: Validation) -> str:
     """Return the result as one HTML page that opens offline."""
-    page = ValidationPage(
-        validation=validation,
-        gated_roc=_gated_roc(validation),
-        ungated_roc=_ungated_roc(validation),
-        checks=ordered(validation.checks),
-    )
+    sections = [
+        FamilySection(
+            family=family,
+            gated_roc=_gated_roc(family),
+            ungated_roc=_ungated_roc(family),
+            checks=ordered(family.checks),
+        )
+        for family in validation.families
+    ]
+    page = ValidationPage(validation=validation, sections=sections)
     return render_page("attnaudit.research.validation", "validation.html.j2", page)
 
 
 def markdown(validation: Validation) -> str:
     """Return the result as a Markdown page, for a repository or for the summary of a CI job."""
-    lines = [f"# {figure_text.outcome(validation)}.", ""]
-    lines += [f"* Below the goal: {phrase}." for phrase in figure_text.shortfalls(validation)]
-    lines += [f"* Caution: {phrase}." for phrase in figure_text.cautions(validation)]
-    held_out = validation.policy_held_out
-    if held_out is not None:
-        lines += [
-            f"* Sensitivity: {figure_text.share(held_out.sensitivity)}. "
-            f"False alarms: {figure_text.share(held_out.false_alarms)}.",
-            "",
-            *_group_table("kind", held_out.by_kind),
-            *_group_table("encoder", held_out.by_encoder),
-        ]
-    if validation.trends:
-        lines += ["## Trends: models without a known truth, which are not scored", ""]
-        rows = [(kind.name, str(kind.models), figure_text.share(kind.alarms)) for kind in validation.trends]
-        lines += markdown_table(("kind", "models", "alarms"), rows)
-    lines += ["## Checks, on held-out models", "", *_check_table(validation)]
-    if validation.left_out:
-        lines += ["## Each kind left out in turn", "", *_left_out_table(validation)]
-    if validation.remedies:
-        lines += ["## Remedies (trends: medians over models)", "", *_remedy_table(validation)]
-    lines += _notes(validation)
+    lines = ["# Validation of the policies", ""]
+    for family in validation.families:
+        lines += _family_section(family)
+    if validation.invariances:
+        head, rows = figure_text.law_table(validation.invariances)
+        lines += ["## Laws: the largest change of a value where nothing about faithfulness changes", ""]
+        lines += markdown_table(head, rows)
+        lines += [f"* Law broken: {phrase}." for phrase in figure_text.broken_laws(validation.invariances)]
+        lines += [f"* {phrase}." for phrase in _inapplicable_laws(validation.invariances)]
+        lines.append("")
+    lines += _notes("Notes", validation.notes, validation.failed)
     lines.append(
-        f"{validation.models} models of {validation.population}, at most {validation.max_instances} instances each, "
-        f"seed {validation.seed}, {validation.measuring_seconds:.0f} s of measuring"
-        f"{' (quick)' if validation.quick else ''}; policy {validation.policy}; attnaudit {validation.attnaudit}."
+        f"Population {validation.population} (sha256 {validation.population_sha256[:12]}), at most "
+        f"{validation.max_instances} instances per model, seed {validation.seed}, "
+        f"{validation.measuring_seconds:.0f} s of measuring{' (quick)' if validation.quick else ''}; attnaudit "
+        f"{validation.attnaudit}."
     )
     return "\n".join(lines) + "\n"
+
+
+def _family_section(family: FamilyFigures) -> list[str]:
+    lines = [f"## {figure_text.MODELS[family.family].capitalize()}", "", f"{figure_text.outcome(family)}.", ""]
+    counts = ", ".join(f"{count} {name}" for name, count in family.counts.items())
+    gates = "; ".join(f"`{gate}`" for gate in family.gates) or "none"
+    lines += [f"* Policy: {family.policy}. Gates: {gates}.", f"* Models: {counts}. Looks at them: {family.looks}."]
+    if family.held_out_errors is not None:
+        lines += [f"* Held out: {phrase}." for phrase in figure_text.error_phrases(family.held_out_errors)]
+    for turn in family.in_turn:
+        phrases = figure_text.error_phrases(turn.total)
+        lines += [f"* Each {turn.what} left out in turn: {phrase}." for phrase in phrases]
+    if family.guarantee is not None:
+        lines.append(f"* {family.guarantee.sentence}.")
+    lines += [f"* Below the goal: {phrase}." for phrase in figure_text.shortfalls(family)]
+    lines += [f"* Caution: {phrase}." for phrase in figure_text.cautions(family)]
+    lines.append("")
+    for turn in family.in_turn:
+        lines += [f"### Each {turn.what} left out in turn", "", *_turn_table(turn)]
+    if family.correlations:
+        lines += ["### Rank correlation (Spearman) with the share on which attention is right", ""]
+        lines += _correlation_table(family)
+    if family.outcomes:
+        lines += ["### Verdicts by the share on which attention is right", "", *_outcome_table(family)]
+    if family.held_out is not None:
+        lines += ["### Held-out models", "", *_group_table("kind", family.held_out.by_kind)]
+        lines += _group_table("encoder", family.held_out.by_encoder)
+    if family.trends:
+        lines += ["### Trends: models without a known truth, which are not scored", ""]
+        rows = [(kind.name, str(kind.models), figure_text.share(kind.alarms)) for kind in family.trends]
+        lines += markdown_table(("kind", "models", "alarms"), rows)
+    lines += ["### Checks, on held-out models", "", *_check_table(family)]
+    if family.remedies:
+        lines += ["### Remedies (trends: medians over models)", "", *_remedy_table(family)]
+    return lines + _notes("Notes on this family", family.notes, {}, level=3)
 
 
 def ordered(checks: Sequence[CheckFigures]) -> list[CheckFigures]:
@@ -139,15 +182,15 @@ def _group_table(name: str, groups: Sequence[GroupRates]) -> list[str]:
     return markdown_table((name, "truth", "models", "alarms", "area"), rows) if rows else []
 
 
-def _check_table(validation: Validation) -> list[str]:
+def _check_table(family: FamilyFigures) -> list[str]:
     rows = []
-    for check in ordered(validation.checks):
+    for check in ordered(family.checks):
         figures = figure_text.published_figures(check)
         rows.append(
             (
                 f"`{check.check}`",
                 figure_text.QUESTIONS[check.question],
-                "yes" if check.gated else "no",
+                "yes" if check.gated else "may" if check.may_gate else "no",
                 figure_text.required(check),
                 figure_text.area(figures.area if figures else None),
                 figure_text.area(check.against_all),
@@ -160,21 +203,53 @@ def _check_table(validation: Validation) -> list[str]:
     return markdown_table(head, rows) if rows else []
 
 
-def _left_out_table(validation: Validation) -> list[str]:
+def _inapplicable_laws(invariances: Sequence[Invariance]) -> list[str]:
+    """Return why laws do not apply, one phrase per law and reason, without duplicates."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in invariances:
+        if row.holds is None and row.note:
+            reasons.setdefault((row.law, row.note), []).append(row.check)
+    return [f"{law}, {', '.join(checks)}: {note}" for (law, note), checks in reasons.items()]
+
+
+def _turn_table(turn: InTurn) -> list[str]:
+    rows = [(row.name, *figure_text.short_errors(row.errors), "; ".join(row.gates) or "none") for row in turn.rows]
+    rows.append(("all", *figure_text.short_errors(turn.total), ""))
+    head = (turn.what, "false alarms", "misses", "graded passes", f"gates chosen without the {turn.what}")
+    return markdown_table(head, rows)
+
+
+def _correlation_table(family: FamilyFigures) -> list[str]:
     rows = [
         (
-            row.kind,
-            row.truth,
-            figure_text.share(row.alarms),
-            figure_text.number(row.area),
-            "; ".join(row.checks),
+            f"`{row.check}`",
+            "yes" if row.gated else "no",
+            row.mechanism or "all graded mechanisms",
+            figure_text.correlation(row),
+            str(row.models),
+            str(row.shares),
         )
-        for row in validation.left_out
+        for row in family.correlations
     ]
-    return markdown_table(("kind", "truth", "alarms", "area", "policy chosen without it"), rows)
+    return markdown_table(("check", "gated", "mechanism", "ρ", "models", "shares"), rows)
 
 
-def _remedy_table(validation: Validation) -> list[str]:
+def _outcome_table(family: FamilyFigures) -> list[str]:
+    checks = list(family.outcomes[0].median_values)
+    rows = [
+        (
+            f"{row.share:.0%}",
+            str(row.passes),
+            str(row.inconclusive),
+            str(row.fails),
+            *(figure_text.number(row.median_values[check]) for check in checks),
+        )
+        for row in family.outcomes
+    ]
+    return markdown_table(("share", "pass", "inconclusive", "fail", *(f"median `{check}`" for check in checks)), rows)
+
+
+def _remedy_table(family: FamilyFigures) -> list[str]:
     rows = [
         (
             effect.option,
@@ -182,20 +257,19 @@ def _remedy_table(validation: Validation) -> list[str]:
             f"{effect.plain:.3f} (n={effect.plain_models})",
             f"{effect.treated:.3f} (n={effect.treated_models})",
         )
-        for effect in validation.remedies
+        for effect in family.remedies
     ]
     return markdown_table(("option", "check", "plain", "with it"), rows)
 
 
-def _notes(validation: Validation) -> list[str]:
-    if not validation.failed and not validation.notes:
+def _notes(title: str, notes: Sequence[str], failed: Mapping[str, str], *, level: int = 2) -> list[str]:
+    if not failed and not notes:
         return []
-    failed = sorted(validation.failed.items())
     return [
-        "## Notes",
+        f"{'#' * level} {title}",
         "",
-        *(f"* {escape(note, LONGEST_REASON)}" for note in validation.notes),
-        *(f"* not audited: {escape(folder)}: {escape(why, LONGEST_REASON)}" for folder, why in failed),
+        *(f"* {escape(note, LONGEST_REASON)}" for note in notes),
+        *(f"* not audited: {escape(name)}: {escape(why, LONGEST_REASON)}" for name, why in sorted(failed.items())),
         "",
     ]
 
@@ -225,19 +299,19 @@ def _curves(checks: Sequence[CheckFigures]) -> list[tuple[str, Figures]]:
     return [(name, figures) for name, figures in pairs if figures is not None]
 
 
-def _gated_roc(validation: Validation) -> Drawing | None:
-    halves = (("policy, held out", validation.policy_held_out), ("policy, tuning half", validation.policy_tuning))
+def _gated_roc(family: FamilyFigures) -> Drawing | None:
+    halves = (("policy, held out", family.held_out), ("policy, tuning half", family.tuning))
     curves = [(name, figures) for name, figures in halves if figures is not None]
-    curves += _curves([check for check in validation.checks if check.gated])
+    curves += _curves([check for check in family.checks if check.gated])
     return _roc_chart("ROC of the policy and of its gated checks", curves[:MAXIMUM_CURVES])
 
 
-def _ungated_roc(validation: Validation) -> Drawing | None:
+def _ungated_roc(family: FamilyFigures) -> Drawing | None:
     """Draw the ROC curves of the checks that are not gated, in the order of `ordered`.
 
     If there are too many curves, only every n-th of them is drawn.
     """
-    curves = _curves([check for check in ordered(validation.checks) if not check.gated])
+    curves = _curves([check for check in ordered(family.checks) if not check.gated])
     most = MAXIMUM_CURVES - 1
     step = max(1, (len(curves) - 1) // (most - 1))
     curves = curves[::step] if len(curves) > most else curves

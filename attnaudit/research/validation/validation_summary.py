@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attnaudit.research.study.text_tables import terminal_table, terminal_text
 from attnaudit.research.validation import figure_text
+from attnaudit.research.validation.figures_schema import InTurn, Invariance
 from attnaudit.research.validation.validation_report import ordered
-from attnaudit.research.validation.validation_schema import Figures, Validation
+from attnaudit.research.validation.validation_schema import FamilyFigures, Validation
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 def summary(validation: Validation, *, width: int) -> str:
-    """Return the outcome, a table of the kinds of models and a table of the checks as text.
+    """Return the outcome for each family, its errors with parts left out in turn, and a table of the checks as text.
 
     Args:
         validation: The result of the validation.
@@ -24,34 +26,76 @@ def summary(validation: Validation, *, width: int) -> str:
 
 
 def _print(validation: Validation, console: Console) -> None:
-    held_out = validation.policy_held_out
-    console.print(f"{figure_text.outcome(validation)}.")
-    if held_out is not None:
-        console.print(f"sensitivity {figure_text.share(held_out.sensitivity)}")
-        console.print(f"false alarms {figure_text.share(held_out.false_alarms)}")
-    for phrase in figure_text.shortfalls(validation):
-        console.print(f"below the goal: {phrase}")
-    for phrase in figure_text.cautions(validation):
-        console.print(f"caution: {phrase}")
-    if held_out is not None:
-        _print_kinds(held_out, console)
-    _print_checks(validation, console)
+    for family in validation.families:
+        _print_family(family, console)
+        console.print()
+    if validation.invariances:
+        _print_laws(validation.invariances, console)
     for note in validation.notes:
         console.print(f"note: {note}")
-    for folder, reason in sorted(validation.failed.items()):
-        console.print(f"not audited: {folder}: {reason}")
+    for name, reason in sorted(validation.failed.items()):
+        console.print(f"not audited: {name}: {reason}")
 
 
-def _print_kinds(figures: Figures, console: Console) -> None:
-    table = terminal_table(("kind", "truth", "alarms", "area"), text_columns=2)
-    for kind in figures.by_kind:
-        table.add_row(kind.name, kind.truth, figure_text.short_share(kind.alarms), figure_text.number(kind.area))
+def _print_laws(invariances: Sequence[Invariance], console: Console) -> None:
+    """Print how many laws each check obeys. The files have the change of each value under each law."""
+    table = terminal_table(("laws", "obeyed", "broken", "largest change", "do not apply"))
+    for check in dict.fromkeys(row.check for row in invariances):
+        rows = [row for row in invariances if row.check == check]
+        changes = [row.change for row in rows if row.holds is not None and row.change is not None]
+        counts = [sum(row.holds is holds for row in rows) for holds in (True, False, None)]
+        largest = figure_text.number(max(changes, default=None), 4)
+        table.add_row(check, str(counts[0]), str(counts[1]), largest, str(counts[2]))
+    console.print(table)
+    for phrase in figure_text.broken_laws(invariances):
+        console.print(f"law broken: {phrase}")
+
+
+def _print_family(family: FamilyFigures, console: Console) -> None:
+    console.print(f"{figure_text.outcome(family)}.")
+    console.print(f"gates: {'; '.join(family.gates) or 'none'} ({family.policy})")
+    if family.held_out_errors is not None:
+        for phrase in figure_text.error_phrases(family.held_out_errors):
+            console.print(f"held out: {phrase}")
+    for turn in family.in_turn:
+        for phrase in figure_text.error_phrases(turn.total):
+            console.print(f"each {turn.what} left out in turn: {phrase}")
+    for row in figure_text.overall_correlations(family):
+        value = figure_text.correlation(row)
+        console.print(f"rank correlation of {row.check} with the known share: {value}, {row.models} models")
+    if family.guarantee is not None:
+        console.print(f"{family.guarantee.sentence}.")
+    console.print(f"looks at the held-out models: {family.looks}")
+    for phrase in figure_text.shortfalls(family):
+        console.print(f"below the goal: {phrase}")
+    for phrase in figure_text.cautions(family):
+        console.print(f"caution: {phrase}")
+    for turn in family.in_turn:
+        _print_turn(turn, console)
+    if family.outcomes:
+        _print_outcomes(family, console)
+    _print_checks(family, console)
+    for note in family.notes:
+        console.print(f"note: {note}")
+
+
+def _print_turn(turn: InTurn, console: Console) -> None:
+    table = terminal_table((f"{turn.what} left out", "false alarms", "misses", "graded passes"))
+    for row in turn.rows:
+        table.add_row(row.name, *figure_text.short_errors(row.errors))
     console.print(table)
 
 
-def _print_checks(validation: Validation, console: Console) -> None:
+def _print_outcomes(family: FamilyFigures, console: Console) -> None:
+    table = terminal_table(("attention right on", "pass", "inconclusive", "fail"))
+    for row in family.outcomes:
+        table.add_row(f"{row.share:.0%}", str(row.passes), str(row.inconclusive), str(row.fails))
+    console.print(table)
+
+
+def _print_checks(family: FamilyFigures, console: Console) -> None:
     table = terminal_table(("check", "question", "area", "caught", "false"), text_columns=2)
-    for check in ordered(validation.checks):
+    for check in ordered(family.checks):
         figures = figure_text.published_figures(check)
         table.add_row(
             ("* " if check.gated else "  ") + check.check,

@@ -163,6 +163,10 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
     for operator in ("deletion", "mask"):
         m.scalars[f"polarity.{operator}.attention"] = (random.random(n) < 0.2).astype(np.float64)
         m.scalars[f"polarity.{operator}.random"] = random.beta(4, 6, n)
+        for name in ("comprehensiveness", "sufficiency", "random", "highest"):
+            m.scalars[f"normalised_aopc.{operator}.{name}"] = random.beta(6, 4, n)
+        m.scalars[f"normalised_aopc.{operator}.lowest"] = -random.beta(1, 9, n)
+        m.scalars[f"normalised_aopc.{operator}.searched"] = (random.random(n) < 0.3).astype(np.float64)
     m.scalars["token_probability"] = random.beta(6, 4, n)
     m.scalars["token_probability.whole"] = random.beta(9, 1, n)
     m.scalars["conicity"] = random.beta(5, 5, n)

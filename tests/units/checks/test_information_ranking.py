@@ -64,7 +64,7 @@ def test_the_preset_needs_clusters_of_two():
     assert preset.judge(m).details["clusters (N)"] == 50
     failed = preset.judge(with_ranks(60))
     assert (failed.value, failed.details["clusters (N)"]) == (None, None)
-    assert "some cluster of some rank has one member" in failed.note
+    assert "a cluster of some rank has only one member" in failed.note
 
 
 def test_equal_attention_is_undefined():

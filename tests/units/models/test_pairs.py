@@ -187,7 +187,9 @@ def test_models_with_a_query_pass_the_full_conformance_check(
     check_adapter(adapter, ROWS)
     assert adapter.capabilities.query
     assert not adapter.capabilities.linear_decoder
-    assert adapter.capabilities.shares_states == (parts["encoder"] != "transformer" and "layers" not in parts)
+    assert adapter.capabilities.shares_states == (
+        parts["encoder"] not in ("gru", "transformer") and "layers" not in parts
+    )
 
 
 def test_movie_reviews_are_paired_for_a_model_that_needs_a_query(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.models.alignments import ALIGNMENTS, Additive, ScaledDot
 from attnaudit.models.architecture import Architecture
-from attnaudit.models.encoders import ENCODERS, BiLSTM, Joined
+from attnaudit.models.encoders import ENCODERS, GRU, BiLSTM, Joined
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, project
 from attnaudit.models.vocabulary import PAD, Vocabulary
@@ -92,6 +92,18 @@ def test_bilstm_equals_the_bidirectional_layer_of_torch_on_each_row_alone() -> N
     torch.testing.assert_close(hidden[0], reference(embeddings[:1])[0][0])
     torch.testing.assert_close(hidden[1, 1:4], reference(embeddings[1:, 1:4])[0][0])
     assert not hidden[1][~mask[1]].any()
+
+
+def test_gru_equals_the_layer_of_torch_on_each_row_alone() -> None:
+    torch.manual_seed(0)
+    ours = GRU(4, 3)
+    embeddings = torch.randn(2, 6, 4)
+    mask = torch.tensor([[True] * 6, [False, True, True, True, False, False]])
+    hidden = ours(embeddings, mask)
+    torch.testing.assert_close(hidden[0], ours.layer(embeddings[:1])[0][0])
+    torch.testing.assert_close(hidden[1, 1:4], ours.layer(embeddings[1:, 1:4])[0][0])
+    assert not hidden[1][~mask[1]].any()
+    torch.testing.assert_close(ours.summary(hidden, mask), torch.stack([hidden[0, 5], hidden[1, 3]]))
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

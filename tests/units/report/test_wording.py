@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from attnaudit.formatting import visible, without_commands
 from attnaudit.records import GateRecord, Interval, MissingCase, Planning
 from attnaudit.report import build, wording
+from attnaudit.report.gate_text import gate_notes
 from attnaudit.report.markdown import escape, summary
 from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks, write_run
 
@@ -88,6 +89,22 @@ def test_a_partial_run_does_not_pass() -> None:
         "Partial run: 2 of 3 gates ran. Both gates that ran passed. The other gate was not selected. This does not "
         "decide on the release."
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        (["test_a.py"], "1 test file was left out, so its gates are unknown."),
+        (["test_a.py", "test_b.py"], "2 test files were left out, so their gates are unknown."),
+    ],
+)
+def test_a_run_without_all_test_files_does_not_pass(files: list[str], sentence: str) -> None:
+    passed = check_record(verdict="pass", blocks=False)
+    run = run_record([passed], status="partial", files_left_out=dict.fromkeys(files, "not collected"))
+    assert wording.outcome(run).headline == (
+        f"Partial run. The only gate that ran passed. {sentence} This does not decide on the release."
+    )
+    assert f"test file left out, so its gates are unknown: {files[-1]}: not collected" in gate_notes(run)
 
 
 def test_an_exception_does_not_block_the_release() -> None:

@@ -211,6 +211,10 @@ def gates(*states: GateState) -> list[GateRecord]:
         (["excepted", "not selected"], 0, "partial"),
         ([], 0, "informational"),
         ([], 1, "failed"),
+        (["informational"], 0, "informational"),
+        (["informational", "passed"], 0, "passed"),
+        (["informational", "open"], 0, "failed"),
+        (["informational", "not selected"], 0, "partial"),
     ],
 )
 def test_the_status_of_a_run_follows_from_its_gates(
@@ -219,10 +223,29 @@ def test_the_status_of_a_run_follows_from_its_gates(
     assert run_status(gates(*states), exit_status=exit_status) == status
 
 
+@pytest.mark.parametrize(
+    ("states", "exit_status", "status"),
+    [
+        (["passed"], 0, "partial"),
+        ([], 0, "partial"),
+        (["not selected"], 0, "partial"),
+        (["passed"], 1, "failed"),
+        (["open"], 0, "failed"),
+    ],
+)
+def test_a_test_file_that_was_left_out_makes_a_run_partial(
+    states: Sequence[GateState], exit_status: int, status: RunStatus
+) -> None:
+    left_out = {"test_other.py": "not collected"}
+    assert run_status(gates(*states), exit_status=exit_status, files_left_out=left_out) == status
+
+
 def test_plans_of_several_processes_are_joined_once() -> None:
     anonymous = plan((), declared_by="")
     joined = Plan.joined([anonymous, plan(("t", "u")), plan(("u", "v"), declared_by="x")])
     assert [gate.test for gate in joined.gates] == ["t"]
     assert [case.test for case in joined.selected] == ["t", "u", "v"]
     assert joined.effective_policy == anonymous.effective_policy
+    files = [Plan(files_left_out={file: "skipped: no GPU"}) for file in ("test_a.py", "test_b.py", "test_a.py")]
+    assert list(Plan.joined(files).files_left_out) == ["test_a.py", "test_b.py"]
     assert Plan.joined([]) == Plan()

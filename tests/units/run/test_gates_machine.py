@@ -48,6 +48,7 @@ class Truth:
     Attributes:
         excepted: The gates that the policy excepts.
         present: The tests that are in the run after the collection.
+        file_left_out: Whether a test file was left out, so that gates may be unknown.
         user_left_out: Whether the user chose tests with an option.
         verdicts: Gate -> the verdicts that were reached, in order.
         ends: Test -> how its last attempt ended: "passed", "failed" or "skipped".
@@ -59,6 +60,7 @@ class Truth:
 
     excepted: set[tuple[str, str, str]]
     present: set[str] = field(default_factory=lambda: set(GATE_OF))
+    file_left_out: bool = False
     user_left_out: bool = False
     verdicts: dict[tuple[str, str, str], list[str]] = field(default_factory=lambda: {gate: [] for gate in GATES})
     ends: dict[str, str] = field(default_factory=dict)
@@ -92,7 +94,7 @@ class Truth:
         return 5 if not self.present else int(self.failures > 0)
 
     def green(self) -> bool:
-        return self.base() == 0 and all(self.kept(gate) for gate in GATES)
+        return self.base() == 0 and not self.file_left_out and all(self.kept(gate) for gate in GATES)
 
     def partial(self) -> bool:
         open_or_failed = [gate for gate in GATES if not self.kept(gate) and not self.left_out(gate)]
@@ -106,6 +108,7 @@ class GatesMachine(RuleBasedStateMachine):
         excepted=st.sets(st.sampled_from(GATES), max_size=2),
         removed=st.just(set()) | st.sets(tests, max_size=3),
         by_user=st.booleans(),
+        file_left_out=st.booleans(),
         workers=st.sets(st.sampled_from(WORKERS), min_size=1),
         maxfail=st.sampled_from([0, 0, 1, 2]),
     )
@@ -114,12 +117,14 @@ class GatesMachine(RuleBasedStateMachine):
         excepted: set[tuple[str, str, str]],
         removed: set[str],
         by_user: bool,
+        file_left_out: bool,
         workers: set[str],
         maxfail: int,
     ) -> None:
         self.truth = Truth(excepted=excepted, maxfail=maxfail)
         self.truth.present -= removed
         self.truth.user_left_out = by_user
+        self.truth.file_left_out = file_left_out
         self.outcomes = Outcomes()
         self.reports: list[tuple[str, str]] = []
         self.root = Path(tempfile.mkdtemp())
@@ -147,6 +152,7 @@ class GatesMachine(RuleBasedStateMachine):
                 if test in self.truth.present
             ],
             effective_policy=EffectivePolicy(sha256="", checks=[], exceptions=exceptions),
+            files_left_out={"test_other.py": "not collected"} if self.truth.file_left_out else {},
         )
 
     def may_run(self, test: str) -> bool:
@@ -255,7 +261,8 @@ class GatesMachine(RuleBasedStateMachine):
         truth = self.truth
         gates = self.settled()
         base = truth.base()
-        status = run_status(gates, exit_status=base)
+        left_out = self.plan().files_left_out
+        status = run_status(gates, exit_status=base, files_left_out=left_out)
         assert (status == "passed") == truth.green()
         assert (status == "partial") == truth.partial()
         assert status in ("passed", "partial", "failed")

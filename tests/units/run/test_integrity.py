@@ -28,6 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "passed": {},
     "failed": {"checks": (PASSING, FAILING, INCONCLUSIVE, INFORMATIONAL)},
     "partial": {"without": {RELATIVE.id: "not selected"}},
+    "without a file": {"files_left_out": {"test_other.py": "not collected"}},
     "open": {"without": {RELATIVE.id: "open"}},
     "excepted": {"checks": (PASSING, FAILING), "exceptions": [EXCEPTION]},
     "excepted without a verdict": {
@@ -40,7 +41,13 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-STATUSES = {"several": "passed", "open": "failed", "excepted": "passed", "excepted without a verdict": "passed"}
+STATUSES = {
+    "several": "passed",
+    "without a file": "partial",
+    "open": "failed",
+    "excepted": "passed",
+    "excepted without a verdict": "passed",
+}
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +203,8 @@ def test_a_changed_status_is_found_although_the_digest_is_computed_again(
     changed = [msgspec.structs.replace(run, exit_status=0 if run.exit_status else 1)]
     if status != run.status:
         changed.append(msgspec.structs.replace(run, status=status))
+    if run.files_left_out:
+        changed.append(msgspec.structs.replace(run, files_left_out={}))
     for one in changed:
         assert found_in(one, folders[kind])
 

@@ -115,6 +115,18 @@ def test_runs_get_names_that_sort_by_time() -> None:
     assert all(re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{4}", name) for name in names)
 
 
+def test_runs_that_begin_at_the_same_time_get_folders_of_their_own(tmp_path: Path) -> None:
+    folders = [RunFolder(tmp_path, "20260105-103000-0001") for _ in range(3)]
+    for folder in folders:
+        begin_run(folder, CONTEXT)
+    assert [folder.name for folder in folders] == [f"20260105-103000-0001{end}" for end in ("", "-2", "-3")]
+    assert [read_run(folder.path).run for folder in folders] == [folder.name for folder in folders]
+    assert newest_run(tmp_path) == folders[2].path
+    later = RunFolder(tmp_path, "20260105-103000-0002")
+    begin_run(later, CONTEXT)
+    assert newer_runs(folders[2].path, read_run(folders[2].path))[0].startswith(f"{later.name} is a newer run")
+
+
 def test_a_run_says_that_it_is_running_until_its_end(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path, "20260105-103000-0001")
     begin_run(folder, CONTEXT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import shutil
 from collections import Counter
@@ -18,15 +19,21 @@ from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.research.planted import plant_command, planted_population
 from attnaudit.research.planted.kinds import kinds
-from attnaudit.research.planted.planted_population import PlantedPlan, build, finished, half_of, plans
+from attnaudit.research.planted.planted_population import DATASETS, PlantedPlan, build, finished, half_of, plans
 from attnaudit.research.planted.verify_label import (
     BYPASS_MINIMUM,
     CONFIRMED_MINIMUM,
     FAITHFUL_MINIMUM,
     UNFAITHFUL_MAXIMUM,
 )
+from attnaudit.research.validation.population_reader import read_population
 
-WANTED = [one for one in plans(seeds=1) if one.data == "synthetic" and one.alignment in ("dot", "uniform")]
+#: One kind of each way of building and verifying: trained, compiled, on made texts, graded, and without a label.
+NAMES = ("unit_evidence", "bypass", "label_everywhere", "sparse_context_free", "evidence_to_one", "needles_bypass")
+WANTED = [
+    *plans(seeds=1, only=[*NAMES, "right_on_40", "uniform"]),
+    PlantedPlan(kind="unit_evidence", data="synthetic", alignment="dot", seed=1),
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,7 @@ def small() -> Any:
             return sample(training, 1000, 0), sample(dev, 300, 0), cues, decoys
 
         patch.setattr(planted_population, "_training_data", parts)
-        patch.setattr(planted_population, "INSTANCES", 100)
+        patch.setattr(planted_population, "MADE_INSTANCES", 300)
         yield
 
 
@@ -60,6 +67,9 @@ def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dic
     for row in records:
         if row["truth"] == "trend" or row["excluded_because"]:
             continue
+        if kinds()[row["kind"]].verified_by == "exchange":
+            assert abs(row["verified_by"]["attended"] - row["share"]) <= 0.1
+            continue
         if row["truth"] == "faithful":
             assert row["rank_agreement"] >= FAITHFUL_MINIMUM
         else:
@@ -68,28 +78,53 @@ def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dic
         if kinds()[row["kind"]].needs_bypass:
             assert row["bypass_share"] >= BYPASS_MINIMUM
     held = Counter(row["truth"] for row in records if not row["excluded_because"])
-    assert held["faithful"] >= 3
-    assert held["unfaithful"] >= 4
+    assert held["faithful"] >= 2
+    assert held["unfaithful"] >= 2
+    assert held["graded"] == 1
 
 
 def test_every_model_passes_the_conformance_check_as_model_takes_it(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = built
-    instances = load("planted-cue").instances[:40]
     for row in records:
+        instances = load(path if (path := folder / row["data"]).is_file() else DATASETS[row["data"]]).instances[:40]
         loaded = load_model(str(folder / row["folder"]))
         assert {one.outcome for one in quick(loaded.adapter, instances)} == {"pass"}, row["folder"]
         assert loaded.adapter.capabilities.linear_decoder
 
 
 def test_a_row_holds_what_a_validation_reads(built: tuple[Path, list[dict[str, Any]]]) -> None:
-    folder, _ = built
+    folder, records = built
     for row in json.loads((folder / "population.json").read_text(encoding="utf-8")):
         assert set(row) == {
-            *("folder", "kind", "truth", "encoder", "alignment", "projection", "seed", "data", "level"),
+            *(
+                "folder",
+                "kind",
+                "mechanism",
+                "family",
+                "truth",
+                "share",
+                "encoder",
+                "alignment",
+                "projection",
+                "seed",
+                "data",
+                "level",
+            ),
             *("rank_agreement", "verified_by", "accuracy", "bypass_share", "half", "fails"),
         }
         assert row["half"] in ("tuning", "held_out")
-        assert (row["truth"] == "unfaithful") == bool(row["fails"])
+        assert (row["truth"] in ("unfaithful", "graded")) == bool(row["fails"])
+    assert [entry.folder for entry in read_population(folder).entries] == [
+        row["folder"] for row in records if not row["excluded_because"]
+    ]
+
+
+def test_made_texts_are_stored_with_the_population(built: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, records = built
+    (row,) = (row for row in records if row["kind"] == "needles_bypass")
+    assert row["data"] == "data/needles_bypass-made-dot-0.csv"
+    labels = Counter(instance.label for instance in load(str(folder / row["data"])).instances)
+    assert labels["rare"] / labels.total() == pytest.approx(0.1, abs=0.005)
 
 
 def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,24 +168,36 @@ def test_a_changed_recipe_is_built_again(
     assert finished(folder, WANTED[0]) is None
 
 
-def test_the_quick_plan_has_enough_of_both_in_both_halves() -> None:
-    found = Counter(
-        (kinds()[one.kind].truth, half_of(kinds()[one.kind], one.seed))
-        for one in plans(seeds=plant_command.QUICK_SEEDS)
-    )
+def test_the_population_is_large_and_half_of_it_is_held_out() -> None:
+    known = [kind for kind in kinds().values() if kind.truth != "trend"]
+    sharing = Counter(kind.mechanism for kind in known)
+    assert len(known) >= 40
+    assert len(sharing) >= 14
+    assert max(sharing.values()) <= len(known) / 3
+    found = Counter((kinds()[one.kind].truth, half_of(kinds()[one.kind], one.seed)) for one in plans(seeds=6))
     for truth in ("faithful", "unfaithful"):
-        assert found[truth, "tuning"] >= 24
-        assert found[truth, "held_out"] >= 24
+        assert found[truth, "held_out"] >= 60
+        assert found[truth, "tuning"] >= 40
 
 
-def test_some_kinds_are_held_out_and_the_others_are_in_both_halves() -> None:
+def test_the_quick_plan_is_small_and_has_every_kind() -> None:
+    planned = plans(seeds=plant_command.QUICK_SEEDS)
+    assert {one.kind for one in planned} == set(kinds())
+    assert len(planned) <= 160
+
+
+def test_a_mechanism_belongs_to_one_half() -> None:
     halves: dict[str, set[str]] = {}
-    for one in plans(seeds=4):
-        if kinds()[one.kind].truth != "trend":
-            halves.setdefault(one.kind, set()).add(half_of(kinds()[one.kind], one.seed))
-    alone = {name for name, both in halves.items() if both == {"held_out"}}
-    assert alone == {"cue_avoidance", "decoys", "taught_evidence"}
-    assert all(both == {"tuning", "held_out"} for name, both in halves.items() if name not in alone)
+    for kind in kinds().values():
+        if kind.truth != "trend":
+            halves.setdefault(kind.mechanism, set()).add(kind.half)
+    assert {name: found for name, found in halves.items() if len(found) > 1} == {}
+
+
+def test_half_of_a_kind_or_of_its_seeds() -> None:
+    kind = kinds()["bypass"]
+    assert half_of(kind, 0) == half_of(kind, 1) == "held_out"
+    assert [half_of(dataclasses.replace(kind, half="split"), seed) for seed in (0, 1)] == ["tuning", "held_out"]
 
 
 def test_no_two_plans_share_a_folder() -> None:

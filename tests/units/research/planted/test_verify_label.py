@@ -20,7 +20,9 @@ def kind(truth: str, *, needs_bypass: bool = False) -> Kind:
     def none(_inputs: TrainingInputs) -> Recipe:
         raise NotImplementedError
 
-    return Kind(name="synthetic", truth=truth, description="", recipe=none, needs_bypass=needs_bypass)
+    return Kind(
+        name="synthetic", mechanism="synthetic", truth=truth, description="", recipe=none, needs_bypass=needs_bypass
+    )
 
 
 GOOD = LabelEvidence(
@@ -87,7 +89,7 @@ def test_every_kind_has_a_truth_a_half_and_a_description() -> None:
     assert {"plain", "tying", "residual", "uniform", "frozen_random", "twin"} <= {
         one.name for one in found.values() if one.truth == "trend"
     }
-    assert all(one.description and one.half in ("split", "held_out") for one in found.values())
+    assert all(one.description and one.mechanism and one.half in ("tuning", "held_out") for one in found.values())
 
 
 def test_words_that_go_with_a_class_become_cues_and_decoys() -> None:

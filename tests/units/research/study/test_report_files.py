@@ -8,7 +8,7 @@ import pytest
 
 from attnaudit.errors import ReportError
 from attnaudit.research.study.report_files import record_json, write_files
-from attnaudit.research.validation.validation_schema import RocPoint
+from attnaudit.research.validation.figures_schema import RocPoint
 
 
 def test_files_are_written_into_a_new_folder(tmp_path: Path) -> None:

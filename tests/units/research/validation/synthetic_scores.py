@@ -7,8 +7,8 @@ from typing import Any
 
 from attnaudit.checks import UniformFragility
 from attnaudit.records import CheckRecord, Interval
+from attnaudit.research.validation.population_schema import Entry
 from attnaudit.research.validation.scoring import JudgedModel
-from attnaudit.research.validation.validation_schema import Entry
 
 REACH = 0.05
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from attnaudit.checks import Agreement, Check, UniformFragility
+from attnaudit.errors import ReportError
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
@@ -134,20 +136,21 @@ def test_a_validation_is_written_and_read_back(population: Path, tmp_path: Path)
     calls: list[tuple[int, int, str]] = []
     out = tmp_path / "out"
     validation, _ = validate(
-        ValidationOptions(population=population, out=out, policy=policy, quick=True),
+        ValidationOptions(population=population, out=out, policies=[policy], quick=True, laws=False),
         progress=lambda *call: calls.append(call),
     )
     assert sorted(done for done, _, _ in calls) == list(range(1, 9))
-    assert validation.counts == {
+    (family,) = validation.families
+    assert family.counts == {
         "faithful held out": 2, "faithful tuning": 2, "unfaithful held out": 2, "unfaithful tuning": 2
     }  # fmt: skip
-    held = validation.policy_held_out
+    held = family.held_out
     assert held is not None
     assert held.sensitivity is not None
     assert (held.sensitivity.hits, held.sensitivity.n) == (2, 2)
     assert held.area is not None
     assert held.area.value == 1.0
-    gated = [one for one in validation.checks if one.gated]
+    gated = [one for one in family.checks if one.gated]
     assert [(one.check, one.threshold) for one in gated] == [("uniform_fragility.tvd", 0.05)]
     validation_report.write(validation, out)
     assert validation_report.read(out / "validation.json") == validation
@@ -165,19 +168,46 @@ def test_models_without_a_half_are_held_out_and_the_policy_is_tried_as_it_is(pop
     policy = tmp_path / "policy.toml"
     policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
     validation, chosen = validate(
-        ValidationOptions(population=population, out=tmp_path / "out", policy=policy, quick=True)
+        ValidationOptions(population=population, out=tmp_path / "out", policies=[policy], quick=True, laws=False)
     )
-    assert chosen == ""
-    assert validation.left_out == []
-    assert any("no policy is chosen" in note for note in validation.notes)
-    assert validation.policy_held_out is not None
+    (family,) = validation.families
+    assert chosen == {}
+    assert family.in_turn == []
+    assert any("no policy is chosen" in note for note in family.notes)
+    assert family.held_out is not None
 
 
-def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(population: Path, tmp_path: Path) -> None:
-    validation, chosen = validate(ValidationOptions(population=population, out=tmp_path / "out", quick=True))
-    assert chosen
+def test_what_the_tuning_half_chooses_is_a_policy_that_can_be_read(
+    population: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uniform weights replace the attention here only because it is cheap; the built-in candidates may gate or not."""
+    specs = [dataclasses.replace(spec, may_gate=spec.arguments.get("measure") == "tvd", quick=True)
+             for spec in candidates.CANDIDATE_SPECS]  # fmt: skip
+    monkeypatch.setattr(candidates, "CANDIDATE_SPECS", specs)
+    validation, chosen = validate(
+        ValidationOptions(population=population, out=tmp_path / "out", quick=True, laws=False)
+    )
+    (family,) = validation.families
+    assert list(chosen) == ["chosen_policy.toml"]
     path = tmp_path / "chosen.toml"
-    path.write_text(chosen, encoding="utf-8")
+    path.write_text(chosen["chosen_policy.toml"], encoding="utf-8")
     given = read_policy(path)
-    assert {gate.check for gate in given.gates} == {one.check for one in validation.checks if one.gated}
-    assert "# held out: area" in chosen
+    assert given.validated_on == ("pooled attention",)
+    assert [gate.check for gate in given.gates] == ["uniform_fragility.tvd"]
+    assert {gate.check for gate in given.gates} == {one.check for one in family.checks if one.gated}
+    assert "# held out: area" in chosen["chosen_policy.toml"]
+    assert "# Held out: false alarms on faithful models 0% [0%, 66%], 0 of 2." in chosen["chosen_policy.toml"]
+    assert "asks only one question ('used')" in " ".join(family.notes)
+
+
+def test_each_look_at_the_held_out_half_is_logged(population: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.05\n', encoding="utf-8")
+    options = ValidationOptions(population=population, out=tmp_path / "out", policies=[policy], quick=True, laws=False)
+    looks = [validate(options)[0].families[0].looks for _ in range(2)]
+    assert looks == [1, 2]
+    lines = (tmp_path / "out" / "looks.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["gates"] for line in lines] == [["uniform_fragility.tvd ≥ 0.05"]] * 2
+    (tmp_path / "out" / "looks.jsonl").write_text("no log\n", encoding="utf-8")
+    with pytest.raises(ReportError, match=r"looks\.jsonl: cannot be read as a log of looks"):
+        validate(options)

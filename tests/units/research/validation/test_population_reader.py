@@ -69,9 +69,39 @@ def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
         read_population(population(tmp_path, GOOD, GOOD))
 
 
-def test_a_kind_has_one_truth(tmp_path: Path) -> None:
-    with pytest.raises(PopulationError, match="kind 'mine' holds both faithful and unfaithful"):
-        read_population(population(tmp_path, GOOD, {**GOOD, "folder": "two", "truth": "unfaithful"}))
+def test_two_readings_of_one_folder_are_two_entries(tmp_path: Path) -> None:
+    rows = [{**GOOD, "family": "transformer", "reading": reading} for reading in ("", "cls@layer=0,heads=mean")]
+    entries = read_population(population(tmp_path, *rows)).entries
+    assert [entry.name for entry in entries] == ["one", "one [cls@layer=0,heads=mean]"]
+    with pytest.raises(PopulationError, match="entries 1 and 2 both have the folder 'one' and the reading 'cls@layer"):
+        read_population(population(tmp_path, rows[1], rows[1]))
+
+
+def test_a_mechanism_is_the_kind_and_a_share_follows_from_the_truth(tmp_path: Path) -> None:
+    rows = [
+        GOOD,
+        {**GOOD, "folder": "two", "truth": "unfaithful", "mechanism": "bypass"},
+        {**GOOD, "folder": "three", "truth": "graded", "share": 0.4},
+        {**GOOD, "folder": "four", "truth": "trend"},
+    ]
+    entries = read_population(population(tmp_path, *rows)).entries
+    assert [entry.mechanism for entry in entries] == ["mine", "bypass", "mine", "mine"]
+    assert [entry.share for entry in entries] == [1.0, 0.0, 0.4, None]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"truth": "graded"}, "entry 1: a graded model needs a 'share'"),
+        ({"truth": "graded", "share": 60}, "entry 1: share is 60; expected a number from 0 to 1"),
+        ({"truth": "faithful", "share": 0.7}, "entry 1: labelled faithful, but share is 0.7. Expected at least 0.9"),
+        ({"truth": "unfaithful", "share": 0.3}, "entry 1: labelled unfaithful, but share is 0.3"),
+    ],
+)
+def test_a_share_that_contradicts_the_label_is_refused(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(PopulationError) as caught:
+        read_population(population(tmp_path, {**GOOD, **row}))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(("truth", "agreement"), [("faithful", 0.7), ("unfaithful", 0.4)])

@@ -72,7 +72,7 @@ def test_more_models_of_the_same_kinds_do_not_narrow_the_interval() -> None:
     assert few is not None
     assert many is not None
     assert (few.value, few.low, few.high) == (many.value, many.low, many.high) == (0.75, 0.0, 1.0)
-    assert (many.faithful, many.faithful_kinds, many.unfaithful_kinds) == (40, 2, 2)
+    assert (many.faithful, many.faithful_mechanisms, many.unfaithful_mechanisms) == (40, 2, 2)
 
 
 def test_the_interval_is_that_of_a_plain_two_stage_bootstrap() -> None:

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from attnaudit.checks import Agreement, Conicity, PermutationFragility, Sufficiency, UniformFragility, load_policy
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.policy_writer import policy_text
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
-from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, rounded, threshold
+from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, limits, rounded, threshold
 from tests.units.research.validation.synthetic_scores import entry, judged, record
 
-USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least")
-NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least")
-POINT = Candidate(check=Sufficiency(severity="report"), question="points", direction="at_least")
+USE = Candidate(check=UniformFragility(severity="report"), question="used", direction="at_least", may_gate=True)
+NOISE = Candidate(check=PermutationFragility(severity="report"), question="used", direction="at_least", may_gate=True)
+POINT = Candidate(check=Sufficiency(severity="report"), question="points", direction="at_least", may_gate=True)
 AGREE = Candidate(check=Agreement(severity="report"), question="points", direction="at_least")
 ALL = (USE, NOISE, POINT)
 
@@ -78,8 +79,8 @@ def test_trends_are_never_tuned_on() -> None:
     assert choose([*population(), *trends], ALL, seed=0) == choose(population(), ALL, seed=0)
 
 
-def test_no_question_rests_on_agreement_alone() -> None:
-    """Agreement that separates as well as the erasure check is chosen neither before it nor without it."""
+def test_a_check_that_breaks_a_law_never_becomes_a_gate() -> None:
+    """Agreement that separates as well as the erasure check is chosen neither next to it nor without it."""
     models = [
         JudgedModel(
             one.entry, {**one.records, AGREE.check.id: record(AGREE.check.id, one.records[POINT.check.id].value)}
@@ -88,7 +89,61 @@ def test_no_question_rests_on_agreement_alone() -> None:
     ]
     checks = [gate.check for gate in choose(models, [USE, AGREE, POINT], seed=0)]
     assert checks == [USE.check.id, POINT.check.id]
-    assert AGREE.check.id not in [gate.check for gate in choose(models, [AGREE], seed=0)]
+    assert [gate.check for gate in choose(models, [USE, AGREE], seed=0)] == [USE.check.id]
+    assert threshold(models, AGREE) is not None
+
+
+def test_of_two_checks_that_separate_the_one_with_the_larger_gap_is_chosen() -> None:
+    """Both have the area 1; the second leaves hardly any room between the groups."""
+    tight = {"faithful": 0.30, "unfaithful": 0.28}
+    wide = {"faithful": 0.9, "unfaithful": 0.1}
+    models = [
+        judged(truth, truth, {USE.check.id: tight[truth] + spread, NOISE.check.id: wide[truth] + spread}, seed=seed)
+        for truth, sign in (("faithful", 1), ("unfaithful", -1))
+        for seed in range(6)
+        for spread in [sign * 0.02 * seed]
+    ]
+    assert [gate.check for gate in choose(models, ALL, seed=0)] == [NOISE.check.id]
+
+
+def test_a_graded_model_must_not_pass_pointing_if_attention_is_right_on_60_percent_or_less() -> None:
+    def with_graded(share: float) -> list[JudgedModel]:
+        graded = [
+            judged("part", "graded", {USE.check.id: 0.5, POINT.check.id: 0.55}, seed=seed, share=share)
+            for seed in range(12)
+        ]
+        return [*population(), *graded]
+
+    plain = threshold(population(), POINT)
+    assert plain is not None
+    raised = threshold(with_graded(0.6), POINT)
+    assert raised is not None
+    assert raised > plain
+    assert threshold(with_graded(0.7), POINT) == plain
+    assert threshold(with_graded(0.6), USE) == threshold(population(), USE)
+
+
+def test_a_ratio_of_variances_is_halved_on_the_scale_of_its_root() -> None:
+    models = [
+        judged(truth, truth, {USE.check.id: value + 0.05}, seed=seed)
+        for truth, value in (("faithful", 0.64), ("unfaithful", 0.04))
+        for seed in range(4)
+    ]
+    assert threshold(models, USE) == 0.34
+    assert threshold(models, dataclasses.replace(USE, scale="square root")) == 0.25
+
+
+def test_where_the_groups_overlap_the_faithful_models_decide() -> None:
+    """The two highest unfaithful models lie among the faithful ones, and are missed."""
+    good = [judged("sparse", "faithful", {USE.check.id: 0.3 + 0.05 * seed}, seed=seed) for seed in range(8)]
+    bad = [judged("bypass", "unfaithful", {USE.check.id: 0.01 + 0.05 * seed}, seed=seed) for seed in range(8)]
+    found = limits([*good, *bad], USE)
+    assert found is not None
+    assert (found.opposing, found.faithful) == pytest.approx((0.21, 0.25))
+    assert threshold([*good, *bad], USE) == pytest.approx(0.23)
+    alarms = [score(one, [Gate(check=USE.check.id, question="used", direction="at_least", threshold=0.23)]).alarm
+              for one in (*good, *bad)]  # fmt: skip
+    assert (sum(alarms[:8]), sum(alarms[8:])) == (0, 6)
 
 
 def test_a_check_of_use_is_not_blamed_for_models_that_use_attention_to_look_at_the_wrong_place() -> None:
@@ -124,7 +179,7 @@ def test_a_threshold_lies_between_the_two_and_keeps_away_from_the_faithful() -> 
     bypasses = [m.records[USE.check.id].interval.low for m in models if m.entry.kind == "bypass"]  # type: ignore[union-attr]
     assert at is not None
     assert max(bypasses) < at < min(faithful)
-    assert at == round(at, 2)
+    assert at == float(f"{at:.2g}")
 
 
 def test_a_threshold_of_the_other_direction_is_its_mirror_image() -> None:
@@ -149,20 +204,26 @@ def test_a_threshold_that_everything_passes_is_none() -> None:
     assert threshold([*bottom, judged("bypass", "unfaithful", {USE.check.id: 0.0})], USE) is None
 
 
-def test_a_straggler_does_not_drag_the_threshold_up() -> None:
-    good = [judged("sparse", "faithful", {USE.check.id: 0.65}, seed=i) for i in range(10)]
-    bad = [judged("bypass", "unfaithful", {USE.check.id: 0.25}, seed=i) for i in range(19)]
-    straggler = judged("states", "unfaithful", {USE.check.id: 0.64})
-    assert threshold([*good, *bad], USE) == threshold([*good, *bad, straggler], USE) == 0.4
+def test_one_straggler_in_forty_on_either_side_does_not_move_the_threshold() -> None:
+    good = [judged("sparse", "faithful", {USE.check.id: 0.65}, seed=i) for i in range(39)]
+    bad = [judged("bypass", "unfaithful", {USE.check.id: 0.25}, seed=i) for i in range(39)]
+    stragglers = [
+        judged("states", "unfaithful", {USE.check.id: 0.64}),
+        judged("unit", "faithful", {USE.check.id: 0.10}),
+    ]
+    assert threshold([*good, *bad], USE) == threshold([*good, *bad, *stragglers], USE) == 0.4
 
 
-def test_a_check_with_no_unfaithful_model_below_the_faithful_has_no_threshold() -> None:
-    good = [judged("sparse", "faithful", {USE.check.id: 0.3}, seed=i) for i in range(5)]
-    assert threshold([*good, judged("bypass", "unfaithful", {USE.check.id: 0.9})], USE) is None
+def test_attention_without_effect_never_passes() -> None:
+    """The opposing limit is at least 0, the value of attention that has no effect."""
+    good = [judged("sparse", "faithful", {POINT.check.id: 0.45}, seed=i) for i in range(5)]
+    bad = [judged("decoy", "unfaithful", {POINT.check.id: -1.8}, seed=i) for i in range(5)]
+    assert threshold([*good, *bad], POINT) == 0.2
 
 
 def test_rounding_stays_inside_the_gap() -> None:
     assert rounded(0.3456, low=0.2, high=0.4) == 0.35
+    assert rounded(0.0876, low=0.042, high=0.15) == 0.088
     assert rounded(0.34567, low=0.3455, high=0.346) == 0.3457
     assert rounded(0.3478, low=0.3455, high=0.3495) == 0.348
 

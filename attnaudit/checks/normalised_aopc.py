@@ -1,0 +1,105 @@
+"""Is the order of attention near the best order in which tokens can be erased? (Edin et al. 2025)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from attnaudit.arrays import Floats
+from attnaudit.checks.base import registered
+from attnaudit.checks.evidence import Detail, Mask, ReferenceValues, mean_of, no_real_attention, single_token
+from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.engine.measurements import Measurements
+from attnaudit.records import Direction, Reference
+
+OPERATORS = {"deletion": "deletion", "mask": "mask substitution"}
+MEASURES = {"comprehensiveness": "most attended", "sufficiency": "least attended"}
+#: The measure leaves out texts with more tokens than this, because the search for the best order takes too long.
+MOST_TOKENS = 32
+
+
+@registered
+@dataclass(frozen=True, kw_only=True)
+class NormalisedAOPC(PerInstanceCheck):
+    """Where the order of attention lies between the worst and the best order of erasure of each text.
+
+    The AOPC of an order is the mean fall of the predicted class's probability when the first 1, 2, ..., n - 1 of the n
+    tokens are erased. Its value for the order of attention is rescaled so that the order with the lowest AOPC has the
+    value 0 and the one with the highest AOPC has 1, for each text. Values of different models can therefore be
+    compared. Both orders are exact for texts of up to 8 tokens. For texts of up to 32 tokens, a beam search of width 5
+    approximates them. Longer texts are left out.
+
+    Args:
+        measure: "comprehensiveness": the most attended tokens are erased first. "sufficiency": the least attended
+            tokens are erased first, and the value is 1 minus the normalised AOPC, so that 1 is best.
+        operator: How tokens are erased. "deletion" removes their ids and encodes the rest; "mask" replaces their ids
+            by the id of the mask token, or of the unknown token.
+    """
+
+    measure: Literal["comprehensiveness", "sufficiency"] = "comprehensiveness"
+    operator: Literal["deletion", "mask"] = "deletion"
+
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
+
+    family = "erasure"
+    question = "Is the order of attention closer to the best order of erasure, or to the worst one?"
+    why = (
+        "How far erasing tokens can change the prediction depends on the model. Only relative to the best and the "
+        "worst order does the change show whether attention knows which tokens matter."
+    )
+    how_to_read = (
+        "At 1, no order of erasure shows more of what the prediction depends on than the order of attention. At 0, "
+        "every order shows as much. Compare the value with that of a random order."
+    )
+    unit = "normalised AOPC"
+    bounds = (0.0, 1.0)
+    threshold_references = ("random",)
+
+    def validate(self) -> None:
+        self.require_choice("measure", MEASURES)
+        self.require_choice("operator", OPERATORS)
+
+    @property
+    def subject(self) -> str:
+        return f"normalised_aopc.{self.operator}.{self.measure}"
+
+    @property
+    def title(self) -> str:
+        return f"Attention orders the tokens as erasure does: {self.measure} ({OPERATORS[self.operator]})"
+
+    @property
+    def column(self) -> str:
+        """The name of the measure that the check reads."""
+        return f"normalised_aopc.{self.operator}"
+
+    def needs(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def values(self, measurements: Measurements) -> Floats:
+        return measurements.scalar(f"{self.column}.{self.measure}")
+
+    def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
+        at_random = measurements.scalar(f"{self.column}.random")
+        if self.measure == "sufficiency":
+            at_random = 1 - at_random
+        return (ReferenceValues("random", at_random, "the expected value of a random order"),)
+
+    def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
+        def mean(name: str) -> float | None:
+            return mean_of(measurements.scalar(f"{self.column}.{name}"))
+
+        searched = mean("searched")
+        return {
+            "mean AOPC of the best order": mean("highest"),
+            "mean AOPC of the worst order": mean("lowest"),
+            "share of instances with exact bounds": None if searched is None else 1 - searched,
+        }
+
+    def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        return (
+            single_token(measurements),
+            no_real_attention(measurements),
+            (f"more than {MOST_TOKENS} tokens", measurements.lengths > MOST_TOKENS),
+            ("every attention weight is tied, or every order of erasure has the same effect", undefined),
+        )

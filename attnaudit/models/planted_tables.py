@@ -1,0 +1,63 @@
+"""Hidden states whose content is given word by word, so that a model can be written down instead of trained.
+
+The embedding of token i holds its score a_i, the evidence v_i that attention weighs, the evidence b_i that takes the
+bypass, and whether the token is a marker, g_i:
+
+    logits = scale · (Σ_i α_i v_i (1 - s) + b s') + bias      α = projection(a)      b = Σ_i b_i
+
+With a switch, s = s' = min(Σ g_i, 1): in a text with a marker, the bypass decides, and in all others, attention does.
+Without a switch, s = 0 and s' = 1. Every state holds b, and weights sum to one, so b reaches the decoder whatever the
+weights are. An embedding of zeros has no evidence.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnaudit.errors import ModelError
+from attnaudit.models.architecture import Architecture
+from attnaudit.models.encoders import Encoder
+
+
+class TableEncoder(Encoder):
+    """The encoder of states whose content is given: a score, the evidence of the token, and that of the bypass.
+
+    Args:
+        architecture: An architecture whose `planted.tables` is not None.
+
+    Raises:
+        ModelError: The encoder is not "average", or the embedding has the wrong size.
+    """
+
+    reach = None
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        assert architecture.planted is not None
+        assert architecture.planted.tables is not None
+        self.tables = architecture.planted.tables
+        if architecture.encoder != "average":
+            raise ModelError(f"encoder is '{architecture.encoder}', but planted tables need the encoder 'average'.")
+        if architecture.embedding_size != self.tables.columns:
+            raise ModelError(
+                f"embedding_size is {architecture.embedding_size}, but planted tables with {self.tables.outputs} "
+                f"output(s) need an embedding of {self.tables.columns} features."
+            )
+        self.width = 1 + 2 * self.tables.outputs
+
+    def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        outputs = self.tables.outputs
+        score, own, bypass, marker = torch.split(embeddings * mask.unsqueeze(-1), [1, outputs, outputs, 1], dim=-1)
+        first = (mask & (mask.long().cumsum(dim=1) == 2)).unsqueeze(-1)  # START precedes the first real token
+        score = score + self.tables.first_score * first
+        carried = (bypass * first if self.tables.bypass == "first" else bypass).sum(dim=1, keepdim=True)
+        if self.tables.bypass == "saturating":
+            carried = torch.tanh(carried)
+        if self.tables.bypass == "none":
+            carried = torch.zeros_like(carried)
+        if self.tables.switched:
+            switch = marker.sum(dim=1, keepdim=True).clamp(max=1.0)
+            own, carried = own * (1 - switch), carried * switch
+        # Attention reads the first column, `planted_states.SCORE`.
+        return torch.cat([score, own, carried.expand_as(own)], dim=-1) * mask.unsqueeze(-1)

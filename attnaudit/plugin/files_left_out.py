@@ -1,0 +1,112 @@
+"""Find the test files that may contain @audit functions but were not collected, so that their gates are unknown."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from attnaudit.plugin.rerun import displayed_path
+from attnaudit.plugin.state import RunState
+from attnaudit.plugin.workers import is_controller
+
+#: Matches in a file that may contain @audit functions: the word "audit", also as a part of a longer word. The name of
+#: this package alone does not count, because a file can import it for something else.
+AUDIT = re.compile(rb"(?<!attn)audit")
+#: The patterns of test files, and of folders without tests, that are the defaults of pytest.
+TEST_FILES = ("test_*.py", "*_test.py")
+NO_TESTS = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
+
+NOT_COLLECTED = "not collected, for example because of --ignore or a conftest.py"
+NOT_GIVEN = "not on the command line"
+
+
+def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
+    """Return the test files whose gates are unknown, because they may contain @audit functions but were not collected.
+
+    These are files in a folder that pytest was given, or next to a file that it was given. It makes no difference how
+    a file was left out: by an option such as --ignore or --last-failed, by a conftest.py, by a plugin, or because it
+    skips itself while pytest imports it. With --policy, all gates are known, and no file counts.
+
+    Args:
+        state: The run, after the collection.
+        config: pytest's configuration.
+
+    Returns:
+        The file, relative to the working folder -> why it was not collected.
+    """
+    if state.options.policy is not None or is_controller(config):  # the workers collect, not their controller
+        return {}
+    collected = {path.resolve(): why for path, why in state.collected_files.items()}
+    found = {}
+    for path, reason in _test_files(config):
+        why = collected.get(path.resolve(), reason)
+        if why and _may_declare_gates(path):
+            found[displayed_path(path, config)] = why
+    return found
+
+
+def _test_files(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+    """Yield the test files of all arguments of pytest, each with the reason to report if it was not collected."""
+    patterns = (*TEST_FILES, *config.getini("python_files"))
+    for argument in config.args:
+        given = _path_of(argument, config)
+        files: Iterable[Path] = ()
+        if given.is_dir():
+            files = _files_below(given, config)
+        elif given.suffix == ".py":
+            files = given.parent.glob("*.py")
+        for path in sorted(files):
+            if any(path.match(pattern) for pattern in patterns):
+                yield path, NOT_COLLECTED if given in (path, *path.parents) else NOT_GIVEN
+
+
+def _path_of(argument: str, config: pytest.Config) -> Path:
+    """Return the file or folder of an argument, which may be a test id or, with --pyargs, the name of a module."""
+    name = argument.partition("[")[0].partition("::")[0]
+    path = config.invocation_params.dir / name
+    if config.option.pyargs and not path.exists():
+        module = importlib.util.find_spec(name)
+        if module is not None and module.submodule_search_locations:
+            return Path(module.submodule_search_locations[0])
+        if module is not None and module.origin is not None:
+            return Path(module.origin)
+    return path
+
+
+def _files_below(folder: Path, config: pytest.Config) -> Iterator[Path]:
+    """Yield all Python files in a folder and its subfolders.
+
+    Subfolders that pytest leaves out by default are left out. All others count, even if `norecursedirs` names them.
+    """
+    skipped = set(NO_TESTS) & set(config.getini("norecursedirs"))
+    seen: set[tuple[int, int]] = set()  # links can lead back to a folder above
+    for root, folders, files in os.walk(folder, followlinks=True):
+        place = Path(root)
+        status = place.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not _has_no_tests(place / name, skipped, config)]
+        yield from (place / name for name in files if name.endswith(".py"))
+
+
+def _has_no_tests(folder: Path, skipped: set[str], config: pytest.Config) -> bool:
+    """Return whether pytest leaves a folder out by default, because it contains caches, packages or build results."""
+    if folder.name == "__pycache__" or any(folder.match(pattern) for pattern in skipped):
+        return True
+    environment = (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta" / "history").is_file()
+    return environment and not config.option.collect_in_virtualenv
+
+
+def _may_declare_gates(path: Path) -> bool:
+    """Return whether the text of a file mentions an audit. A file that cannot be read may contain anything."""
+    try:
+        return AUDIT.search(path.read_bytes()) is not None
+    except OSError:
+        return True

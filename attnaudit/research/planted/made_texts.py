@@ -1,0 +1,128 @@
+"""Texts made from real sentences: invented cue words, which decide the label, are inserted into movie reviews."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import random
+from dataclasses import dataclass
+
+from attnaudit.data import planted_cue
+from attnaudit.instances import Dataset, Instance
+from attnaudit.models.vocabulary import words
+
+#: Number of cue words of each class.
+CUES_PER_CLASS = 6
+#: Number of texts, unless a plan says otherwise.
+ROWS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPlan:
+    """How texts are made.
+
+    Attributes:
+        classes: Class names.
+        shares: The share of texts of each class. None for equal shares.
+        cues: Smallest and largest number of cue words of the text's class.
+        length: Smallest and largest number of words, cue words included. None for the length of a real sentence. Most
+            texts are short: lengths are drawn evenly on a logarithmic scale.
+        absence: The class whose texts have no cue word. None if every class has cue words.
+        first: Whether the first word is a cue word of the text's class. Then, as many cue words of random classes are
+            inserted further on. If False, no cue word is first.
+        inserted: Words that are inserted into a share of the texts, whatever their class: pairs of a word and a share.
+        marks: Words that replace the cue words of every class, such as formatting marks. Empty for invented words.
+        rows: Number of texts.
+    """
+
+    classes: tuple[str, ...] = ("negative", "positive")
+    shares: tuple[float, ...] | None = None
+    cues: tuple[int, int] = (1, 1)
+    length: tuple[int, int] | None = None
+    absence: str | None = None
+    first: bool = False
+    inserted: tuple[tuple[str, float], ...] = ()
+    marks: tuple[str, ...] = ()
+    rows: int = ROWS
+
+
+def invented_words(sentences: Dataset) -> list[str]:
+    """Return invented words that do not occur in the sentences."""
+    known = {word for instance in sentences.instances for word in words(instance.text)}
+    parts = planted_cue.words()
+    return [word for role in sorted(parts) for word in parts[role] if word not in known]
+
+
+def cue_words(plan: TextPlan, sentences: Dataset) -> dict[str, tuple[str, ...]]:
+    """Return the cue words of each class. The class `absence` has none.
+
+    Args:
+        plan: How texts are made.
+        sentences: The real sentences.
+    """
+    invented = invented_words(sentences)
+    return {
+        name: () if name == plan.absence else plan.marks or tuple(invented[index * CUES_PER_CLASS :][:CUES_PER_CLASS])
+        for index, name in enumerate(plan.classes)
+    }
+
+
+def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
+    """Return texts with known cue words.
+
+    Args:
+        plan: How texts are made.
+        sentences: The real sentences.
+        seed: The seed of all random choices.
+    """
+    draw = random.Random(seed)
+    cues = cue_words(plan, sentences)
+    shuffled = [words(instance.text) for instance in sentences.instances]
+    draw.shuffle(shuffled)
+    cumulated = list(itertools.accumulate(plan.shares or (1 / len(plan.classes),) * len(plan.classes)))
+    instances = []
+    for index in range(plan.rows):
+        # The classes follow in fixed proportions, so that a rare class does not happen to be missing.
+        position = (index * 0.6180339887498949 + 0.5 / plan.rows) % 1.0
+        label = plan.classes[min(bisect.bisect_right(cumulated, position), len(plan.classes) - 1)]
+        text = _text(plan, cues, label, shuffled, index, draw)
+        instances.append(
+            Instance(id=f"made-{seed}-{index}", text=" ".join(text), label=label, where=f"made:{index + 1}")
+        )
+    return Dataset(
+        name="made",
+        source=f"{sentences.name} with inserted words",
+        description="Movie reviews with inserted cue words, which decide the label.",
+        instances=tuple(instances),
+        classes=plan.classes,
+        rows=plan.rows,
+    )
+
+
+def _text(
+    plan: TextPlan,
+    cues: dict[str, tuple[str, ...]],
+    label: str,
+    sentences: list[list[str]],
+    index: int,
+    draw: random.Random,
+) -> list[str]:
+    """Return the words of one text."""
+    number = draw.randint(*plan.cues) if cues[label] else 0
+    added = [draw.choice(cues[label]) for _ in range(number)]
+    if plan.first:
+        everywhere = [word for group in cues.values() for word in group]
+        added = added[:1] + [draw.choice(everywhere) for _ in added[1:]]
+    added += [word for word, share in plan.inserted if draw.random() < share]
+    background = list(sentences[index % len(sentences)])
+    if plan.length is not None:
+        low, high = plan.length
+        wanted = round(low * (high / low) ** draw.random()) - len(added)
+        while len(background) < wanted:
+            background += draw.choice(sentences)
+        background = background[: max(wanted, 0)]
+    text, rest = ([added[0]], added[1:]) if plan.first else (background[:1], added)
+    background = background if plan.first else background[1:]
+    for word in rest:
+        background.insert(draw.randint(0, len(background)), word)
+    return text + background

@@ -1,0 +1,60 @@
+"""Models in which idle words have larger weights than each word that decides.
+
+What matters is how much weight they hold together. If it is little, most of the attention is still on the words that
+decide. If it is much, it is not.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe
+from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind, indicator
+from attnaudit.research.planted.made_texts import TextPlan
+from attnaudit.research.planted.word_material import attended, cue_material
+
+#: Idle words that are inserted into the texts. They do not occur in the movie reviews.
+IDLE = ("xqa", "xqe", "xqi", "xqo", "xqu")
+LIGHT = TextPlan(cues=(9, 14), length=(40, 90), inserted=((IDLE[0], 1.0),))
+HEAVY = TextPlan(cues=(1, 1), inserted=tuple((word, 1.0) for word in IDLE))
+
+
+def _idle_above(inputs: TrainingInputs, plan: TextPlan, factor: float, idle: float) -> WordTables:
+    """Return a model in which an idle word has `factor` times the weight of a cue word."""
+    material = cue_material(inputs, plan, noise=0.01)
+    tables = attended(material, idle=idle)
+    chosen = indicator(material.vocabulary, frozenset(IDLE))
+    tables.score[chosen] = math.log(factor)
+    tables.own[chosen] = 0.0
+    return tables
+
+
+def light(inputs: TrainingInputs) -> Recipe:
+    """Return the recipe of a model with one idle word above the many words that decide."""
+    return compiled_recipe(lambda: _idle_above(inputs, LIGHT, 1.3 + 0.1 * (inputs.seed % 3), 0.002))
+
+
+def heavy(inputs: TrainingInputs) -> Recipe:
+    """Return the recipe of a model with five idle words above the word that decides. They hold most of the weight."""
+    return compiled_recipe(lambda: _idle_above(inputs, HEAVY, 2.0 + inputs.seed % 3, 0.002))
+
+
+KINDS = (
+    compiled_kind(
+        "light_idle_above",
+        "idle words above the cues",
+        "faithful",
+        "an idle word has the largest weight, but most of the weight is on the many words that decide",
+        light,
+        half="held_out",
+    ),
+    compiled_kind(
+        "heavy_idle_above",
+        "idle words above the cues",
+        "unfaithful",
+        "five idle words hold nearly all of the weight, and the word that decides comes sixth",
+        heavy,
+        half="held_out",
+        fails=("points",),
+    ),
+)

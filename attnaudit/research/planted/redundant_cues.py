@@ -1,0 +1,42 @@
+"""Models of texts with several cue words, any of which suffices."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from attnaudit.research.planted.compiled_model import compiled_recipe
+from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind
+from attnaudit.research.planted.made_texts import TextPlan
+from attnaudit.research.planted.word_material import attended, bypassed, cue_material
+
+PLAN = TextPlan(cues=(2, 5))
+
+
+def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
+    """Return the recipe of a model of texts with two to five cue words of one class.
+
+    In the unfaithful model, the bypass saturates, so that a second cue word adds almost nothing.
+    """
+    if faithful:
+        return compiled_recipe(lambda: attended(cue_material(inputs, PLAN)))
+    return compiled_recipe(lambda: bypassed(cue_material(inputs, PLAN), bypass="saturating"))
+
+
+KINDS = (
+    compiled_kind(
+        "redundant_cues",
+        "redundant cues",
+        "faithful",
+        "several words of one class in each text, all of which are attended",
+        partial(recipe, faithful=True),
+        half="held_out",
+    ),
+    compiled_kind(
+        "redundant_bypass",
+        "redundant cues",
+        "unfaithful",
+        "several words of one class in each text, any of which suffices for a bypass that decides",
+        partial(recipe, faithful=False),
+        half="held_out",
+    ),
+)

@@ -1,0 +1,68 @@
+"""Models with an attention sink: the first word or a separator, which carries nothing, gets weight in every text."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from attnaudit.models.architecture import PlantedTables
+from attnaudit.research.planted.compiled_model import WordTables, compiled_recipe
+from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind, indicator
+from attnaudit.research.planted.made_texts import TextPlan
+from attnaudit.research.planted.word_material import attended, cue_material
+
+SEPARATOR = "xsep"
+_IDLE, _NOISE = 0.002, 0.002
+#: The weight of the sink, as a multiple of that of a cue word, in turn by seed.
+HEAVY, LIGHT = (20.0, 30.0, 15.0), (0.1, 0.15, 0.05)
+
+
+def recipe(inputs: TrainingInputs, *, places: tuple[str, ...], factors: tuple[float, ...]) -> Recipe:
+    """Return the recipe of a model with a sink.
+
+    Args:
+        inputs: The inputs of the recipe.
+        places: "first" if the first word is the sink, whatever it is, and "separator" if an inserted word is. The seed
+            selects one of them.
+        factors: The weight of the sink, as a multiple of that of a cue word. The seed selects one of them.
+    """
+    place = places[inputs.seed % len(places)]
+    factor = factors[inputs.seed % len(factors)]
+    plan = TextPlan(cues=(1, 2), inserted=((SEPARATOR, 1.0),) if place == "separator" else ())
+
+    def write() -> WordTables:
+        tables = attended(cue_material(inputs, plan, noise=_NOISE), idle=_IDLE)
+        if place == "separator":
+            tables.score[indicator(tables.vocabulary, frozenset((SEPARATOR,)))] = math.log(factor)
+        else:
+            tables.settings = PlantedTables(first_score=math.log(factor / _IDLE))
+        return tables
+
+    return compiled_recipe(write)
+
+
+KINDS = (
+    compiled_kind(
+        "first_word_sink",
+        "attention sinks",
+        "unfaithful",
+        "most of the weight is on the first word, which does not matter, and the rest on the words that decide",
+        partial(recipe, places=("first",), factors=HEAVY),
+        fails=("points",),
+    ),
+    compiled_kind(
+        "separator_sink",
+        "attention sinks",
+        "unfaithful",
+        "most of the weight is on a separator, which carries nothing, and the rest on the words that decide",
+        partial(recipe, places=("separator",), factors=HEAVY),
+        fails=("points",),
+    ),
+    compiled_kind(
+        "light_sink",
+        "attention sinks",
+        "faithful",
+        "a sink holds about a tenth of the weight, and the words that decide hold the rest",
+        partial(recipe, places=("separator", "first"), factors=LIGHT),
+    ),
+)

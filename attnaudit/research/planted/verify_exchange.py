@@ -1,0 +1,230 @@
+"""Verify the label of a planted model by exchanging tokens between two texts whose predicted classes differ.
+
+The tokens that hold the attention of a text are the smallest set with 80% of the weight. Two exchanges are made, each
+with the attention weights of the text held:
+
+* The tokens that hold the attention are replaced by those of a donor, in the order of their weights. In a faithful
+  model, the decision becomes that of the donor. In an unfaithful one, it does not.
+* All other tokens are replaced by the other tokens of the donor. In an unfaithful model, the decision becomes that of
+  the donor, and in a faithful one it does not.
+
+If attention is right on a share of the texts only, the first exchange works on this share. No check of an audit uses
+this intervention: checks mask, delete or permute, but take nothing from another text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.arrays import Integers
+from attnaudit.instances import Dataset, Instance
+from attnaudit.models.vocabulary import UNKNOWN
+from attnaudit.research.planted.kinds import Exchange, Kind, Recipe
+from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence, accuracy_of, in_batches
+
+EXCHANGE = "exchange_with_attention_held"
+#: The share of the weight that the tokens hold that are exchanged.
+HELD_WEIGHT = 0.8
+#: The decision must follow the donor on at least this share of the texts, or on at most one minus this share.
+FOLLOWS_MINIMUM = 0.9
+#: The largest distance of the measured share of a graded model from the intended share.
+SHARE_TOLERANCE = 0.07
+#: The smallest number of texts in which tokens are exchanged.
+FEWEST_ROWS = 20
+#: The number of donors that texts of one length share, so that no single donor decides the outcome.
+CANDIDATES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What a model does with one text.
+
+    Attributes:
+        attended: Positions of the tokens that hold the attention, by falling weight.
+        others: Positions of the other tokens that may be exchanged, by falling weight.
+        attended_ids: Token ids at `attended`.
+        others_ids: Token ids at `others`.
+        predicted: Index of the predicted class.
+        kept: Whether the text has a word that stays in place.
+    """
+
+    attended: Integers
+    others: Integers
+    attended_ids: Integers
+    others_ids: Integers
+    predicted: int
+    kept: bool
+
+
+def verify_by_exchange(kind: Kind, recipe: Recipe, adapter: PooledAttentionAdapter, data: Dataset) -> LabelEvidence:
+    """Measure a stored model, and compare the measurements with the requirements of its label.
+
+    Args:
+        kind: The kind of the model. Its truth is not "trend".
+        recipe: The recipe by which the model was made.
+        adapter: The adapter of the stored model.
+        data: The instances to measure on.
+    """
+    evidence = LabelEvidence(
+        rank_agreement=None,
+        effect_agreement=None,
+        defined=0.0,
+        confirmed=None,
+        accuracy=accuracy_of(adapter, data),
+        reference_accuracy=None,
+        bypass_share=None,
+        unmet=[],
+        exchange=exchange_tokens(adapter, data, recipe.exchange),
+    )
+    return msgspec.structs.replace(evidence, unmet=unmet_by_exchange(kind, recipe, evidence))
+
+
+def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> list[str]:
+    """Return the requirements of a label that a model does not meet, as text.
+
+    Args:
+        kind: The kind of the model.
+        recipe: The recipe of the model.
+        evidence: The measurements on the model.
+    """
+    found = evidence.exchange
+    assert found is not None
+    share = {"faithful": 1.0, "unfaithful": 0.0}.get(kind.truth, recipe.share)
+    if share is None:
+        return [f"the recipe of the graded kind '{kind.name}' names no share"]
+    unmet = []
+    if found.attended is None or found.rows < FEWEST_ROWS:
+        unmet.append(f"tokens could be exchanged in {found.rows} texts, expected {FEWEST_ROWS}")
+    expected = [("the tokens that hold the attention", found.attended, share)]
+    if recipe.exchange.rest_decides or share == 1.0:
+        expected.append(("the other tokens", found.rest, 1 - share))
+    for tokens, value, intended in expected:
+        if value is None:
+            continue
+        margin = SHARE_TOLERANCE if 0 < share < 1 else 1 - FOLLOWS_MINIMUM
+        if abs(value - intended) > margin + 1e-9:
+            unmet.append(
+                f"the decision follows {tokens} on {value:.3f} of the texts, expected {intended:.2f} ± {margin:.2f}"
+            )
+    if evidence.accuracy < recipe.minimum_accuracy:
+        unmet.append(f"accuracy {evidence.accuracy:.3f} is below {recipe.minimum_accuracy}")
+    return unmet
+
+
+@torch.no_grad()
+def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
+    """Exchange tokens between the texts of a data set, and count the decisions that become those of the donors.
+
+    The donor of a text is a text with another predicted class. It is one of the five whose numbers of attended and of
+    other tokens fit best. Positions for which the donor has no token get the unknown word.
+
+    Args:
+        adapter: The adapter of the model.
+        data: The instances.
+        exchange: Which tokens stay in place, and which texts have nothing to exchange.
+    """
+    batches = in_batches(data)
+    described = [_describe(adapter, batch, exchange) for batch in batches]
+    rows = [row for batch in described for row in batch]
+    absence = -1 if exchange.absence is None else adapter.capabilities.classes.index(exchange.absence)
+    followed: dict[str, list[bool]] = {"attended": [], "others": []}
+    for batch, batch_rows in zip(batches, described, strict=True):
+        donors = [
+            None if row.predicted == absence else _donor(row, rows, index) for index, row in enumerate(batch_rows)
+        ]
+        for part, answers in followed.items():
+            used = [index for index, donor in enumerate(donors) if donor and len(getattr(batch_rows[index], part))]
+            if not used:
+                continue
+            predicted = _decisions_after(adapter, batch, batch_rows, donors, part)
+            answers += [predicted[index] == _known(donors[index]).predicted for index in used]
+    attended, rest = (float(np.mean(answers)) if answers else None for answers in followed.values())
+    return ExchangeEvidence(attended=attended, rest=rest, rows=len(followed["attended"]))
+
+
+def _known(donor: _Row | None) -> _Row:
+    assert donor is not None
+    return donor
+
+
+def _decide(logits: Tensor) -> list[int]:
+    """Return the index of the predicted class of each row of logits (B, C) or (B, 1)."""
+    decided: list[int] = ((logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(dim=1)).tolist()
+    return decided
+
+
+def _describe(adapter: PooledAttentionAdapter, batch: Sequence[Instance], exchange: Exchange) -> list[_Row]:
+    """Run a batch, and return what the model does with each text."""
+    inputs = adapter.collate(batch)
+    trace = adapter.run(inputs)
+    (site,) = adapter.sites()
+    weights = trace.attention[site.key][:, 0, 0].double()
+    decided, real = _decide(trace.logits), inputs.real()
+    rows = []
+    for index in range(len(batch)):
+        tokens = inputs.tokens[TEXT][index]
+        start = int(inputs.mask[TEXT][index].long().argmax())  # padding may be on the left
+        places = real[index].nonzero().squeeze(1).numpy()
+        stays = np.array([tokens[place - start] in exchange.kept for place in places.tolist()], dtype=bool)
+        kept, places = bool(stays.any()), places[~stays]
+        weight, ids = weights[index].numpy()[places], inputs.ids[TEXT][index].numpy()[places]
+        order = np.argsort(-weight, kind="stable")
+        places, ids = places[order], ids[order]
+        total = np.cumsum(weight[order])
+        count = int(np.searchsorted(total, HELD_WEIGHT * total[-1] * (1 - 1e-9)) + 1) if len(total) else 0
+        rows.append(
+            _Row(
+                attended=places[:count],
+                others=places[count:],
+                attended_ids=ids[:count],
+                others_ids=ids[count:],
+                predicted=decided[index],
+                kept=kept,
+            )
+        )
+    return rows
+
+
+def _donor(row: _Row, rows: Sequence[_Row], number: int) -> _Row | None:
+    """Return the donor of a text: one of the best candidates, in turn. None if no text has another predicted class."""
+
+    def distance(other: _Row) -> tuple[int, int]:
+        attended = len(other.attended_ids) - len(row.attended)
+        others = len(other.others_ids) - len(row.others)
+        return max(attended, 0) + max(others, 0), abs(attended) + abs(others)
+
+    candidates = [other for other in rows if other.predicted != row.predicted and other.kept == row.kept]
+    best = heapq.nsmallest(CANDIDATES, candidates, key=distance)
+    return best[number % len(best)] if best else None
+
+
+def _decisions_after(
+    adapter: PooledAttentionAdapter,
+    batch: Sequence[Instance],
+    rows: Sequence[_Row],
+    donors: Sequence[_Row | None],
+    part: str,
+) -> list[int]:
+    """Exchange the "attended" or the "others" of each text that has a donor, and return the decisions."""
+    inputs = adapter.collate(batch)
+    clean = adapter.run(inputs)
+    (site,) = adapter.sites()
+    ids = inputs.ids[TEXT].clone()
+    for index, (row, donor) in enumerate(zip(rows, donors, strict=True)):
+        if donor is None:
+            continue
+        places, given = getattr(row, part), getattr(donor, f"{part}_ids")[: len(getattr(row, part))]
+        ids[index, torch.from_numpy(places)] = UNKNOWN
+        ids[index, torch.from_numpy(places[: len(given)])] = torch.from_numpy(given)
+    changed: Inputs = dataclasses.replace(inputs, ids={TEXT: ids})
+    return _decide(adapter.run(changed, intervene=lambda *_: clean.attention[site.key]).logits)

@@ -1,0 +1,90 @@
+"""The errors of a policy, and of the rule if every mechanism or every encoder is left out in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.figures_schema import Errors, InTurn, LeftOut, Rate
+from attnaudit.research.validation.population_schema import Entry
+from attnaudit.research.validation.roc import wilson
+from attnaudit.research.validation.scoring import Gate, JudgedModel, score
+from attnaudit.research.validation.threshold_rule import LARGEST_FAILING_SHARE, choose
+
+#: What is left out -> the name of the group that an entry belongs to.
+GROUP: dict[Literal["mechanism", "encoder"], Callable[[Entry], str]] = {
+    "mechanism": lambda entry: entry.mechanism,
+    "encoder": lambda entry: entry.encoder,
+}
+
+
+def errors(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Errors:
+    """Return how often a policy is wrong on some models.
+
+    Args:
+        models: The models. Trends are ignored, and so are graded models whose share is above 0.6.
+        gates: The gates of the policy, at least one.
+    """
+
+    def count(truth: str, *, alarm: bool) -> Rate:
+        alarms = [
+            score(model, gates).alarm
+            for model in models
+            if model.entry.truth == truth and (truth != "graded" or (model.entry.share or 0.0) <= LARGEST_FAILING_SHARE)
+        ]
+        return wilson(alarms.count(alarm), len(alarms))
+
+    return Errors(
+        false_alarms=count("faithful", alarm=True),
+        misses=count("unfaithful", alarm=False),
+        graded_passes=count("graded", alarm=False),
+    )
+
+
+def in_turn(
+    models: Sequence[JudgedModel],
+    candidates: Sequence[Candidate],
+    what: Literal["mechanism", "encoder"],
+    *,
+    seed: int,
+) -> InTurn | None:
+    """Test the rule on mechanisms or encoders that it has not seen.
+
+    Each is left out in turn. A policy is chosen from the tuning half of the others, and tried on all models of the one
+    that was left out.
+
+    Args:
+        models: The models of one family. Trends are ignored.
+        candidates: The checks to choose from.
+        what: What to leave out.
+        seed: The seed of the areas' intervals.
+
+    Returns:
+        The errors. They are None if there are fewer than two mechanisms or encoders, and if the rule never chooses a
+        gate.
+    """
+    group = GROUP[what]
+    labelled = [model for model in models if model.entry.truth != "trend"]
+    names = sorted({group(model.entry) for model in labelled} - {""})
+    if len(names) < 2:
+        return None
+    rows = []
+    for name in names:
+        gates = choose([model for model in labelled if group(model.entry) != name], candidates, seed=seed)
+        members = [model for model in labelled if group(model.entry) == name] if gates else []
+        rows.append(LeftOut(name=name, errors=errors(members, gates), gates=[gate.text for gate in gates]))
+    if not any(row.gates for row in rows):
+        return None
+    return InTurn(what=what, total=_sum([row.errors for row in rows]), rows=rows)
+
+
+def _sum(rows: Sequence[Errors]) -> Errors:
+    def total(rates: Sequence[Rate]) -> Rate:
+        return wilson(sum(rate.hits for rate in rates), sum(rate.n for rate in rates))
+
+    return Errors(
+        false_alarms=total([row.false_alarms for row in rows]),
+        misses=total([row.misses for row in rows]),
+        graded_passes=total([row.graded_passes for row in rows]),
+    )

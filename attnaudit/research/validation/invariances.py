@@ -1,0 +1,317 @@
+"""Laws that a gate should obey: changes that make a model no more and no less faithful must not move its value.
+
+Each law changes a model or its data in such a way. The value of every check is measured before and after, on the models
+of `attnaudit.research.validation.law_models`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.arrays import Integers
+from attnaudit.checks.base import Check
+from attnaudit.checks.pointing import Pointing
+from attnaudit.checks.where_replaced import WhereReplaced
+from attnaudit.data.labels import label_indices
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
+from attnaudit.instances import Dataset, Instance
+from attnaudit.research.validation.changed_adapters import with_idle_tokens, with_logits, with_reordered_classes
+from attnaudit.research.validation.figures_schema import Invariance
+from attnaudit.research.validation.law_models import LawModel, law_models
+
+#: A change up to this size is rounding, mostly that of float32.
+EXACT = 2e-3
+#: Weights below .001 may move a value by this much.
+NEGLIGIBLE = 1e-2
+#: Seeds that show how much a value depends on random draws.
+OTHER_SEEDS = 4
+#: A value that depends on random draws may differ by this many of its standard deviations over seeds.
+DEVIATIONS = 4.0
+#: How often the rows of a class are repeated to change the shares of the labels.
+REPEATS = 4
+IDLE_COUNTS = (1, 3)
+REARRANGED = (
+    "does not apply: rearranging the weights gives some to the added tokens, so that they no longer do nothing; the "
+    "figure is the change"
+)
+WORSE_UNIFORM = (
+    "does not apply: uniform weights give some to the added tokens and point worse than before, so the same cosine is "
+    "further above theirs and the value rises; the figure is the change"
+)
+WHOLE_DATA = "not measured: the check is computed from the whole data set at once"
+READING = "not measured: the check names a reading, and the models have a single attention"
+
+Adapter = PooledAttentionAdapter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A changed model with the texts to measure it on.
+
+    Attributes:
+        adapter: The changed model.
+        dataset: The texts.
+    """
+
+    adapter: Adapter
+    dataset: Dataset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """A law.
+
+    Attributes:
+        name: The change, in words.
+        variants: Returns the changed models. It returns none for a model to which the change cannot be applied.
+        allowed: The largest change of a value that counts as none.
+        redraws: Whether the change leads to other random draws, as other ids and other numbers of tokens do.
+        inapplicable: Returns why the law does not apply to a check; "" if it applies.
+    """
+
+    name: str
+    variants: Callable[[LawModel, Measurements], Iterator[Variant]]
+    allowed: float = EXACT
+    redraws: bool = False
+    inapplicable: Callable[[Check], str] = lambda check: ""
+
+
+def measure_invariances(
+    checks: Sequence[Check], *, seed: int, models: Sequence[LawModel] | None = None
+) -> list[Invariance]:
+    """Measure how far each law moves the values of checks.
+
+    Args:
+        checks: The checks. Their thresholds are ignored.
+        seed: The seed of the random draws, and of the hand-made models.
+        models: The models to measure; None for those of `law_models`.
+
+    Returns:
+        One record for each law and check: first those of the first law, in the order of the checks.
+    """
+    models = law_models(seed) if models is None else models
+    measurable = [check for check in checks if not check.reading]
+    needs = sorted({need for check in measurable for need in check.needs()})
+    outcomes = {(law, check.id): Outcome() for law in ALL_LAWS for check in measurable}
+    whole_data: set[str] = set()
+    for model in models if measurable else ():
+        before = _measured(model.adapter, model.dataset, needs, seed)
+        values = {check.id: check.evidence(before).value for check in measurable}
+        noise = _noise(model, measurable, needs, seed, values)
+        for law in LAWS:
+            for variant in law.variants(model, before):
+                after = _measured(variant.adapter, variant.dataset, needs, seed)
+                for check in measurable:
+                    allowed = law.allowed + (noise[check.id] if law.redraws else 0.0)
+                    value = check.evidence(after).value
+                    outcomes[law.name, check.id].add(values[check.id], value, allowed, model.name)
+        for check in measurable:
+            if before.of(check.needs()).tables:
+                whole_data.add(check.id)
+                continue
+            for changed in _with_other_shares(before):
+                value = check.evidence(changed).value
+                outcomes[LABEL_SHARES, check.id].add(values[check.id], value, EXACT, model.name)
+    inapplicable = {law.name: law.inapplicable for law in LAWS}
+
+    def reason(law: str, check: Check) -> str:
+        if check.reading:
+            return READING
+        if law == LABEL_SHARES:
+            return WHOLE_DATA if check.id in whole_data else ""
+        return inapplicable[law](check)
+
+    return [
+        outcomes.get((law, check.id), Outcome()).record(law, check.id, reason(law, check))
+        for law in ALL_LAWS
+        for check in checks
+    ]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The changes of the value of one check under one law, over all models and variants.
+
+    Attributes:
+        change: The largest change; None if the value was never defined before the change.
+        allowed: The allowed change where the change exceeds it by most.
+        model: The name of the model on which it does.
+        undefined: The model on which the change made the value undefined; "" if there is none.
+    """
+
+    change: float | None = None
+    allowed: float = EXACT
+    model: str = ""
+    undefined: str = ""
+
+    def add(self, before: float | None, after: float | None, allowed: float, model: str) -> None:
+        """Add the value of the check before and after a change."""
+        if before is None:
+            return
+        if after is None:
+            self.undefined = model
+            return
+        change = abs(after - before)
+        if self.change is None or change - allowed > self.change - self.allowed:
+            self.change, self.allowed, self.model = change, allowed, model
+
+    def record(self, law: str, check: str, inapplicable: str) -> Invariance:
+        """Return the record. If the law does not apply to the check, `inapplicable` says why."""
+        note = inapplicable
+        if self.undefined:
+            note = f"the value becomes undefined on {self.undefined}"
+        elif self.change is None and not note:
+            note = "not measured: the value is undefined on every model"
+        holds = None if inapplicable or self.change is None else self.change <= self.allowed
+        return Invariance(
+            law=law,
+            check=check,
+            change=self.change,
+            allowed=self.allowed,
+            holds=False if self.undefined else holds,
+            model=self.undefined or self.model,
+            note=note,
+        )
+
+
+# -- the laws ----------------------------------------------------------------------------------------------------------
+
+
+def _scaled(scale: float) -> Callable[[LawModel, Measurements], Iterator[Variant]]:
+    def variants(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+        yield Variant(adapter=with_logits(model.adapter, scale=scale), dataset=model.dataset)
+
+    return variants
+
+
+def _biased(model: LawModel, before: Measurements) -> Iterator[Variant]:
+    """Add the standard deviation of the logits to the first class, and subtract it from the last."""
+    logits = np.array(before.vector("logits"))
+    size = float(logits.std(0).max()) / (2 if logits.shape[1] == 1 else 1)
+    count = len(before.classes)
+    for sign in (1.0, -1.0):
+        bias = [sign * size, *[0.0] * (count - 2), -sign * size]
+        yield Variant(adapter=with_logits(model.adapter, bias=bias), dataset=model.dataset)
+
+
+def _renamed(model: LawModel, before: Measurements) -> Iterator[Variant]:
+    """Reverse the order of the classes, and give them new names."""
+    old = before.classes
+    order = list(range(len(old)))[::-1]
+    new = {old[index]: f"renamed {index}" for index in order}
+    rows = [dataclasses.replace(one, label=new[one.label] if one.label else None) for one in model.dataset.instances]
+    adapter = with_reordered_classes(model.adapter, order, [new[old[index]] for index in order])
+    yield Variant(adapter=adapter, dataset=_with_rows(model.dataset, rows, classes=tuple(sorted(new.values()))))
+
+
+def _duplicated(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+    """Add a copy of every row, with another id and more white space."""
+    copies = [
+        dataclasses.replace(one, id=f"{one.id}-copy", text="  ".join(["", *one.text.split(), ""]))
+        for one in model.dataset.instances
+    ]
+    yield Variant(adapter=model.adapter, dataset=_with_rows(model.dataset, [*model.dataset.instances, *copies]))
+
+
+def _reordered(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+    yield Variant(adapter=model.adapter, dataset=_with_rows(model.dataset, model.dataset.instances[::-1]))
+
+
+def _idle(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+    for count in IDLE_COUNTS:
+        yield Variant(adapter=with_idle_tokens(model.adapter, count), dataset=model.dataset)
+
+
+def _moved(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+    if model.moved_weights is not None:
+        yield Variant(adapter=model.moved_weights, dataset=model.dataset)
+
+
+def _shifted(model: LawModel, _before: Measurements) -> Iterator[Variant]:
+    if model.shifted_scores is not None:
+        yield Variant(adapter=model.shifted_scores, dataset=model.dataset)
+
+
+def _weights_added_tokens(check: Check) -> str:
+    """Return why a check must give weight to the added tokens; "" if it need not."""
+    if isinstance(check, WhereReplaced):
+        return REARRANGED
+    return WORSE_UNIFORM if isinstance(check, Pointing) else ""
+
+
+LABEL_SHARES = "label shares changed"
+LAWS = (
+    Law(name="logits × 0.1", variants=_scaled(0.1)),
+    Law(name="logits × 10", variants=_scaled(10.0)),
+    Law(name="bias per class", variants=_biased),
+    Law(name="classes renamed and reordered", variants=_renamed),
+    Law(name="rows duplicated", variants=_duplicated, redraws=True),
+    Law(name="rows reordered", variants=_reordered),
+    Law(name="idle tokens added", variants=_idle, redraws=True, inapplicable=_weights_added_tokens),
+    Law(name="negligible weights moved", variants=_moved, allowed=NEGLIGIBLE),
+    Law(name="constant added to all scores", variants=_shifted),
+)
+ALL_LAWS = (*(law.name for law in LAWS[:4]), LABEL_SHARES, *(law.name for law in LAWS[4:]))
+
+
+def _with_other_shares(measurements: Measurements) -> Iterator[Measurements]:
+    """Repeat the rows of one label at a time. The distribution of the texts of each label stays exactly the same."""
+    for label in np.unique(measurements.labels):
+        times = np.where(measurements.labels == label, REPEATS, 1)
+        yield repeated(measurements, np.repeat(np.arange(len(times)), times))
+
+
+def repeated(measurements: Measurements, rows: Integers) -> Measurements:
+    """Return the measurements of some rows, which may be repeated. Every row gets its own id and source.
+
+    Tables are left out, because they are computed from the whole data set.
+
+    Args:
+        measurements: The measurements of n instances.
+        rows: The positions of the rows, from 0 to n - 1.
+    """
+    positions = rows.tolist()
+    ids = [f"{measurements.instances[row].id}-{number}" for number, row in enumerate(positions)]
+    return dataclasses.replace(
+        measurements,
+        instances=[
+            dataclasses.replace(measurements.instances[row], id=name) for row, name in zip(positions, ids, strict=True)
+        ],
+        sources=ids,
+        tokens=[measurements.tokens[row] for row in positions],
+        labels=measurements.labels[rows],
+        predicted=measurements.predicted[rows],
+        scalars={name: column[rows] for name, column in measurements.scalars.items()},
+        vectors={name: [column[row] for row in positions] for name, column in measurements.vectors.items()},
+        tables={},
+    )
+
+
+def _with_rows(dataset: Dataset, rows: Sequence[Instance], *, classes: tuple[str, ...] | None = None) -> Dataset:
+    return dataclasses.replace(dataset, instances=tuple(rows), classes=dataset.classes if classes is None else classes)
+
+
+def _measured(adapter: Adapter, dataset: Dataset, needs: Sequence[str], seed: int) -> Measurements:
+    labels = label_indices(dataset, adapter.capabilities.classes)
+    return measure(adapter, dataset, needs, model="law", seed=seed, labels=labels)[0]
+
+
+def _noise(
+    model: LawModel, checks: Sequence[Check], needs: Sequence[str], seed: int, values: dict[str, float | None]
+) -> dict[str, float]:
+    """Return, for each check, how much its value may differ because other random numbers were drawn."""
+    drawn = {check.id: [values[check.id]] for check in checks}
+    for other in range(1, OTHER_SEEDS + 1):
+        again = _measured(model.adapter, model.dataset, needs, seed + other)
+        for check in checks:
+            drawn[check.id].append(check.evidence(again).value)
+    numbers = {name: [value for value in found if value is not None] for name, found in drawn.items()}
+    return {
+        name: DEVIATIONS * float(np.std(found, ddof=1)) if len(found) > 1 else 0.0 for name, found in numbers.items()
+    }
