@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
@@ -41,7 +42,7 @@ SIZES = (30, 100, 300, 1000)
 LEVELS = (0.95, 0.9975)
 #: The number of samples per scenario and sample size.
 TRIALS = 1000
-#: The number of samples for statistics that take about a second per sample.
+#: The number of samples of slow scenarios.
 SLOW_TRIALS = 200
 CLUSTERS = (1, 2, 4, 8)
 CORRELATION = 0.5
@@ -59,7 +60,7 @@ class Scenario:
         draw: Takes n and a random generator, draws a sample of n instances, and returns the interval of the statistic.
             Returns None if the sample has no interval.
         truth: Returns the true value for a sample of n instances.
-        slow: Whether a sample takes about a second.
+        slow: Whether fewer samples are drawn, because each takes about a second or the scenario has many variants.
     """
 
     statistic: str
@@ -314,8 +315,8 @@ def of_total_effect(
         if on == "decisions":
             kappa = CohensKappa.of(above[rows].astype(np.int64), shares[rows])
             return kappa.interval(groups, confidence=LEVELS[0], generator=random)
-        index = TotalEffectIndex.of(changes[rows], outputs[rows], groups)
-        return None if index is None else index.interval(groups, confidence=LEVELS[0], generator=random)
+        index = TotalEffectIndex.of(changes[rows], outputs[rows], WeightedRows.equal(n, groups))
+        return None if index is None else index.interval(confidence=LEVELS[0], generator=random)
 
     name = "Cohen's κ" if on == "decisions" else f"total effect, {on}"
     return Scenario(name + (", sources of 1 to 8" if sources else ""), shape, draw, lambda n: truth)
@@ -358,6 +359,8 @@ def of_ranking(shape: str, information: Sequence[float], attention: Sequence[flo
 
 def scenarios() -> list[Scenario]:
     """Return all scenarios in the order of the tables."""
+    from benchmarks.balanced_coverage import balanced_scenarios
+
     known = populations()
     found = []
     for name in (
@@ -391,7 +394,7 @@ def scenarios() -> list[Scenario]:
     found.append(of_total_effect("logits", "1% of the logits threefold", outliers=3.0))
     found += [of_pointing("as measured", 1), of_pointing("few instances carry the weight", 4)]
     found.append(of_pointing("as measured", 1, sources=True))
-    return found
+    return found + balanced_scenarios()
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -482,8 +485,9 @@ def page(rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]]) -> str
 samples whose interval contains the true value, ± its Monte Carlo standard error. The brackets show how often the
 true value lay below and above the interval. Samples without an interval, which coverage.json counts, are left out:
 they are many where the denominator of a ratio is uncertain, as with 5% positive. There are {trials[0]:,} (MI
-ranking) to {trials[-1]:,} samples per cell. The distributions are those of the measures of the demo model on the
-embedded reviews. "Sources of 1 to 8" means that the rows of one source have a correlation of {CORRELATION:g}. For the
+ranking and balanced classes) to {trials[-1]:,} samples per cell. The distributions are those of the measures of the
+demo model on the embedded reviews. "Sources of 1 to 8" means that the rows of one source have a correlation of
+{CORRELATION:g}. "Balanced" means that every class has the same weight, by the argument `classes` of the checks. For the
 MI ranking, the true value is that of the true order of the ranks.
 
 ## Nominal 95%

@@ -6,6 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from attnaudit.arrays import Integers
+from attnaudit.checks.evidence import join_remarks
 from attnaudit.engine.measurements import Measurements
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
@@ -25,18 +27,29 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
     """
     if classes == "as_sampled":
         return WeightedRows.equal(len(measurements), groups)
-    return WeightedRows.balanced(measurements.labels if _labelled(measurements) else measurements.predicted, groups)
+    return WeightedRows.balanced(_classes(measurements), groups)
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a clause that says that predicted classes replace missing labels; "" if they do not."""
-    if classes == "as_sampled" or _labelled(measurements):
+    """Return a remark on balanced classes: that labels are missing, or that a class has no row; "" if neither is so."""
+    if classes == "as_sampled":
         return ""
+    remarks = []
     missing = int(np.count_nonzero(measurements.labels < 0))
-    return (
-        f"predicted classes have equal weight instead of labels, because {missing} of {len(measurements)} rows have no "
-        "label"
-    )
+    if missing:
+        remarks.append(
+            f"predicted classes have equal weight instead of labels, because {missing} of {len(measurements)} rows "
+            "have no label"
+        )
+    present = set(_classes(measurements).tolist())
+    absent = [f"'{name}'" for index, name in enumerate(measurements.classes) if index not in present]
+    if absent:
+        it = "this class is" if len(absent) == 1 else "these classes are"
+        remarks.append(
+            f"no row {'is predicted' if missing else 'has the label'} {' or '.join(absent)}, so {it} "
+            "left out, and the value differs from that of data with every class"
+        )
+    return join_remarks(remarks)
 
 
 def why_no_interval(rows: WeightedRows) -> str:
@@ -49,6 +62,6 @@ def why_no_interval(rows: WeightedRows) -> str:
     )
 
 
-def _labelled(measurements: Measurements) -> bool:
-    """Return whether every instance has a label."""
-    return bool((measurements.labels >= 0).all())
+def _classes(measurements: Measurements) -> Integers:
+    """Return the (n,) classes that are balanced: the labels if every instance has one, otherwise the predictions."""
+    return measurements.labels if (measurements.labels >= 0).all() else measurements.predicted

@@ -68,14 +68,18 @@ class WeightedRows:
         return min((len(parts) for parts in self._sources()), default=0)
 
     @property
+    def fewest_effective(self) -> float:
+        """The effective number of sources of the class with the fewest. It must have rows."""
+        return min(float(parts.sum()) ** 2 / float((parts**2).sum()) for parts in self._sources())
+
+    @property
     def effective(self) -> float:
         """The effective number of sources: that of the class with the fewest, times the number of classes.
 
         It is at most that of the groups, and equals it for independent rows with equally many rows in every class.
         Since a rare class has as much weight as the others, its few sources limit what is known.
         """
-        smallest = min(float(parts.sum()) ** 2 / float((parts**2).sum()) for parts in self._sources())
-        return min(self.groups.effective, len(self.members) * smallest)
+        return min(self.groups.effective, len(self.members) * self.fewest_effective)
 
     def ratio_interval(
         self,
@@ -116,6 +120,7 @@ class WeightedRows:
             bounds=bounds,
             extremes=extremes,
             effective=self.effective,
+            freedom=self.fewest_effective - 1,
         )
 
     def _sources(self) -> list[Floats]:

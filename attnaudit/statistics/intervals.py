@@ -102,6 +102,7 @@ def ratio_interval(
     bounds: tuple[float, float] = (-np.inf, np.inf),
     extremes: tuple[float, float] = (-np.inf, np.inf),
     effective: float | None = None,
+    freedom: float | None = None,
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
@@ -121,6 +122,7 @@ def ratio_interval(
         bounds: The lowest and the highest possible ratio.
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
         effective: The effective number of groups, if rows have weights; None for that of equally weighted rows.
+        freedom: The degrees of freedom of the standard error; None for the effective number of groups minus 1.
 
     Returns:
         The interval, or None in three cases: there are fewer than two groups; all rows have the same ratio and
@@ -133,6 +135,7 @@ def ratio_interval(
     if count < 2:
         return None
     effective = groups.effective if effective is None else effective
+    freedom = max(1.0, effective - 1 if freedom is None else freedom)
     parts = groups.sums(np.column_stack([above, below]))
     total = parts.sum(0)
     error = jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
@@ -167,10 +170,9 @@ def ratio_interval(
         return np.where(resampled_error > 1e-9 * error, t, without_error)
 
     t = np.empty(0)
-    if effective >= FEW_GROUPS:
+    if freedom + 1 >= FEW_GROUPS:
         with np.errstate(over="ignore", invalid="ignore"):
             t = _resampled(studentised, sums, generator)
-    freedom = max(1.0, effective - 1)
 
     def interval_at(level: float) -> Interval:
         tail = (1 - level) / 2
@@ -183,7 +185,7 @@ def ratio_interval(
         low, high = clip(ratio - down * error, ratio + up * error, bounds)
         return Interval(low=low, high=high, confidence=level, method=method)
 
-    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, effective)
+    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
     return IntervalEstimate(
         error=error, confidence=confidence, interval_at=interval_at, coverage_warning=coverage_warning
     )

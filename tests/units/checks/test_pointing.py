@@ -177,7 +177,8 @@ def test_every_class_has_the_same_weight(on: str, measure: str, labelled: str) -
     sampled = replace(check, classes="as_sampled").judge(m)
     assert sampled.value == pytest.approx(reference(rows), abs=1e-12)
     assert sampled.value != record.value
-    assert (sampled.check, sampled.note) == (f"{record.check}.as_sampled", "")
+    assert sampled.check == f"{record.check}.as_sampled"
+    assert "label" not in sampled.note
     for one in (record, sampled):
         assert one.interval.low < one.value < one.interval.high
 
@@ -243,6 +244,14 @@ def test_a_share_of_all_or_no_texts_allows_for_unseen_texts(on: str, right: bool
     )  # More texts of the common class tell nothing of the rare one.
     assert widths[2] > 2 * widths[1]
     assert "a rare class has as much weight as the others" in record.note
+
+
+def test_the_note_names_classes_without_rows() -> None:
+    rows = [(np.array([0.4, 0.6]), np.array([0.1, -0.3]))] * 20
+    for labels, words in (([1] * 20, "no row has the label 'negative'"), (None, "no row is predicted 'positive'")):
+        m = with_rows(rows, labels=labels)
+        assert words in checks.Pointing(at_least=0.5).judge(m).note
+        assert checks.Pointing(at_least=0.5, classes="as_sampled").judge(m).note == ""
 
 
 def test_a_class_with_one_source_leaves_no_interval() -> None:

@@ -37,6 +37,8 @@ EVERY = [
     checks.PermutationFragility(at_least=0.05, draws="distinct", measure="f1_drop"),
     checks.TotalEffect(at_least=0.1),
     checks.TotalEffect(at_least=0.1, on="logits"),
+    checks.TotalEffect(at_least=0.1, on="standardised"),
+    checks.TotalEffect(at_least=0.1, classes="as_sampled"),
     checks.UniformFragility(at_least=0.05),
     checks.UniformFragility(at_least=0.05, measure="f1_drop"),
     checks.AdversarialDivergence(severity="report"),
@@ -53,6 +55,8 @@ EVERY = [
     checks.NormalisedAOPC(at_least=0.5),
     checks.NormalisedAOPC(at_least=0.5, measure="sufficiency", operator="mask"),
     checks.Pointing(at_least=0.5, on="logits", shapley_orders=20),
+    checks.Pointing(at_least=0.5, on="logits", measure="share"),
+    checks.Pointing(at_least=0.5, classes="as_sampled"),
     checks.TokenProbability(at_most=0.8, among="all"),
     checks.Conicity(at_most=0.8),
     checks.ParameterRandomisation(at_most=0.5),
@@ -336,7 +340,7 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
 
 SENTENCES = {
     checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* by \S+% of what replacing",
-    checks.Pointing: r"A token drawn according to attention carries on average \S+% of the most influential token's",
+    checks.Pointing: r"(On \S+% of the texts, attention points|A token drawn according to attention carries) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
     checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
     checks.Comprehensiveness: r"Erasing (the most attended tokens gives|tokens in the order of attention gains) ",
