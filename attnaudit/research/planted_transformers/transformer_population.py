@@ -38,6 +38,8 @@ from attnaudit.research.planted_transformers.trained_circuits import TRAINED, tr
 
 #: Part of every model's key. Increase it when the code changes that builds a model, so that all are built again.
 BUILD = 2
+#: The family of all entries.
+FAMILY = "transformer"
 RECORD_FILE = "planted.json"
 SEEDS = 3
 #: The number of texts of each data file, of those on which readings are verified, and of training texts.
@@ -161,24 +163,30 @@ def build_transformers(
 def write_lists(out: Path, records: list[dict[str, Any]]) -> None:
     """Write population.json, and excluded.json with the readings that do not meet the requirements of their labels.
 
+    Entries of pooled models in the same folder stay.
+
     Args:
         out: The folder of the population.
-        records: The records that `build_transformers` returns.
+        records: The records of the Transformers.
 
     Raises:
-        ModelError: A file cannot be written.
+        ModelError: A file cannot be read or written.
     """
-    included = [
-        {key: value for key, value in record.items() if key != "excluded_because"}
-        for record in records
-        if not record["excluded_because"]
-    ]
+    included = [record for record in records if not record["excluded_because"]]
     excluded = [record for record in records if record["excluded_because"]]
-    for name, rows in ((POPULATION_FILE, included), (EXCLUDED_FILE, excluded)):
+    internal = ("key", "excluded_because")
+    for name, rows, left_out in (
+        (POPULATION_FILE, included, internal),
+        (EXCLUDED_FILE, excluded, ("key",)),
+    ):
+        path = out / name
         try:
-            replace_file(out / name, (json.dumps(rows, indent=1) + "\n").encode())
+            kept = json.loads(path.read_bytes()) if path.is_file() else []
+            kept = [row for row in kept if row.get("family") != FAMILY]
+            written = [{k: v for k, v in row.items() if k not in left_out} for row in rows]
+            replace_file(path, (json.dumps([*kept, *written], indent=1) + "\n").encode())
         except OSError as error:
-            raise _not_writable(out / name, error) from error
+            raise _not_writable(path, error) from error
 
 
 def _not_writable(path: Path, error: OSError) -> ModelError:
@@ -284,7 +292,7 @@ def _record(
         "truth": reading.truth,
         "share": share if reading.truth == "graded" else reading.known_share,
         "reading": text,
-        "family": "transformer",
+        "family": FAMILY,
         "data": built.data,
         "encoder": plan.family,
         "seed": plan.seed,

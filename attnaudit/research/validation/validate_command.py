@@ -123,11 +123,18 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
     """Build a population below --out and return its folder. Models that already exist are kept."""
     from attnaudit.research.planted import planted_population
     from attnaudit.research.planted.plant_command import QUICK_SEEDS, SEEDS
+    from attnaudit.research.planted_transformers import transformer_population
 
     folder: Path = options.out / "population"
     plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
     shown = terminal_safe(str(folder))
-    print(f"Planting {len(plans)} models in {shown}; models that already exist are kept.", file=sys.stderr)
+    print(
+        f"Planting {len(plans)} pooled models, and Transformers, in {shown}; models that already exist are kept.",
+        file=sys.stderr,
+    )
     with progress_bar("planting") as progress:
         planted_population.build(folder, plans, jobs=jobs, progress=progress)
+    with progress_bar("planting Transformers") as progress:
+        records = transformer_population.build_transformers(folder, quick=options.quick, jobs=jobs, progress=progress)
+    transformer_population.write_lists(folder, records)
     return folder
