@@ -59,6 +59,19 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
     return text.replace("-", "−")
 
 
+def percentage(share: float) -> str:
+    """Format a share as a percentage with two significant digits, or without decimals from 10% on.
+
+    >>> percentage(0.344), percentage(0.0614), percentage(-0.5), percentage(0.00001)
+    ('34%', '6.1%', '−50%', 'less than 0.01%')
+    """
+    size = abs(share)
+    if 0 < size < 0.0001:
+        return "less than 0.01%"
+    text = f"{100 * size:,.0f}%" if size >= 0.0995 or not size else f"{100 * size:.2g}%"
+    return f"−{text}" if share < 0 else text
+
+
 def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
     """Format a number in ASCII for a terminal, with a fixed number of decimals. Zero has no sign.
 

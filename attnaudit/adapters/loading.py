@@ -24,6 +24,7 @@ from attnaudit.errors import (
     require_reachable,
     require_regular_files,
 )
+from attnaudit.model_families import POOLED
 from attnaudit.registry import checkpoint_formats, models
 
 #: Members that every adapter has.
@@ -61,6 +62,16 @@ class LoadedModel:
     adapter: ModelAdapter
     sha256: str
     parameters: int
+
+    @property
+    def family(self) -> str:
+        """The family of the model, to which the key `validated_on` of policies refers.
+
+        It is the attribute `family` of the adapter. If the adapter names no family, and its only attention site is a
+        pooled attention, the family is "pooled attention". Otherwise it is "".
+        """
+        stated = str(getattr(self.adapter, "family", ""))
+        return stated or (POOLED if [site.kind for site in self.adapter.sites()] == ["pool"] else "")
 
 
 def load_model(name: str) -> LoadedModel:

@@ -13,6 +13,7 @@ from attnaudit.checks.base import TOKEN_COLUMNS, registered
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.evidence import (
     Detail,
+    Evidence,
     Mask,
     ReferenceValues,
     mean_of,
@@ -23,6 +24,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.formatting import number
 from attnaudit.records import Direction
 
 PRESETS = ("meister", "jain_wallace")
@@ -150,6 +152,14 @@ class Agreement(PerInstanceCheck):
                 measurements.scalar(f"{self.subject}.gradient_loo"),
                 f"mean τ-b between {gradient} and leave-one-out",
             ),
+        )
+
+    def in_words(self, evidence: Evidence) -> str:
+        if evidence.value is None:
+            return ""
+        return (
+            f"The order of the tokens by attention and their order by {IMPORTANCES[self.importance]} have a rank "
+            f"correlation of {number(evidence.value, digits=2)} on average: 1 is the same order, 0 no relation."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -145,6 +145,14 @@ class Check(CheckArguments, ABC):
             CheckError: The measurements lack a measure that the check reads.
         """
 
+    def in_words(self, evidence: Evidence) -> str:
+        """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.
+
+        Args:
+            evidence: The evidence of the check under one reading. Its value is not None.
+        """
+        return ""
+
     def validate(self) -> None:
         """Validate the arguments that a subclass adds.
 
@@ -198,6 +206,7 @@ class Check(CheckArguments, ABC):
             measurements = measurements.under(readings[0])
             evidence = self.evidence(measurements)
         reading = "" if matrix else readings[0]
+        in_words = "" if matrix or evidence.value is None else self.in_words(evidence)
         evidence, requirement = self._against_threshold(measurements, evidence)
         gated = max(1, gated) if self.severity == "gate" else 1
         decided = decision(
@@ -223,6 +232,7 @@ class Check(CheckArguments, ABC):
             question=self.question,
             why=self.why,
             how_to_read=self.how_to_read,
+            in_words=in_words,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
             verdict=decided.verdict,

@@ -19,6 +19,7 @@ class Comprehensiveness(Erasure):
     """
 
     metric = "comprehensiveness"
+    erasing = "Erasing"
     claim = "The most attended tokens are needed"
     question = "Does erasing the most attended tokens change the output more than erasing random ones?"
     why = "If the prediction stays the same without the tokens shown as important, it does not depend on them."

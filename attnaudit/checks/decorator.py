@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
+from attnaudit.checks.effective_policy import validation_of
 from attnaudit.checks.policy import Policy, first_duplicate
-from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_gates
+from attnaudit.checks.policy_choice import require_families_of_several
+from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_families, require_gates
 from attnaudit.errors import CheckError
 from attnaudit.formatting import terminal_safe
-from attnaudit.records import CheckRecord
+from attnaudit.records import CheckRecord, PolicyException, UnvalidatedRule
 from attnaudit.verdict_text import failure_message, headline
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,34 +61,50 @@ def enforce(record: CheckRecord) -> None:
 
 
 def audit(
-    *checks: Check | Policy, exceptions: Mapping[str, str] | None = None, informational: bool = False
+    *checks: Check | Policy,
+    exceptions: Mapping[str, str] | None = None,
+    informational: bool = False,
+    validated_on: Sequence[str] | None = None,
+    unvalidated: UnvalidatedRule | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator that declares the checks of a test function.
+
+    The arguments are checks, or policies that `load_policy` returned. Of several policies, the one that names the
+    family of the audited model is applied.
 
     pytest runs the function once per model, data set and check. The function needs an argument `check`, through which
     it receives the case.
 
     The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
-    checks; `attnaudit_policy`, the record of the policy or None; `attnaudit_exceptions`, a tuple of `PolicyException`;
-    and `attnaudit_informational`, a bool.
+    checks; `attnaudit_policies`, a tuple of the policies; `attnaudit_exceptions`, a tuple of `PolicyException`;
+    `attnaudit_informational`, a bool; and `attnaudit_validation`, a `PolicyValidation`, or None with a policy.
 
     Args:
-        *checks: The checks, or a single policy that `load_policy` returned.
+        *checks: The checks, or one or several policies. Each of several policies must name families of models with the
+            key `applies_to` or `validated_on`, and exactly one of them must apply to all models of a run.
         exceptions: Id of a gate -> the reason why its cases may be skipped or expected to fail. Without an exception, a
             skip or xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
         informational: Whether the audit only reports values. It must be True if no check is a gate, and False
             otherwise. A policy file has the key `informational` instead.
+        validated_on: The families of models on which the gates were validated, such as ["pooled attention"]. None if
+            they were not validated; they then apply to every model. A policy file has the key `validated_on` instead.
+        unvalidated: What happens to a model of another family: "block" (the default) fails the run, "gate" applies the
+            gates and reports that they were not validated, and "report" makes them informational. A policy file has the
+            key `unvalidated` instead.
 
     Raises:
         CheckError: No check is given, or an argument is not a check. Two checks have the same id, for example because
-            they differ only in their thresholds. `informational` does not match the checks. An exception is invalid.
+            they differ only in their thresholds. `informational` does not match the checks. An exception, a family or
+            `unvalidated` is invalid. One of several policies names no family.
             The function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
-    policy = checks[0] if isinstance(checks[0], Policy) and len(checks) == 1 else None
-    declared = list(policy) if policy is not None else [_check(item, at) for at, item in enumerate(checks, 1)]
-    duplicate = first_duplicate(declared)
+    policies = tuple(item for item in checks if isinstance(item, Policy))
+    if len(policies) < len(checks):
+        policies = ()
+    declared = list(chain(*policies)) if policies else [_check(item, at) for at, item in enumerate(checks, 1)]
+    duplicate = None if policies else first_duplicate(declared)
     if duplicate:
         first, second = duplicate
         raise CheckError(
@@ -93,17 +112,30 @@ def audit(
         )
     if not isinstance(informational, bool):
         raise CheckError(f"audit: informational is {informational!r}, expected True or False.")
-    if policy is not None:
-        if exceptions is not None or informational:
-            argument = "informational" if exceptions is None else "exceptions"
+    excepted: tuple[PolicyException, ...] = ()
+    validation = None
+    if policies:
+        in_file = {
+            "exceptions": exceptions is not None,
+            "informational": informational,
+            "validated_on": validated_on is not None,
+            "unvalidated": unvalidated is not None,
+        }
+        argument = next((name for name, given in in_file.items() if given), "")
+        if argument:
             raise CheckError(
                 f"audit: the argument {argument} cannot be combined with a policy. Write it in the file "
-                f"{policy.record.file}."
+                f"{policies[0].record.file}."
             )
-        excepted, informational = tuple(policy.record.exceptions), policy.record.informational
+        if len(policies) > 1:
+            require_families_of_several(policies)
+        excepted = tuple(exception for policy in policies for exception in policy.record.exceptions)
+        informational = all(policy.record.informational for policy in policies)
     else:
         require_gates(declared, informational=informational, where="audit", declaration="informational=True")
         excepted = exceptions_from_reasons(exceptions or {}, checks=declared, where="audit")
+        require_families(validated_on, unvalidated, where="audit")
+        validation = validation_of(declared, validated_on or (), unvalidated or "block")
 
     def declare(function: F) -> F:
         import pytest
@@ -112,9 +144,10 @@ def audit(
             name = getattr(function, "__name__", function)
             raise CheckError(f"audit: {name!r} is decorated twice. Give all checks to one decorator.")
         function.attnaudit_checks = tuple(declared)  # type: ignore[attr-defined]
-        function.attnaudit_policy = policy.record if policy is not None else None  # type: ignore[attr-defined]
+        function.attnaudit_policies = policies  # type: ignore[attr-defined]
         function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
         function.attnaudit_informational = informational  # type: ignore[attr-defined]
+        function.attnaudit_validation = validation  # type: ignore[attr-defined]
         declared_functions.append(function)
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
@@ -131,8 +164,7 @@ def _check(argument: object, position: int) -> Check:
         return argument
     if isinstance(argument, Policy):
         raise CheckError(
-            "audit: a policy cannot be combined with other arguments. Add the checks to its file, or write "
-            "@audit(*policy, ...)."
+            "audit: a policy cannot be combined with checks. Add the checks to its file, or write @audit(*policy, ...)."
         )
     if isinstance(argument, type) and issubclass(argument, Check):
         raise CheckError(f"audit: argument {position} is the class {argument.__name__}: call it, as in {EXAMPLE}.")

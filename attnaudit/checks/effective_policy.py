@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from attnaudit.checks.base import Check
@@ -18,7 +19,7 @@ from attnaudit.checks.code_hash import hash_of_code
 from attnaudit.checks.custom_check import CustomCheck
 from attnaudit.checks.policy import load_policy
 from attnaudit.errors import CheckError
-from attnaudit.records import EffectivePolicy, PolicyException
+from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
 from attnaudit.statistics.threshold import Expression
 
 #: The version of the canonical form. Increase it when the form changes, because every policy then gets another hash.
@@ -30,7 +31,10 @@ _COVERED = {"attnaudit", *sys.stdlib_module_names}
 
 
 def effective_policy(
-    checks: Iterable[Check], exceptions: Iterable[PolicyException] = (), informational: bool = False
+    checks: Iterable[Check],
+    exceptions: Iterable[PolicyException] = (),
+    informational: bool = False,
+    validations: Iterable[PolicyValidation] = (),
 ) -> EffectivePolicy:
     """Return the effective policy of a run: its checks in a canonical form, and the hash of this form.
 
@@ -46,20 +50,42 @@ def effective_policy(
         checks: The checks of all @audit functions and policy files.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy declares that it has no gate.
+        validations: The families on which the gates of each @audit function and policy file were validated (see
+            `validation_of`). They are left out if none of them names a family.
 
     Raises:
         CheckError: An argument of a check has a name that the table uses for something else, such as "code".
     """
     tables = {_text(table): table for table in map(_table, checks)}
     distinct = {_text(_fields(exception)): exception for exception in exceptions}
+    stated = {_text(msgspec.to_builtins(validation)): validation for validation in validations if validation.checks}
+    if not any(validation.validated_on for validation in stated.values()):
+        stated = {}
     policy = EffectivePolicy(
         sha256="",
         checks=[tables[text] for text in sorted(tables)],
         exceptions=[distinct[text] for text in sorted(distinct)],
         informational=informational,
+        validations=[stated[text] for text in sorted(stated)],
     )
-    return EffectivePolicy(
-        sha256=hash_of(policy), checks=policy.checks, exceptions=policy.exceptions, informational=informational
+    return msgspec.structs.replace(policy, sha256=hash_of(policy))
+
+
+def validation_of(
+    checks: Iterable[Check], validated_on: Iterable[str], unvalidated: UnvalidatedRule
+) -> PolicyValidation:
+    """Return the families on which the gates among some checks were validated, in a canonical form.
+
+    Args:
+        checks: The checks of an @audit function or a policy file.
+        validated_on: The families; empty if the policy makes no claim.
+        unvalidated: What happens to models of other families (see `PolicyValidation`).
+    """
+    families = sorted(set(validated_on))
+    return PolicyValidation(
+        checks=sorted({check.id for check in checks if check.severity == "gate"}),
+        validated_on=families,
+        unvalidated=unvalidated if families else "gate",
     )
 
 
@@ -70,13 +96,15 @@ def effective_policy_of_file(path: Path) -> EffectivePolicy:
         CheckError: The file cannot be read or is invalid.
     """
     policy = load_policy(path)
-    return effective_policy(policy, policy.record.exceptions, policy.record.informational)
+    record = policy.record
+    validation = validation_of(policy, record.validated_on, record.unvalidated)
+    return effective_policy(policy, record.exceptions, record.informational, [validation])
 
 
 def hash_of(policy: EffectivePolicy) -> str:
     """Return the SHA-256 hash of an effective policy, in hexadecimal.
 
-    The hash covers everything except the field `sha256` and the order of the checks and exceptions.
+    The hash covers everything except the field `sha256` and the order of checks, exceptions and validations.
     """
     content = {
         "form": FORM,
@@ -84,6 +112,8 @@ def hash_of(policy: EffectivePolicy) -> str:
         "exceptions": sorted(_text(_fields(exception)) for exception in policy.exceptions),
         "informational": policy.informational,
     }
+    if policy.validations:  # Without families, a policy keeps the hash that it had before policies could name them.
+        content["validations"] = sorted(_text(msgspec.to_builtins(one)) for one in policy.validations)
     return hashlib.sha256(_text(content).encode("ascii")).hexdigest()
 
 

@@ -31,6 +31,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import percentage
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -81,6 +82,8 @@ class Erasure(PerInstanceCheck):
     metric: ClassVar[str]
     #: The title, without the operator.
     claim: ClassVar[str]
+    #: What is done with the most attended tokens, as the beginning of a sentence.
+    erasing: ClassVar[str]
     #: 1 if a larger change of the output is better, -1 if a smaller one is.
     sign: ClassVar[float]
 
@@ -190,6 +193,21 @@ class Erasure(PerInstanceCheck):
                 meaning="the order by signed leave-one-out itself; a better order may exceed it",
                 n=len(groups.rows),
             ),
+        )
+
+    def in_words(self, evidence: Evidence) -> str:
+        if evidence.value is None:
+            return ""
+        if self.against == "signed_loo":
+            return (
+                f"{self.erasing} tokens in the order of attention gains {percentage(evidence.value)} of what the order "
+                "by their measured effects gains over a random order."
+            )
+        what = "share of other decisions" if self.measure == "decision" else "drop in the predicted probability"
+        more = "larger" if (evidence.value >= 0) == (self.sign > 0) else "smaller"
+        return (
+            f"{self.erasing} the most attended tokens gives a {what} that is {100 * abs(evidence.value):.1f} "
+            f"percentage points {more} than with random tokens, on average."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -26,6 +26,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import percentage
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
@@ -60,6 +61,8 @@ class Fragility(WhereReplaced):
     measured_as: ClassVar[str]
     #: What replaces the weights, in words.
     replaced_by: ClassVar[str]
+    #: How the weights are replaced, as the subject of a sentence.
+    replacing: ClassVar[str]
     #: The name of the value for each `measure`.
     tvd_value_name: ClassVar[str] = "mean TVD"
     f1_value_name: ClassVar[str] = "drop in F1"
@@ -136,6 +139,14 @@ class Fragility(WhereReplaced):
             no_real_attention(measurements),
             (self.otherwise_undefined, undefined),
         )
+
+    def in_words(self, evidence: Evidence) -> str:
+        if evidence.value is None:
+            return ""
+        if self.measure == "f1_drop":
+            change = f"{'lowers' if evidence.value >= 0 else 'raises'} F1 by {abs(evidence.value):.3f}"
+            return f"{self.replacing} {change}."
+        return f"{self.replacing} moves {percentage(evidence.value)} of the predicted probability to other classes."
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         f1_drop, groups = self._f1_drop(measurements)

@@ -36,6 +36,7 @@ class PermutationFragility(Fragility):
 
     measured_as = "permutation"
     replaced_by = "permutations"
+    replacing = "Shuffling the attention weights over the tokens of a text"
     tvd_value_name = "mean of median TVD"
     f1_value_name = "mean drop in F1"
 

@@ -12,9 +12,10 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
-from attnaudit.checks.evidence import Detail, Mask, join_remarks, no_real_attention, single_token
+from attnaudit.checks.evidence import Detail, Evidence, Mask, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
@@ -22,6 +23,9 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
+#: The names of two details.
+PRECISION = "precision: share of the largest effect, drawn by attention"
+BY_CHANCE = "the same, drawn at random"
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
@@ -216,6 +220,19 @@ class Pointing(PerInstanceCheck):
             Reference(name="proportional", value=1.0, meaning="attention in proportion to the effects", n=count),
         )
 
+    def in_words(self, evidence: Evidence) -> str:
+        precision, by_chance = (evidence.details.get(name) for name in (PRECISION, BY_CHANCE))
+        if evidence.value is None or not isinstance(precision, float) or not isinstance(by_chance, float):
+            return ""
+        drawn = (
+            f"A token drawn according to attention carries on average {percentage(precision)} of the most influential "
+            f"token's effect on the prediction; a token drawn at random, {percentage(by_chance)}."
+        )
+        if self.measure == "share":
+            share = percentage(evidence.value)
+            return f"On {share} of the texts, attention points at the influential tokens rather than at others. {drawn}"
+        return drawn
+
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         rows = np.flatnonzero(~np.isnan(values))
         if not len(rows):
@@ -231,14 +248,10 @@ class Pointing(PerInstanceCheck):
         precision, by_chance = float(weights @ drawn / total), float(weights @ drawn_uniform / total)
         other = "logits" if self.on == "probabilities" else "probabilities"
         details: dict[str, Detail] = {
-            "in words": (
-                f"A token drawn according to attention carries on average {precision:.0%} of the most influential "
-                f"token's effect; drawn at random, {by_chance:.0%}."
-            ),
             "mean cosine, weighted by the largest effect": float(effect @ cosine / total),
             "the same with uniform weights": float(effect @ uniform / total),
-            "precision: share of the largest effect, drawn by attention": precision,
-            "the same, drawn at random": by_chance,
+            PRECISION: precision,
+            BY_CHANCE: by_chance,
             "share of the texts on which attention is at least half-way from uniform weights to the effects": (
                 self._value_of(measurements, column, "share")
             ),

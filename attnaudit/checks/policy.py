@@ -27,7 +27,12 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
-from attnaudit.checks.policy_exceptions import exceptions_from_tables, require_gates
+from attnaudit.checks.policy_exceptions import (
+    exceptions_from_tables,
+    require_families,
+    require_family_names,
+    require_gates,
+)
 from attnaudit.errors import AuditError, CheckError, nearest, require_regular_file
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
@@ -36,8 +41,8 @@ TABLES = ("check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
 #: The keys of [policy] that describe the policy itself.
-DESCRIPTION_KEYS = ("name", "validated_on", "questions", "informational")
-QUESTION_KEYS = ("asks", "checks", "remedies")
+DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
+QUESTION_KEYS = ("asks", "checks", "remedies", "remedy")
 
 
 class Policy(list[Check]):
@@ -103,8 +108,8 @@ def load_policy(path: Path) -> Policy:
 
     The file contains [[check]] tables, and optionally [[exception]] tables and one [policy] table. The [policy] table
     may set arguments for all checks. It may also give the name of the policy, the families of models on which the
-    policy was validated, and the questions that its checks answer. A policy without a gate must set `informational =
-    true` there.
+    policy was validated, what happens to models of other families, and the questions that its checks answer. A policy
+    without a gate must set `informational = true` there.
 
     Args:
         path: The path of a TOML file.
@@ -194,11 +199,14 @@ def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Pa
     questions = table.get("questions", {})
     if not isinstance(questions, dict):
         raise CheckError(f"{path}: [policy.questions]: expected tables, but got {type(questions).__name__}.")
-    stated = {key: table[key] for key in ("name", "validated_on", "informational") if key in table}
+    keys = ("name", "applies_to", "validated_on", "unvalidated", "informational")
+    stated = {key: table[key] for key in keys if key in table}
     try:
         record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
     except msgspec.ValidationError as error:
         raise CheckError(f"{path}: [policy]: {error}.") from None
+    require_family_names(table.get("applies_to"), key="applies_to", where=f"{path}: [policy]")
+    require_families(table.get("validated_on"), table.get("unvalidated"), where=f"{path}: [policy]")
     return msgspec.structs.replace(
         record,
         questions=[
@@ -219,6 +227,16 @@ def _question(name: str, table: Any, declared: Sequence[Check], place: str) -> P
         question = msgspec.convert({"name": name, **table}, PolicyQuestion)
     except msgspec.ValidationError as error:
         raise CheckError(f"{place}: {error}.") from None
+    for number, remedy in enumerate(question.remedy, 1):
+        where = f"{place.removesuffix(']')}.remedy] number {number}"
+        require_family_names(remedy.families, key="families", where=where)
+        if not remedy.text.strip() or not remedy.when:
+            raise CheckError(f"{where}: text or when is empty. Fill it in, or remove the remedy.")
+        if remedy.families and not remedy.accuracy.strip():
+            raise CheckError(
+                f"{where}: accuracy is missing. A remedy for some families must state what it costs: write, for "
+                'example, accuracy = "0.88 → 0.83", or accuracy = "unchanged".'
+            )
     ids = [check.id for check in declared]
     for check in question.checks:
         if check not in ids:

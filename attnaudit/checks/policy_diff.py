@@ -10,6 +10,7 @@ from typing import Literal
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.errors import CheckError
 from attnaudit.formatting import plural
+from attnaudit.model_families import covers, is_informational
 from attnaudit.records import EffectivePolicy, PolicyException
 from attnaudit.statistics.threshold import Expression, parse
 from attnaudit.statistics.verdict import fail_confidence
@@ -22,6 +23,8 @@ DIRECTIONS = ("at_least", "at_most")
 #: The arguments that decide how a value is judged. All other arguments decide what is measured.
 JUDGING = (*DIRECTIONS, "severity", "confidence", "inconclusive")
 INCONCLUSIVE = ("pass", "warn", "fail")
+#: What a policy does with the models of a family, from the laxest to the strictest.
+EFFECTS = ("the gates are informational", "the gates apply", "the run fails")
 
 Table = Mapping[str, Parameter]
 
@@ -46,7 +49,11 @@ class Change:
 
 def differences(old: EffectivePolicy, new: EffectivePolicy) -> list[Change]:
     """Return the differences between two policies. Those after which the new policy may pass more come first."""
-    changes = [*_of_checks(old, new), *_of_exceptions(old.exceptions, new.exceptions)]
+    changes = [
+        *_of_checks(old, new),
+        *_of_exceptions(old.exceptions, new.exceptions),
+        *_of_validations(old, new),
+    ]
     if new.informational and not old.informational:
         changes.append(Change("laxer", "policy", "is now declared informational, so nothing blocks"))
     if old.informational and not new.informational:
@@ -218,6 +225,37 @@ def _of_exceptions(old: Sequence[PolicyException], new: Sequence[PolicyException
             covered = any(_covers(other, exception) for other in new)
             text = f"a skip or expected failure is no longer accepted{_where(exception)}"
             yield Change("changed" if covered else "stricter", exception.check, text)
+
+
+def _of_validations(old: EffectivePolicy, new: EffectivePolicy) -> Iterator[Change]:
+    """Yield the changes in what happens to models of each family that a policy names, and of all other families."""
+    if old.validations == new.validations:
+        return
+    named = {family for policy in (old, new) for one in policy.validations for family in one.validated_on}
+    gates = [
+        {str(table["id"]) for table in policy.checks if _is_gate(table) and "id" in table} for policy in (old, new)
+    ]
+    found = False
+    for family in (*sorted(named), ""):
+        effects = {(_effect(old, check, family), _effect(new, check, family)) for check in gates[0] & gates[1]}
+        for before, after in sorted(effects):
+            if before != after:
+                found = True
+                which = f"family '{family}'" if family else "families that neither policy names"
+                text = (
+                    f"models of the {which}: {EFFECTS[before]} in the old policy, but {EFFECTS[after]} in the new one"
+                )
+                yield Change("laxer" if after < before else "stricter", "policy", text)
+    if not found:
+        yield Change("changed", "policy", "the families on which the gates were validated changed")
+
+
+def _effect(policy: EffectivePolicy, check: str, family: str) -> int:
+    """Return what a policy does with a gate and the models of a family, as an index of EFFECTS."""
+    own = [one for one in policy.validations if check in one.checks]
+    if any(one.unvalidated == "block" and one.validated_on and not covers(one.validated_on, family) for one in own):
+        return EFFECTS.index("the run fails")
+    return 0 if is_informational(check, family, policy.validations) else 1
 
 
 def _scope(exception: PolicyException) -> tuple[str, str, str]:

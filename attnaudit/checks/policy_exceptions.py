@@ -1,15 +1,15 @@
-"""Declarations about the gates of a policy: whether it has none, and which may be skipped or expected to fail."""
+"""Declarations about the gates of a policy: whether it has any, which may fail, and which models they were made for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
-from attnaudit.records import PolicyException
+from attnaudit.records import PolicyException, UnvalidatedRule
 
 KEYS = ("check", "reason", "model", "data")
 
@@ -42,6 +42,54 @@ def require_gates(checks: Sequence[Check], *, informational: bool, where: str, d
         raise CheckError(
             f"{where}: no check is a gate, so the audit could never fail. {remedy}. If the checks should only report "
             f"their values, add {declaration}."
+        )
+
+
+def require_families(validated_on: Any, unvalidated: object, *, where: str) -> None:
+    """Require that a policy names the families that it was validated on, if it says what happens to other models.
+
+    Args:
+        validated_on: The families; None if the policy does not name them.
+        unvalidated: What happens to a model of another family (see `PolicyValidation`); None if the policy does not
+            say it.
+        where: The text with which the error message begins, such as the path of the file.
+
+    Raises:
+        CheckError: `validated_on` is not a list of names, or a name is empty. Or `unvalidated` has an unknown value, or
+            is given without `validated_on`.
+    """
+    example = 'validated_on = ["pooled attention"]'
+    require_family_names(validated_on, key="validated_on", where=where)
+    if unvalidated is None:
+        return
+    if unvalidated not in get_args(UnvalidatedRule):
+        expected = ", ".join(f'"{rule}"' for rule in get_args(UnvalidatedRule))
+        raise CheckError(f"{where}: unvalidated is {unvalidated!r}, expected one of {expected}.")
+    if not validated_on:
+        raise CheckError(
+            f"{where}: unvalidated says what happens to models on whose family the policy was not validated, but "
+            f"validated_on is missing or empty. Name the families, for example {example}, or remove unvalidated."
+        )
+
+
+def require_family_names(families: Any, *, key: str, where: str) -> None:
+    """Require that a value is None or a list with the names of families of models.
+
+    Args:
+        families: The value.
+        key: The name of the key or argument.
+        where: The text with which the error message begins, such as the path of the file.
+
+    Raises:
+        CheckError: It is no list, or a name is empty or has spaces around it.
+    """
+    if families is None:
+        return
+    valid = isinstance(families, Sequence) and not isinstance(families, str)
+    if not valid or not all(isinstance(one, str) and one.strip() == one != "" for one in families):
+        raise CheckError(
+            f"{where}: {key} is {families!r}, expected a list with the names of families, without spaces around them. "
+            f'Write, for example, {key} = ["pooled attention"].'
         )
 
 

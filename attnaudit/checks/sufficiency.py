@@ -19,6 +19,7 @@ class Sufficiency(Erasure):
     """
 
     metric = "sufficiency"
+    erasing = "Keeping only"
     claim = "The most attended tokens are enough"
     question = "Do the most attended tokens alone keep the output better than random ones?"
     why = "If the tokens shown as important do not give the prediction on their own, it also depends on other tokens."

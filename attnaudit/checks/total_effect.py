@@ -14,6 +14,7 @@ from attnaudit.checks.base import registered
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
 from attnaudit.checks.evidence import (
     Detail,
+    Evidence,
     Mask,
     join_remarks,
     mean_of,
@@ -23,6 +24,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
@@ -145,6 +147,15 @@ class TotalEffect(WhereReplaced):
             single_token(measurements),
             ("all attention weights are equal", ~self._rearranged(measurements, self.on)),
             (f"the {OUTPUTS[self.on]} do not vary", undefined),
+        )
+
+    def in_words(self, evidence: Evidence) -> str:
+        if evidence.value is None:
+            return ""
+        return (
+            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} by "
+            f"{percentage(evidence.value)} of what replacing the text by another one changes them (mean squared "
+            "changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

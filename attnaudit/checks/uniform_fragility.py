@@ -21,6 +21,7 @@ class UniformFragility(Fragility):
 
     measured_as = "uniform"
     replaced_by = "uniform weights"
+    replacing = "Giving all tokens of a text the same weight"
 
     def replaced_predictions(self, measurements: Measurements) -> Floats:
         return measurements.scalar(f"{self.column}.predicted")[:, None]

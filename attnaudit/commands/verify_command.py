@@ -23,6 +23,7 @@ from attnaudit.run.expectations import (
     run_objections,
     sample_lines,
     summary_line,
+    unvalidated_lines,
 )
 from attnaudit.run.integrity import mismatches, require_ended
 from attnaudit.run.run_choice import newer_runs, newest_run
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         return _refuse([str(error)], options.folder)
     if edited:
         return _refuse([f"{what}. {EDITED}" for what in edited], str(folder))
-    for line in exception_lines(record):
+    for line in (*exception_lines(record), *unvalidated_lines(record)):
         _print(line)
     if expected is not None:
         reasons = objections(record, expected)
@@ -206,7 +207,8 @@ def _expected_model(given: str) -> Expected:
     if given in models or Path(given).is_dir() or FACTORY.fullmatch(given):
         from attnaudit.adapters.loading import load_model
 
-        return Expected(given=given, name=None, sha256=load_model(given).sha256)
+        loaded = load_model(given)
+        return Expected(given=given, name=None, sha256=loaded.sha256, family=loaded.family)
     return _named(given)
 
 

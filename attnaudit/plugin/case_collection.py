@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.errors import AuditError, shown_error
+from attnaudit.errors import AdapterError, AuditError, ModelError, shown_error
 from attnaudit.plugin.clean_reports import clean_case_id
 from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunState
 
@@ -42,7 +43,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
         ]
         policy = state.options.load_policy()
         if not imperative:
-            declaration = _declaration(metafunc.function, policy)
+            declaration = _declaration(metafunc.function, policy, state)
             checks = declaration.checks
             state.declare(declaration, test=metafunc.definition.nodeid)
             if "check" not in metafunc.fixturenames:
@@ -74,16 +75,39 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     metafunc.parametrize(argument, parameters, indirect=imperative)
 
 
-def _declaration(function: Any, policy: Policy | None) -> Declaration:
-    """Return what an @audit function declares. With --policy, return what the policy file declares instead."""
+def _declaration(function: Any, policy: Policy | None, state: RunState) -> Declaration:
+    """Return what an @audit function declares. With --policy, return what the policy file declares instead.
+
+    Raises:
+        AuditError: The function has several policies, and it is unclear which of them applies to the models.
+    """
+    policies: tuple[Policy, ...] = getattr(function, "attnaudit_policies", ())
+    if policy is None and policies:
+        policy = policies[0] if len(policies) == 1 else _suitable_policy(policies, state)
     if policy is not None:
         return policy_declaration(policy)
     return Declaration(
         checks=function.attnaudit_checks,
-        policy=function.attnaudit_policy,
         exceptions=tuple(getattr(function, "attnaudit_exceptions", ())),
         informational=bool(getattr(function, "attnaudit_informational", False)),
+        validation=getattr(function, "attnaudit_validation", None),
     )
+
+
+def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
+    """Return the one of several policies that applies to the models of the run, which are loaded for it.
+
+    Raises:
+        AuditError: A model is unknown, or not exactly one policy applies to the models.
+    """
+    from attnaudit.checks.policy_choice import choose_policy
+
+    families = {}
+    for model in state.options.model_targets():
+        # A model that cannot be loaded has no family. The session raises the same error again for each of its cases.
+        with contextlib.suppress(ModelError, AdapterError):
+            families[model.id] = state.session.family(model.id)
+    return choose_policy(policies, families)
 
 
 def declare_uncollected(state: RunState) -> None:
@@ -100,20 +124,26 @@ def declare_uncollected(state: RunState) -> None:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
         collected = any(function.attnaudit_checks is checks for checks in state.collected)  # type: ignore[attr-defined]
         if not collected and Path(function.__code__.co_filename) in state.test_files:
-            declaration = _declaration(function, None)
-            state.declare(declaration)
-            for check in declaration.checks:
-                state.session.register_check(check)
+            policies: tuple[Policy, ...] = getattr(function, "attnaudit_policies", ())
+            # No test judges these gates, so it does not matter which of several policies applies.
+            declarations = list(map(policy_declaration, policies)) or [_declaration(function, None, state)]
+            for declaration in declarations:
+                state.declare(declaration)
+                for check in declaration.checks:
+                    state.session.register_check(check)
 
 
 def policy_declaration(policy: Policy) -> Declaration:
     """Return what a policy file declares."""
+    from attnaudit.checks.effective_policy import validation_of
+
     record = policy.record
     return Declaration(
         checks=tuple(policy),
         policy=record,
         exceptions=tuple(record.exceptions),
         informational=record.informational,
+        validation=validation_of(policy, record.validated_on, record.unvalidated),
     )
 
 

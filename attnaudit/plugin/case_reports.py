@@ -34,6 +34,9 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     record = None
     if not isinstance(case, MeasurementsRequest):
         record = case.session.record(case.check, case.model, case.data)
+        remark = "" if record is None else case.session.validation_remark(case.check.id, case.model)
+        if remark and call.when == "call":  # JUnit lists the properties of passed tests, too
+            item.user_properties.append(("attnaudit", terminal_safe(remark)))
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),

@@ -14,7 +14,7 @@ from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
 if TYPE_CHECKING:
-    from attnaudit.records import GateRecord
+    from attnaudit.records import GateRecord, UnvalidatedModel
     from attnaudit.run.plan import Plan
 
 #: The exit status of a run in which no gate was judged because of its models, or because of its data.
@@ -37,7 +37,8 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         state: The run, in the process that writes it.
         session: The session of pytest, which has run all its tests or was stopped.
     """
-    from attnaudit.run.finish_run import RunEnding, finish_run
+    from attnaudit.model_families import unvalidated_models
+    from attnaudit.run.finish_run import RunEnding, finish_run, measured_models
     from attnaudit.run.gates import run_status, settle
     from attnaudit.run.plan import Plan
 
@@ -49,21 +50,30 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     )
     plan = Plan.joined([state.folder.read_plan(), declared])
     base = int(session.exitstatus)
+    models = measured_models(state.folder.read_parts())
+    unvalidated = unvalidated_models(plan.effective_policy, models)
     gates: list[GateRecord] = []
     if not state.usage_errors:
         gates = settle(
             plan,
             state.outcomes,
+            models=models,
             left_out_by=selecting_options(session.config),
             stopped_by=stopping_option(session),
         )
         _require_an_audit(state, plan, gates, base)
         _report_failures(state, plan, gates, session)
+        _report_unvalidated(plan, unvalidated, session)
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
         base = int(pytest.ExitCode.USAGE_ERROR)  # without workers, pytest has this status already
-    status = run_status(gates, exit_status=base or int(bool(state.problem)), files_left_out=plan.files_left_out)
-    exit_status = _exit_status(state, gates, base)
+    status = run_status(
+        gates,
+        exit_status=base or int(bool(state.problem)),
+        files_left_out=plan.files_left_out,
+        unvalidated=unvalidated,
+    )
+    exit_status = _exit_status(state, gates, base, unvalidated)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
         _report_failure(session, "partial-run", [PARTIAL_IN_CI])
@@ -71,7 +81,9 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
         _report_failure(session, "ended-early", [state.problem])
     session.exitstatus = exit_status
-    ending = RunEnding(status=status, exit_status=exit_status, gates=gates, problem=state.problem)
+    ending = RunEnding(
+        status=status, exit_status=exit_status, gates=gates, unvalidated=unvalidated, problem=state.problem
+    )
     try:
         state.run_record = finish_run(state.folder, state.context, plan, state.outcomes, ending)
     except AuditError as error:
@@ -96,9 +108,12 @@ def amend_run(state: RunState, exit_status: int) -> None:
     if run is None or run.exit_status == exit_status:
         return
     ending = RunEnding(
-        status=run_status(run.gates, exit_status=exit_status, files_left_out=run.files_left_out),
+        status=run_status(
+            run.gates, exit_status=exit_status, files_left_out=run.files_left_out, unvalidated=run.unvalidated
+        ),
         exit_status=exit_status,
         gates=run.gates,
+        unvalidated=run.unvalidated,
         problem=run.problem or "another plugin made the run fail after the last test",
     )
     try:
@@ -122,14 +137,18 @@ def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], 
         state.problem = "every case of the audit was skipped: nothing was audited. Remove the skip."
 
 
-def _exit_status(state: RunState, gates: Sequence[GateRecord], base: int) -> int:
+def _exit_status(
+    state: RunState, gates: Sequence[GateRecord], base: int, unvalidated: Sequence[UnvalidatedModel]
+) -> int:
     """Return the exit status of a run that is not partial."""
+    from attnaudit.model_families import blocked_models
+
     cause = state.outcomes.only_cause()
     if base == pytest.ExitCode.TESTS_FAILED and cause:
         return CAUSE_STATUS[cause]
     if base:
         return base
-    if any(gate.state in ("failed", "open") for gate in gates):
+    if any(gate.state in ("failed", "open") for gate in gates) or blocked_models(unvalidated):
         return int(pytest.ExitCode.TESTS_FAILED)
     return int(pytest.ExitCode.NO_TESTS_COLLECTED) if state.problem else 0
 
@@ -152,6 +171,15 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
         _report_failure(session, f"gates-not-passed-{number}", [f"{what} not passed: {reason}", *names, *advice])
     if state.problem:
         _report_failure(session, "nothing-audited", [state.problem])
+
+
+def _report_unvalidated(plan: Plan, unvalidated: Sequence[UnvalidatedModel], session: pytest.Session) -> None:
+    """Report one failed test for each model that fails the run because of its family."""
+    from attnaudit.model_families import blocked_models
+    from attnaudit.report.unvalidated import unvalidated_sentence
+
+    for number, one in enumerate(blocked_models(unvalidated), 1):
+        _report_failure(session, f"not-validated-{number}", [unvalidated_sentence(one, plan.policy), *one.checks])
 
 
 def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:

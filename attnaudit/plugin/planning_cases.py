@@ -51,6 +51,7 @@ def plan_cases(state: RunState, session: pytest.Session) -> None:
         effective_policy=declared_policy(state),
         files_left_out=files_left_out(state, config),
     )
+    state.session.validations = plan.effective_policy.validations if plan.effective_policy else []
     state.folder.write_plan(plan, worker=state.session.worker)
     if not is_worker(config):
         from attnaudit.run.finish_run import write_running
@@ -79,4 +80,5 @@ def declared_policy(state: RunState) -> EffectivePolicy | None:
         [check for declaration in declarations for check in declaration.checks],
         [exception for declaration in declarations for exception in declaration.exceptions],
         informational=all(declaration.informational for declaration in declarations),
+        validations=[one.validation for one in declarations if one.validation is not None],
     )

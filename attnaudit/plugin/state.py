@@ -16,7 +16,7 @@ from attnaudit.plugin.workers import worker_input
 
 if TYPE_CHECKING:
     from attnaudit.checks import Check
-    from attnaudit.records import PolicyException, PolicyRecord, RunRecord
+    from attnaudit.records import PolicyException, PolicyRecord, PolicyValidation, RunRecord
     from attnaudit.run import AuditOptions, AuditSession, Case, Outcomes, RunFolder
     from attnaudit.run.finish_run import RunContext
     from attnaudit.run.plan import DeclaredGate, GateKey, SelectedCase
@@ -51,12 +51,14 @@ class Declaration:
         policy: The description of the policy file that they come from; None if they come from none.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy is declared informational, that is, without a gate.
+        validation: The families on which the gates were validated; None if there are no checks.
     """
 
     checks: tuple[Check, ...]
     policy: PolicyRecord | None = None
     exceptions: tuple[PolicyException, ...] = ()
     informational: bool = False
+    validation: PolicyValidation | None = None
 
 
 @dataclass

@@ -24,7 +24,8 @@ def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config:
     run = state.run_record
     if run is not None and not state.usage_errors:
         from attnaudit.report.gate_text import gate_notes, identity_notes
-        from attnaudit.report.questions import policy_notes, remedies_in_short
+        from attnaudit.report.questions import policy_notes
+        from attnaudit.report.remedies import remedies_in_short
         from attnaudit.report.wording import measuring_notes
         from attnaudit.run.verdict_table import verdict_table
 

@@ -38,8 +38,12 @@ from attnaudit.records.run_records import (
     PolicyException,
     PolicyQuestion,
     PolicyRecord,
+    PolicyRemedy,
+    PolicyValidation,
     RunRecord,
     RunStatus,
+    UnvalidatedModel,
+    UnvalidatedRule,
 )
 
 __all__ = [
@@ -65,6 +69,8 @@ __all__ = [
     "PolicyException",
     "PolicyQuestion",
     "PolicyRecord",
+    "PolicyRemedy",
+    "PolicyValidation",
     "RankedInstance",
     "Record",
     "Reference",
@@ -73,6 +79,8 @@ __all__ = [
     "RunStatus",
     "Series",
     "Severity",
+    "UnvalidatedModel",
+    "UnvalidatedRule",
     "VerdictName",
     "WorstOrder",
 ]

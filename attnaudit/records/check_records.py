@@ -184,6 +184,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         question: The question that the check asks.
         why: Why the answer matters.
         how_to_read: How to interpret the value.
+        in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
+            "" if the check has no such sentence or the value is undefined.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
         verdict: "pass", "fail", "inconclusive" or "undefined".
@@ -261,6 +263,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     fail_interval: Interval | None = None
     planning: Planning | None = None
     reading: str = ""
+    in_words: str = ""
     matrix: Matrix | None = None
     test: str = ""
 

@@ -12,7 +12,24 @@ from attnaudit.records.check_records import CheckRecord, Record
 SCHEMA_VERSION = 4
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
-GateState = Literal["passed", "failed", "open", "excepted", "not selected"]
+GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]
+UnvalidatedRule = Literal["block", "gate", "report"]
+
+
+class PolicyRemedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A change that may help if a gate does not pass.
+
+    Attributes:
+        text: The change, with its measured effect on the gate if it is known.
+        when: The verdicts on the gate for which the remedy is shown.
+        families: The families of models that it can be applied to; empty for all.
+        accuracy: What it costs in accuracy, such as "0.88 → 0.83" or "unchanged". Required if `families` is not empty.
+    """
+
+    text: str
+    when: list[Literal["fail", "inconclusive", "undefined"]] = msgspec.field(default_factory=lambda: ["fail"])
+    families: list[str] = msgspec.field(default_factory=list)
+    accuracy: str = ""
 
 
 class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,13 +40,15 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         asks: The question, such as "Is attention used?".
         checks: The ids of the checks that answer the question. The answer is yes if all gates among them pass.
         remedies: Changes to a model that are known to help, with their measured effect. They are shown if a gate among
-            the checks does not pass.
+            the checks fails on a model of a family that the policy was validated on.
+        remedy: Further changes, each with the verdicts and families for which it is shown.
     """
 
     name: str
     asks: str
     checks: list[str]
     remedies: list[str] = msgspec.field(default_factory=list)
+    remedy: list[PolicyRemedy] = msgspec.field(default_factory=list)
 
 
 class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +69,40 @@ class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
     data: str = ""
 
 
+class PolicyValidation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The families of models on which gates were validated, and what happens to models of other families.
+
+    Attributes:
+        checks: The ids of the gates.
+        validated_on: The families, such as "pooled attention", which stands for every family that begins with these
+            words. Empty if the policy makes no claim; its gates then apply to every model.
+        unvalidated: What happens to a model of another family. "block": the run fails. "gate": the gates apply, and
+            every output says that they were not validated. "report": the gates are informational.
+    """
+
+    checks: list[str]
+    validated_on: list[str]
+    unvalidated: UnvalidatedRule
+
+
+class UnvalidatedModel(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model of a family on which gates of the policy were not validated.
+
+    Attributes:
+        model: The name of the model.
+        family: The family of the model; "" if it is unknown.
+        checks: The ids of the gates.
+        validated_on: The families on which the gates were validated.
+        unvalidated: What the policy does with the model (see `PolicyValidation`).
+    """
+
+    model: str
+    family: str
+    checks: list[str]
+    validated_on: list[str]
+    unvalidated: UnvalidatedRule
+
+
 class EffectivePolicy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The effective policy of a run: all checks of its @audit functions and policy files, in a canonical form.
 
@@ -58,12 +111,15 @@ class EffectivePolicy(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
         checks: One table per check, which contains its id, its name and all of its arguments. The tables are sorted.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy declares that it has no gate.
+        validations: The families on which the gates were validated, for every @audit function and policy file. Empty if
+            none of them states a family.
     """
 
     sha256: str
     checks: list[dict[str, str | float | int | bool | None]]
     exceptions: list[PolicyException] = msgspec.field(default_factory=list)
     informational: bool = False
+    validations: list[PolicyValidation] = msgspec.field(default_factory=list)
 
 
 class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,8 +129,13 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         file: The name of the file.
         sha256: The SHA-256 hash of the file.
         name: The name of the policy; "" if it has none.
+        applies_to: The families of models that the policy was made for. They choose among several policies of an @audit
+            function. Empty for the families in `validated_on`.
         validated_on: The families of models on which the policy was validated, with models whose attention is known to
-            be faithful or unfaithful. Empty if it was not validated.
+            be faithful or unfaithful. Empty if it was not validated. A family stands for all families that begin with
+            its words.
+        unvalidated: What happens to a model of another family (see `PolicyValidation`). It applies only if
+            `validated_on` is not empty.
         questions: The questions that the checks of the policy answer.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the file declares that the policy has no gate.
@@ -83,7 +144,9 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     file: str
     sha256: str
     name: str = ""
+    applies_to: list[str] = msgspec.field(default_factory=list)
     validated_on: list[str] = msgspec.field(default_factory=list)
+    unvalidated: UnvalidatedRule = "block"
     questions: list[PolicyQuestion] = msgspec.field(default_factory=list)
     exceptions: list[PolicyException] = msgspec.field(default_factory=list)
     informational: bool = False
@@ -116,7 +179,8 @@ class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         check: The id of the check.
         state: "passed": the gate passed. "failed": its verdict blocks the release. "open": it has no verdict.
             "excepted": it was skipped or expected to fail, and the policy permits this. "not selected": the command
-            line left it out.
+            line left it out. "informational": the policy was not validated on the family of the model, and makes its
+            gates informational for such models.
         reason: Why the gate did not pass; "" if it passed.
         test: The pytest id of the case; "" if no case was collected.
     """
@@ -167,7 +231,8 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         sha256: The SHA-256 hash of the names, types, shapes and values of all tensors.
         linear_decoder: Whether the logits are a linear function of the attention-weighted sum of the hidden states.
         conformance: The results of the checks of the adapter contract.
-        family: The family of the model, which `PolicyRecord.validated_on` refers to; "" if it is unknown.
+        family: The family of the model, which `PolicyRecord.validated_on` refers to. "pooled attention" if the adapter
+            has a single pooled attention and names no family; "" if the family is unknown.
     """
 
     name: str
@@ -286,9 +351,9 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         checks: The results of all cases.
         missing: The selected cases that have no verdict.
         declared_policy: The policy file; None if the checks were declared in Python.
-        status: "passed": every gate passed or is excepted. "partial": gates or test files were left out, and no other
-            gate failed. "informational": there is no gate. "failed": anything else. "running": the run has not ended,
-            or its process was killed.
+        status: "passed": every gate passed, is excepted, or is informational for its model. "partial": gates or test
+            files were left out, and no other gate failed. "informational": there is no gate, or all of them are
+            informational. "failed": anything else. "running": the run has not ended, or its process was killed.
         problem: Why the run failed if the reason is not a verdict, such as an invalid option; otherwise "".
         gates: The outcome of every gate that the policy declares, on every model and data set.
         earlier_failures: The failures and crashes of tests that were run again afterwards.
@@ -301,6 +366,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
             collected -> the reason. Empty with --policy, which names all gates.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
+        unvalidated: The measured models whose family is not among those on which the policy was validated.
         digest: The SHA-256 hash of everything else in this record. It shows whether the file was edited.
     """
 
@@ -331,4 +397,5 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allow_partial: bool = False
     files_left_out: dict[str, str] = msgspec.field(default_factory=dict)
     measurements_sha256: str = ""
+    unvalidated: list[UnvalidatedModel] = msgspec.field(default_factory=list)
     digest: str = ""

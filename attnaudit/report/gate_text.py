@@ -14,6 +14,7 @@ COUNTED_STATES = {
     "failed": "failed",
     "open": "without a verdict",
     "excepted": "excepted by the policy",
+    "informational": "informational for this family of models",
     "not selected": "not selected",
 }
 
@@ -40,7 +41,8 @@ def gate_notes(run: RunRecord) -> list[str]:
     if run.status == "partial":
         lines.append("This run is partial. It does not decide on the release.")
     if run.status == "informational":
-        lines.append("No check of this run is a gate, so the run decides nothing.")
+        none = "Every gate is informational for its model" if run.gates else "No check of this run is a gate"
+        lines.append(f"{none}, so the run decides nothing.")
     missing = {(case.model, case.data, case.check) for case in run.missing}
     for state, intro in (
         ("open", "no verdict"),

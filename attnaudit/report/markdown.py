@@ -11,7 +11,7 @@ import shlex
 from attnaudit.formatting import number, visible, without_commands
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import gate_notes, identity_notes
-from attnaudit.report.questions import remedies_in_short
+from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
 from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
 
@@ -77,6 +77,9 @@ def summary(run: RunRecord, *, report: str) -> str:
         lines += ["", f"| {' | '.join(head)} |"]
         lines.append(f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in head)}|")
         lines += [f"| {' | '.join(_cells(check, run, several=several, seeds=seeds))} |" for check in run.checks]
+    gates = [check for check in run.checks if check.severity == "gate" and check.in_words]
+    if gates:
+        lines += ["", *(f"* {_named(check, several)}: {escape(check.in_words, LONGEST_REASON)}" for check in gates)]
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
@@ -109,6 +112,11 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
         number(check.n - check.n_defined),
         role(check, run),
     ]
+
+
+def _named(check: CheckRecord, several: bool) -> str:
+    """Return the id of a check, with its model and data set if the run has several."""
+    return escape(f"{check.check} on {check.model}, {check.data}" if several else check.check)
 
 
 def _missing_lines(run: RunRecord) -> list[str]:

@@ -16,7 +16,7 @@ from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.questions import FIRST_REMEDIES
+from attnaudit.report.remedies import FIRST_REMEDIES
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 from attnaudit.verdict_text import (
     defined_sentence,
@@ -74,7 +74,7 @@ class CaseView:
         fail_interval: The interval that decides whether the case fails; "" if there is none.
         required: The threshold with "≥" or "≤"; an em dash if there is none.
         references: The references.
-        explanation: Sentences that explain the verdict.
+        explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.
         strip: The drawing in the table of verdicts (see `attnaudit.report.check_charts`); None without numbers.
         distribution: The histogram of the values per instance; None if there is none.
@@ -281,7 +281,7 @@ def _case(
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
-    sentences = (verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
     return CaseView(
         anchor=anchor,
         check=record,

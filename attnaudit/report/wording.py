@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates
-from attnaudit.report.questions import policy_notes, remedies
+from attnaudit.report.questions import policy_notes
+from attnaudit.report.remedies import remedies
+from attnaudit.report.unvalidated import blocked_reason
 from attnaudit.verdict_text import shown_verdict
 
 VERDICT_NAMES = {
@@ -133,12 +135,15 @@ def _headline(run: RunRecord) -> str:
     blocking = [check for check in gates if check.blocks]
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
+    if run.status == "informational" and run.gates:
+        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"
     excepted = sum(gate.state == "excepted" for gate in run.gates)
     if run.status == "passed" and excepted:
-        passed = f"{len(run.gates) - excepted} passed and " if len(run.gates) > excepted else ""
+        others = sum(gate.state == "passed" for gate in run.gates)
+        passed = f"{others} passed and " if others else ""
         verb = "is" if excepted == 1 else "are"
         return f"No gate blocks this release: {passed}{excepted} {verb} excepted by the policy."
     if run.status == "passed":
@@ -151,11 +156,13 @@ def _headline(run: RunRecord) -> str:
     if run.exit_status in NOTHING_AUDITED:
         return f"{NOTHING_AUDITED[run.exit_status]}, so no gate was judged. This release is blocked."
     without = sum(gate.state == "open" for gate in run.gates)
-    if blocking:
-        also = f" {_open_sentence(without)}" if without else ""
-        return f"{_blocking_sentence(gates, blocking)}{also} This release is blocked."
-    if without:
-        return f"{_open_sentence(without)} This release is blocked."
+    reasons = [
+        _blocking_sentence(gates, blocking) if blocking else "",
+        _open_sentence(without) if without else "",
+        blocked_reason(run),
+    ]
+    if any(reasons):
+        return f"{' '.join(filter(None, reasons))} This release is blocked."
     return "The run failed for a reason other than a gate. This release is blocked."
 
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord, RunStatus
-from attnaudit.run.declared_checks import LIMITS, Table, is_gate, same_arguments, same_limit, tables_by_id
+from attnaudit.model_families import informational_gates, unvalidated_models
+from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
+from attnaudit.run.declared_checks import (
+    LIMITS,
+    Table,
+    is_gate,
+    same_arguments,
+    same_limit,
+    tables_by_id,
+    tables_of,
+)
+from attnaudit.run.gates import run_status
 from attnaudit.statistics.verdict import blocks, decide, fail_confidence
 
 #: How far a value may lie outside of its interval, relative to its size: the rounding of sums.
@@ -23,6 +33,7 @@ def contradictions(run: RunRecord) -> list[str]:
     tables = tables_by_id(run.effective_policy, run.checks)
     found = [f"{place(record)}: {what}" for record in run.checks for what in _of_check(record, run, tables)]
     found += _of_gates(run, tables)
+    found += _of_families(run)
     found += _of_status(run)
     return found
 
@@ -44,7 +55,9 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
     if record.n > audited.get(record.data, record.n):
         yield f"it has {record.n} instances, but only {audited[record.data]} were audited"
     yield from _of_intervals(record)
-    yield from _of_arguments(record, tables)
+    if tables and record.check not in tables:
+        yield "the effective policy has no such check"
+    yield from _of_arguments(record, tables_of(record, tables, run))
     if run.effective_policy is not None and record.severity == "gate":
         gates = len(_declared_gates(tables))
         if record.gated != gates:
@@ -83,13 +96,10 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
         yield f"the confidence of a failure is {wider.confidence:g}, which is wrong for {gated} gates"
 
 
-def _of_arguments(record: CheckRecord, tables: dict[str, list[Table]]) -> Iterator[str]:
-    """Compare a record with the arguments of its check, and compare these arguments with the effective policy."""
+def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
+    """Compare a record with the arguments of its check, and these with its tables in the effective policy."""
     given = record.parameters
-    declared = tables.get(record.check, [])
-    if tables and not declared:
-        yield "the effective policy has no such check"
-    elif declared and not any(same_arguments(table, given) for table in declared):
+    if declared and not any(same_arguments(table, given) for table in declared):
         yield "its arguments differ from those in the effective policy"
     for name, actual in (("severity", record.severity), ("inconclusive", record.inconclusive)):
         if given.get(name, actual) != actual:
@@ -120,9 +130,12 @@ def _of_gates(run: RunRecord, tables: dict[str, list[Table]]) -> Iterator[str]:
             model, name, check = key
             yield f"{check} for {model} on {name}: the gate is listed {listed[key]} times, expected once"
     records = {record.key[:3]: record for record in run.checks}
+    informational = informational_gates(run.effective_policy, run.models)
     for gate in run.gates:
         if gate.check not in declared:
             yield f"{place(gate)}: the effective policy has no such gate"
+        if (gate.state == "informational") != ((gate.model, gate.check) in informational):
+            yield f"{place(gate)}: it is recorded as {gate.state}, which is wrong for the family of the model"
         for what in _of_gate(gate, records.get((gate.model, gate.data, gate.check)), run):
             yield f"{place(gate)}: {what}"
     for record in run.checks:
@@ -144,7 +157,7 @@ def _of_gate(gate: GateRecord, record: CheckRecord | None, run: RunRecord) -> It
         if gate.reason:
             yield "it passed, but has a reason for not passing"
         return
-    if record is not None and not record.blocks:
+    if record is not None and not record.blocks and gate.state != "informational":
         yield f"it is recorded as {gate.state}, but its verdict '{record.verdict}' does not block"
     if gate.state == "failed" and record is None:
         yield "it is recorded as failed, but has no verdict"
@@ -163,8 +176,14 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
     )
 
 
+def _of_families(run: RunRecord) -> Iterator[str]:
+    """Compare the models on which the policy was not validated with what follows from their families."""
+    if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
+        yield "the models on whose family the policy was not validated do not follow from the policy and the models"
+
+
 def _of_status(run: RunRecord) -> Iterator[str]:
-    expected = _status_of_gates(run)
+    expected = run_status(run.gates, files_left_out=run.files_left_out, unvalidated=run.unvalidated)
     if run.status not in (expected, "failed"):
         yield f"the status is '{run.status}', but the gates give '{expected}'"
     succeeded = run.exit_status == 0
@@ -178,15 +197,6 @@ def _of_status(run: RunRecord) -> Iterator[str]:
         yield "the status is 'passed', but there are no measurements"
     if run.status == "partial" and succeeded != (run.allow_partial or not run.ci):
         yield f"the status is 'partial', for which the exit status {run.exit_status} is wrong"
-
-
-def _status_of_gates(run: RunRecord) -> RunStatus:
-    states = {gate.state for gate in run.gates}
-    if states & {"failed", "open"}:
-        return "failed"
-    if "not selected" in states or run.files_left_out:
-        return "partial"
-    return "passed" if states else "informational"
 
 
 def _contains(interval: Interval, low: float, high: float) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import AuditError, CheckError
+from attnaudit.model_families import informational_gates
 from attnaudit.readings import named
-from attnaudit.records import CheckRecord, EffectivePolicy
+from attnaudit.records import CheckRecord, EffectivePolicy, RunRecord
 from attnaudit.statistics.threshold import parse
 
 if TYPE_CHECKING:
@@ -83,6 +84,20 @@ def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord])
     for table in policy.checks if policy else ():
         ids.setdefault(_id_of(table, records), []).append(table)
     return ids
+
+
+def tables_of(record: CheckRecord, tables: Mapping[str, list[Table]], run: RunRecord) -> list[Table]:
+    """Return the tables with the id of a record, with the severity that they have for the family of its model.
+
+    Args:
+        record: A check of the run.
+        tables: The tables of the effective policy, as `tables_by_id` returns them.
+        run: The record of the run.
+    """
+    declared = tables.get(record.check, [])
+    if (record.model, record.check) not in informational_gates(run.effective_policy, run.models):
+        return declared
+    return [{**table, "severity": "report"} for table in declared]
 
 
 def _id_of(table: Table, records: Sequence[CheckRecord]) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from attnaudit.formatting import plural
+from attnaudit.model_families import blocked_models
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.report.unvalidated import unvalidated_sentence
 
 RUN_AGAIN = "Run the audit again."
 
@@ -20,11 +22,13 @@ class Expected:
         given: The value of the option as it was given.
         name: Its name in the run; None if any name is accepted, because the hash identifies it.
         sha256: Its SHA-256 hash; None to accept any.
+        family: The family of the model, on which the effect of a policy can depend; None to accept any.
     """
 
     given: str
     name: str | None
     sha256: str | None
+    family: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,14 @@ def _gate_objections(run: RunRecord) -> list[str]:
         f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
         f"{_REMEDIES[gate.state]}"
         for gate in run.gates
-        if gate.state not in ("passed", "excepted")
+        if gate.state not in ("passed", "excepted", "informational")
+    ]
+    found += [unvalidated_sentence(one, run.declared_policy) for one in blocked_models(run.unvalidated)]
+    decided = {gate.model for gate in run.gates if gate.state != "informational"}
+    found += [
+        f"{model}: all gates are informational for this family of models, so nothing was decided about the model. Use "
+        "a policy that was validated on the family."
+        for model in sorted({gate.model for gate in run.gates} - decided)
     ]
     found += [
         f"{file}: this test file was left out, so its gates are unknown: {reason}. Run the audit again with this file, "
@@ -158,6 +169,11 @@ def _compare(
         match = next((one for one in unmatched.values() if _is(one, wanted)), None)
         if match is not None:
             del unmatched[match.name]
+            if isinstance(match, ModelRecord) and wanted.family not in (None, match.family):
+                found.append(
+                    f"{option} {wanted.given}: the run recorded the family '{match.family}', but the model is of the "
+                    f"family '{wanted.family}'. {RUN_AGAIN}"
+                )
             continue
         same_name = next((one for one in actual if one.name == wanted.name), None)
         if same_name is not None:
@@ -204,6 +220,11 @@ def exception_lines(run: RunRecord) -> list[str]:
         for gate in run.gates
         if gate.state == "excepted"
     ]
+
+
+def unvalidated_lines(run: RunRecord) -> list[str]:
+    """Return a line for each model to which thresholds were applied that were not validated on its family."""
+    return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated if one.unvalidated == "gate"]
 
 
 def sample_lines(run: RunRecord) -> list[str]:

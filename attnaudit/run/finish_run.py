@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from attnaudit.records import SCHEMA_VERSION, GateRecord, RunRecord, RunStatus
+from attnaudit.records import SCHEMA_VERSION, GateRecord, ModelRecord, RunRecord, RunStatus, UnvalidatedModel
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import Plan
 from attnaudit.run.run_folder import MeasuredPart, RunFolder
@@ -53,12 +53,14 @@ class RunEnding:
         status: The status of the run.
         exit_status: The exit status of pytest.
         gates: The outcome of every gate.
+        unvalidated: The models on whose family the policy was not validated.
         problem: Why the run failed, if the reason is not a verdict; "" otherwise.
     """
 
     status: RunStatus
     exit_status: int
     gates: Sequence[GateRecord] = ()
+    unvalidated: Sequence[UnvalidatedModel] = ()
     problem: str = ""
 
 
@@ -114,11 +116,12 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
         _record(folder, context),
         finished=current_time(),
         environment=parts[0].environment if parts else None,
-        models=list({part.model.name: part.model for part in parts}.values()),
+        models=measured_models(parts),
         data=list({part.data.name: part.data for part in parts}.values()),
         measured=[part.measured for part in parts],
         checks=outcomes.sorted_records(plan.selected),
         missing=outcomes.missing(plan.selected),
+        unvalidated=list(ending.unvalidated),
         policy=f"{plan.policy.file} (sha256 {plan.policy.sha256})" if plan.policy else "declared in Python",
         declared_policy=plan.policy,
         effective_policy=plan.effective_policy,
@@ -134,6 +137,11 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
     run = end_run(folder, run, ending)
     folder.remove_parts()
     return run
+
+
+def measured_models(parts: Sequence[MeasuredPart]) -> list[ModelRecord]:
+    """Return each model of the parts once."""
+    return list({part.model.name: part.model for part in parts}.values())
 
 
 def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:

@@ -1,31 +1,44 @@
 """The outcome of every gate that a run had to judge, and what that means for the run as a whole.
 
-The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, or
-is excepted by the policy. A gate that the user left out on purpose is not selected, and makes the run partial. A test
-file that was left out makes it partial too, because its gates are unknown. Any other gate without a verdict is open,
-and makes the run fail.
+The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, is
+excepted by the policy, or is informational because the policy was not validated on the family of the model. A gate that
+the user left out on purpose is not selected, and makes the run partial. A test file that was left out makes it partial
+too, because its gates are unknown. Any other gate without a verdict is open, and makes the run fail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import msgspec
-
-from attnaudit.records import CheckRecord, GateRecord, PolicyException, RunStatus
+from attnaudit.model_families import blocked_models, informational_gates
+from attnaudit.records import (
+    CheckRecord,
+    GateRecord,
+    GateState,
+    ModelRecord,
+    PolicyException,
+    RunStatus,
+    UnvalidatedModel,
+)
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import DeclaredGate, GateKey, Plan
 from attnaudit.verdict_text import headline
 
 
 def settle(
-    plan: Plan, outcomes: Outcomes, *, left_out_by: Sequence[str] = (), stopped_by: str = ""
+    plan: Plan,
+    outcomes: Outcomes,
+    *,
+    models: Sequence[ModelRecord] = (),
+    left_out_by: Sequence[str] = (),
+    stopped_by: str = "",
 ) -> list[GateRecord]:
     """Return the outcome of every gate of a plan.
 
     Args:
         plan: What had to be judged.
         outcomes: The outcomes of the cases.
+        models: The models that were measured.
         left_out_by: The options with which the user selects cases, such as "-k"; empty if every case was to run.
         stopped_by: The option that ended the run after a failure, such as "-x"; "" if all tests ran.
     """
@@ -35,8 +48,12 @@ def settle(
             tests.setdefault(case.key, []).append(case.test)
     records = {key[:3]: record for key, record in outcomes.records.items()}
     exceptions = plan.effective_policy.exceptions if plan.effective_policy else []
+    informational = informational_gates(plan.effective_policy, models)
+    families = {model.name: model.family for model in models}
     return [
-        _settle_gate(
+        _informational(gate, families[gate.model], tests.get(gate.key, []))
+        if (gate.model, gate.check) in informational
+        else _settle_gate(
             gate,
             records.get(gate.key),
             tests.get(gate.key, []),
@@ -49,20 +66,27 @@ def settle(
     ]
 
 
-def run_status(gates: Sequence[GateRecord], *, exit_status: int, files_left_out: Collection[str] = ()) -> RunStatus:
+def run_status(
+    gates: Sequence[GateRecord],
+    *,
+    exit_status: int = 0,
+    files_left_out: Collection[str] = (),
+    unvalidated: Sequence[UnvalidatedModel] = (),
+) -> RunStatus:
     """Return the status of a run that has ended.
 
     Args:
         gates: The outcomes of the gates.
         exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
         files_left_out: The test files that were left out and whose gates are unknown.
+        unvalidated: The models on whose family the policy was not validated.
     """
     states = {gate.state for gate in gates}
-    if exit_status or states & {"failed", "open"}:
+    if exit_status or states & {"failed", "open"} or blocked_models(unvalidated):
         return "failed"
     if "not selected" in states or files_left_out:
         return "partial"
-    return "passed" if gates else "informational"
+    return "passed" if states - {"informational"} else "informational"
 
 
 def _settle_gate(
@@ -77,18 +101,8 @@ def _settle_gate(
 ) -> GateRecord:
     """Return the outcome of one gate, given its record, if there is one, and the tests that had to judge it."""
 
-    def settled(state: str, reason: str = "") -> GateRecord:
-        return msgspec.convert(
-            {
-                "model": gate.model,
-                "data": gate.data,
-                "check": gate.check,
-                "state": state,
-                "reason": reason,
-                "test": tests[0] if tests else gate.test,
-            },
-            GateRecord,
-        )
+    def settled(state: GateState, reason: str = "") -> GateRecord:
+        return _with_state(gate, state, reason, tests)
 
     if record is not None and not record.blocks:
         return settled("passed")
@@ -107,6 +121,23 @@ def _settle_gate(
     if not reasons and stopped_by:
         return settled("not selected", f"not run, because {stopped_by} ended the run after a failure")
     return settled("open", reasons[0] if reasons else "its test did not run")
+
+
+def _informational(gate: DeclaredGate, family: str, tests: Sequence[str]) -> GateRecord:
+    """Return the outcome of a gate that the policy makes informational for a family of models."""
+    reason = f"the policy was not validated on this family of models ({family or 'not stated'})"
+    return _with_state(gate, "informational", reason, tests)
+
+
+def _with_state(gate: DeclaredGate, state: GateState, reason: str, tests: Sequence[str]) -> GateRecord:
+    return GateRecord(
+        model=gate.model,
+        data=gate.data,
+        check=gate.check,
+        state=state,
+        reason=reason,
+        test=tests[0] if tests else gate.test,
+    )
 
 
 def _swallowed(results: Sequence[str]) -> str:

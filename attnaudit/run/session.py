@@ -14,8 +14,9 @@ from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError
 from attnaudit.instances import Dataset
+from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
-from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord
+from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord, PolicyValidation
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
@@ -63,6 +64,9 @@ class AuditSession:
         self._needs: dict[tuple[str, str], set[str]] = {}
         self._declared: dict[str, Any] = {}
         self._gates: set[str] = set()
+        #: The families on which the gates were validated. They are known after the collection.
+        self.validations: list[PolicyValidation] = []
+        self._families: dict[str, str] = {}
         self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
         self._datasets: dict[str, tuple[Dataset, str]] = {}
@@ -98,6 +102,8 @@ class AuditSession:
 
         A verdict is final: a case that is judged again, for example by pytest-rerunfailures, keeps its first verdict.
 
+        A gate that the policy makes informational for the family of the model gets an informational record.
+
         Args:
             check: The declared check.
             model: The id of the model.
@@ -115,13 +121,33 @@ class AuditSession:
         key = (model, data, check.id)
         if key not in self._records:
             measurements = self.measurements(model, data, check.needs_under_reading())
+            if is_informational(check.id, self._families[model], self.validations):
+                check = dataclasses.replace(check, severity="report")
             record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
-            self._records[key] = msgspec.structs.replace(record, test=test)
+            note = "; ".join(filter(None, (record.note, self.validation_remark(check.id, model))))
+            self._records[key] = msgspec.structs.replace(record, test=test, note=note)
         return self._records[key]
 
     def record(self, check: Any, model: str, data: str) -> CheckRecord | None:
         """Return the verdict of a case; None if it was not judged."""
         return self._records.get((model, data, check.id))
+
+    def family(self, model: str) -> str:
+        """Return the family of a model, which is loaded for it unless that was done.
+
+        Raises:
+            AuditError: The model cannot be loaded. `judge` raises the same error for each case of the model.
+        """
+        if model not in self._families:
+            loaded, _ = self._model(model)
+            self._families[model] = loaded.family
+            if self.workers > 1 or len(self.options.model_targets()) > 1:
+                self._models.pop(model)  # until it is measured, so that several models need no memory at once
+        return self._families[model]
+
+    def validation_remark(self, check: str, model: str) -> str:
+        """Return a remark on a gate that was not validated on the family of a measured model; "" if there is none."""
+        return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
         """Return the model and the data set for whose cases an error is raised.
@@ -211,6 +237,7 @@ class AuditSession:
                 worker=self.worker,
                 sha256=loaded.sha256,
             )
+        self._families[model] = loaded.family
         self.folder.write_part(
             measurements,
             ModelRecord(
@@ -222,7 +249,7 @@ class AuditSession:
                 sha256=loaded.sha256,
                 linear_decoder=loaded.adapter.capabilities.linear_decoder,
                 conformance=conformance,
-                family=str(getattr(loaded.adapter, "family", "")),
+                family=loaded.family,
             ),
             _data_record(dataset, full_sha256),
             measured,

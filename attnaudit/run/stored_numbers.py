@@ -21,7 +21,7 @@ from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id
+from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id, tables_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     tables = tables_by_id(run.effective_policy, run.checks)
     found = []
     for record in run.checks:
-        same = (table for table in tables.get(record.check, []) if same_arguments(table, record.parameters))
+        same = (table for table in tables_of(record, tables, run) if same_arguments(table, record.parameters))
         check = next((check for check in map(built_in_check, same) if check is not None), None)
         if check is not None and not check.several_readings:
             found.append((record, check))

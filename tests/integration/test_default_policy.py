@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from attnaudit.checks import load_policy
+from attnaudit.checks.policy_choice import choose_policy
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policies
 from attnaudit.research.validation.figure_text import QUESTIONS
 
@@ -20,11 +21,16 @@ def test_the_installed_policy_is_the_one_in_the_repository() -> None:
     assert installed.read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
 
 
-def test_the_policy_for_transformers_is_installed_and_gates_nothing() -> None:
+def test_the_policy_for_transformers_is_installed_and_applies_to_them_alone() -> None:
     shipped = ROOT / "audits" / "transformer.toml"
     installed = files("attnaudit.run") / "templates" / "transformer.toml"
     assert installed.read_text(encoding="utf-8") == shipped.read_text(encoding="utf-8")
-    assert {one.severity for one in load_policy(shipped)} == {"report"}
+    policy = load_policy(shipped)
+    assert choose_policy([load_policy(POLICY), policy], {"model": "transformer, bert"}) == policy
+    assert choose_policy([policy, load_policy(POLICY)], {"demo": "pooled attention, bilstm encoder"}) != policy
+    gates = {one.id for one in policy if one.severity == "gate"}
+    assert sorted(gates) == sorted(check for one in policy.record.questions for check in one.checks)
+    assert all(one.remedy for one in policy.record.questions)
 
 
 def test_it_asks_the_two_questions_by_name() -> None:

@@ -31,7 +31,8 @@ class HuggingFaceAdapter:
         runner: Runs the model.
         facts: The results of probing the model.
         original: The model before it was prepared for the audit.
-        family: The kind of model, as in the entry `validated_on` of a policy.
+        family: The family of the model, to which the key `validated_on` of policies refers, such as
+            "transformer, bert".
         description: One line for reports: class of the model, numbers of layers and heads, and kernel.
     """
 

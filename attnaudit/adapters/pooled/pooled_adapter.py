@@ -98,7 +98,8 @@ class PooledAttentionAdapter:
             max_tokens: Longest text or query, in tokens. `collate` raises DataError for a longer one. None if
                 unlimited.
             description: One line that reports show.
-            family: The kind of model, as in the entry `validated_on` of a policy. "" matches no policy.
+            family: The family of the model, to which the key `validated_on` of policies refers, such as "pooled
+                attention, gru encoder". "" for "pooled attention".
             query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given, every
                 instance must have a query, which `tokenize` and `embedding` process as well. The attention is then
                 called with (states, allowed, state of the query). A decoder that is not an `nn.Linear` is called with

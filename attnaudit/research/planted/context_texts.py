@@ -64,9 +64,14 @@ class _Writer:
     def word(self, role: str) -> str:
         return self.draw.choice(ROLES[role])
 
-    def insert(self, *inserted: str) -> None:
-        """Insert words, one next to the other, at a random place, but not inside of an earlier insertion."""
-        places = [at for at in range(len(self.text) + 1) if not self._inside(at)]
+    def insert(self, *inserted: str, last: bool = True) -> None:
+        """Insert words, one next to the other, at a random place, but not inside of an earlier insertion.
+
+        Args:
+            *inserted: The words.
+            last: Whether they may be the last words of the text.
+        """
+        places = [at for at in range(len(self.text) + last) if not self._inside(at)]
         at = self.draw.choice(places)
         self.text[at:at] = inserted
 
@@ -100,7 +105,7 @@ def _negation(writer: _Writer, label: int) -> None:
 def _xor(writer: _Writer, label: int) -> None:
     warm = writer.draw.random() < 0.5
     large = warm != bool(label)
-    writer.insert(writer.word("warm" if warm else "cold"), writer.word("large" if large else "small"))
+    writer.insert(writer.word("warm" if warm else "cold"), writer.word("large" if large else "small"), last=False)
     writer.insert(writer.word("decoy"))
 
 

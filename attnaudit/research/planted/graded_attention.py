@@ -80,7 +80,7 @@ KINDS = tuple(
         _truth(share),
         f"attention is right on {share:.0%} of the texts, and a bypass decides all others",
         partial(recipe, share=share),
-        half="held_out",
+        half="tuning",
         data=("movie-reviews", "synthetic"),
     )
     for share in SHARES

@@ -10,7 +10,7 @@ from attnaudit.research.planted.kinds import Kind
 KINDS = (
     Kind(
         name="last_word_attended",
-        mechanism="position",
+        mechanism="position shortcut",
         truth="faithful",
         description="attention at the last word, which decides alone",
         recipe=partial(
@@ -22,7 +22,7 @@ KINDS = (
     ),
     Kind(
         name="last_word_unattended",
-        mechanism="position",
+        mechanism="position shortcut",
         truth="unfaithful",
         description="the last word decides, while attention is at a word that decides nothing",
         recipe=partial(

@@ -29,9 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"number of models of each compiled kind (default: {SEEDS}); kinds that are trained get half as many",
+        help=f"number of models of each compiled kind (default: {SEEDS}), while kinds that are trained get half as many; "
+        "or number of seeds for each circuit of Transformers (default: 3; with --quick, one seed in one family)",
     )
-    parser.add_argument("--kind", action="append", metavar="NAME", help="build only this kind; may be repeated")
+    parser.add_argument(
+        "--kind",
+        action="append",
+        metavar="NAME",
+        help="build only this kind, or this mechanism of Transformers; may be repeated",
+    )
+    parser.add_argument(
+        "--family",
+        choices=("pooled", "transformer"),
+        default="pooled",
+        help="build models with pooled attention, or Transformers with known readings (default: pooled)",
+    )
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="how many models to build at a time (default: one per CPU)"
     )
@@ -53,13 +65,26 @@ def run(arguments: argparse.Namespace) -> int:
             raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
     from attnaudit.research.planted import planted_population
 
-    planned = planted_population.plans(seeds=seeds, only=arguments.kind)
     started = time.monotonic()
 
     def show(done: int, total: int, note: str) -> None:
         print(f"[{done}/{total}, {time.monotonic() - started:.0f} s] {note}", file=sys.stderr, flush=True)
 
-    records = planted_population.build(arguments.out, planned, jobs=jobs, progress=show)
+    if arguments.family == "transformer":
+        from attnaudit.research.planted_transformers import transformer_population
+
+        records = transformer_population.build_transformers(
+            arguments.out,
+            quick=arguments.quick,
+            seeds=arguments.seeds,
+            only=arguments.kind,
+            jobs=jobs,
+            progress=show,
+        )
+        transformer_population.write_lists(arguments.out, records)
+    else:
+        planned = planted_population.plans(seeds=seeds, only=arguments.kind)
+        records = planted_population.build(arguments.out, planned, jobs=jobs, progress=show)
     print(table(records))
     written = terminal_safe(str(arguments.out / planted_population.POPULATION_FILE))
     print(f"Wrote {written} after {time.monotonic() - started:.0f} s.")

@@ -74,9 +74,15 @@ def test_the_policy_file_gives_its_own_exceptions(tmp_path):
     def test_x(check): ...
 
     assert test_x.attnaudit_exceptions == (PolicyException(check="information_ranking", reason="known", model="demo"),)
-    for arguments in ({"exceptions": {"information_ranking": "known"}}, {"informational": True}):
+    in_file = {
+        "exceptions": {"information_ranking": "known"},
+        "informational": True,
+        "validated_on": ["a"],
+        "unvalidated": "gate",
+    }
+    for name, value in in_file.items():
         with pytest.raises(CheckError, match=r"cannot be combined with a policy\. Write it in the file p\.toml"):
-            audit(policy, **arguments)
+            audit(policy, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -88,6 +94,10 @@ def test_the_policy_file_gives_its_own_exceptions(tmp_path):
         ("gate", {"exceptions": {"information_rankin": "known"}}, "Did you mean 'information_ranking'?"),
         ("gate", {"exceptions": {"information_ranking": ""}}, "exceptions['information_ranking']: reason is empty"),
         ("gate", {"exceptions": ["information_ranking"]}, "expected the reason for each gate"),
+        ("gate", {"validated_on": "pooled attention"}, "validated_on is 'pooled attention', expected a list"),
+        ("gate", {"validated_on": [" pooled"]}, "validated_on is [' pooled'], expected a list"),
+        ("gate", {"validated_on": ["pooled"], "unvalidated": "pass"}, "unvalidated is 'pass', expected one of"),
+        ("gate", {"unvalidated": "gate"}, "validated_on is missing or empty"),
     ],
 )
 def test_invalid_declarations_are_refused(severity, arguments, message):

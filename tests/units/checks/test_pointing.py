@@ -128,8 +128,8 @@ def test_details_in_numbers_and_in_words() -> None:
     assert record.details["precision: share of the largest effect, drawn by attention"] == pytest.approx(drawn)
     at_random = sum(e.mean() for e in effects) / largest
     assert record.details["the same, drawn at random"] == pytest.approx(at_random)
-    assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.details["in words"]
-    assert f"at random, {at_random:.0%}" in record.details["in words"]
+    assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.in_words
+    assert f"at random, {at_random:.0%}" in record.in_words
     assert record.details["value on logits"] == pytest.approx(
         plain(rows_of(m, "held.logits"), balanced(m.labels.tolist()))[0]
     )

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.checks.effective_policy import effective_policy, validation_of
 from attnaudit.checks.policy_diff import KINDS, SUSPECT, differences
-from attnaudit.records import EffectivePolicy, Interval, PolicyException, Requirement
+from attnaudit.records import EffectivePolicy, Interval, PolicyException, Requirement, UnvalidatedRule
 from attnaudit.statistics.verdict import blocks, decide, fail_confidence
 
 GATE = checks.Conicity(at_most=0.5)
@@ -178,6 +178,48 @@ def test_informational() -> None:
     plain, informational = effective_policy([]), effective_policy([], informational=True)
     assert [change.kind for change in differences(plain, informational)] == ["laxer"]
     assert [change.kind for change in differences(informational, plain)] == ["stricter"]
+
+
+def valid(*families: str, unvalidated: UnvalidatedRule = "block") -> EffectivePolicy:
+    return effective_policy([GATE], validations=[validation_of([GATE], families, unvalidated)])
+
+
+OTHERS = "models of the families that neither policy names: "
+RUN_FAILS, APPLY, INFORM = "the run fails", "the gates apply", "the gates are informational"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        (valid("a"), valid("a"), []),
+        (valid("a"), valid("a", unvalidated="gate"), [f"laxer: {OTHERS}{RUN_FAILS} in the old policy, but {APPLY}"]),
+        (valid("a", unvalidated="gate"), valid("a", unvalidated="report"), [f"laxer: {OTHERS}{APPLY}"]),
+        (valid("a", unvalidated="report"), valid("a"), [f"stricter: {OTHERS}{INFORM}"]),
+        (valid("a"), valid(), [f"laxer: {OTHERS}{RUN_FAILS}"]),
+        (valid(), valid("a"), [f"stricter: {OTHERS}{APPLY}"]),
+        (valid(), valid("a", unvalidated="gate"), ["changed: the families on which the gates were validated"]),
+        (valid("a"), valid("a", "b"), [f"laxer: models of the family 'b': {RUN_FAILS}"]),
+        (valid("a, one"), valid("a"), [f"laxer: models of the family 'a': {RUN_FAILS}"]),
+        (
+            valid("a", unvalidated="report"),
+            valid("a", "b", unvalidated="report"),
+            ["stricter: models of the family 'b'"],
+        ),
+        (valid("a"), valid("b"), ["laxer: models of the family 'b'", "stricter: models of the family 'a'"]),
+        (valid("a", unvalidated="gate"), valid("b", unvalidated="gate"), ["changed: the families"]),
+    ],
+)
+def test_what_happens_to_models_of_each_family(old: EffectivePolicy, new: EffectivePolicy, lines: list[str]) -> None:
+    found = [f"{change.kind}: {change.text}" for change in differences(old, new)]
+    assert len(found) == len(lines), found
+    for line, start in zip(found, lines, strict=True):
+        assert line.startswith(start)
+    assert (old.sha256 == new.sha256) == (not lines)
+
+
+def test_a_policy_that_names_no_family_keeps_its_hash() -> None:
+    assert valid() == effective_policy([GATE])
+    assert valid("a", "b") == valid("b", "a", "b")
 
 
 def test_a_record_with_invalid_thresholds_is_compared_by_hand() -> None:

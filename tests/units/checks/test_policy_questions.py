@@ -55,8 +55,21 @@ def test_a_policy_without_a_policy_table_has_an_empty_record(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("validated_on", "validated_in", "unknown key 'validated_in'. Did you mean 'validated_on'?"),
+        ("validated_on", "validated_in", "unknown key 'validated_in'. Did you mean 'validated_on'"),
+        ('["pooled attention, bilstm encoder"]', '[""]', "[policy]: validated_on is [''], expected a list"),
+        ("confidence", 'unvalidated = "ignore"\nconfidence', "[policy]: Invalid enum value 'ignore'"),
         ('["pooled attention, bilstm encoder"]', '"all"', "[policy]: Expected `array`, got `str`"),
+        (
+            'remedies = ["tie the states"]',
+            '[[policy.questions.used.remedy]]\ntext = "tie"\nfamilies = ["pooled attention"]',
+            "[policy.questions.used.remedy] number 1: accuracy is missing",
+        ),
+        (
+            'remedies = ["tie the states"]',
+            '[[policy.questions.used.remedy]]\ntext = "tie"\nwhen = ["pass"]',
+            "[policy.questions.used]: Invalid enum value 'pass'",
+        ),
+        ('remedies = ["tie the states"]', "[[policy.questions.used.remedy]]\ntext = ''", "text or when is empty"),
         ("asks =", "ask =", "[policy.questions.used]: unknown key 'ask'. Did you mean 'asks'?"),
         ('asks = "Is attention used?"\n', "", "[policy.questions.used]: Object missing required field `asks`"),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import msgspec
 import numpy as np
@@ -15,7 +16,9 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from attnaudit import checks
+from attnaudit.checks.evidence import Evidence
 from attnaudit.errors import CheckError
+from attnaudit.formatting import percentage
 from attnaudit.records import CheckRecord
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured, reordered
@@ -329,3 +332,48 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
     assert apart.verdict == "inconclusive"
     assert apart.planning is None
     assert "the interval includes the uncertainty from drawing only 3 random copies" in apart.note
+
+
+SENTENCES = {
+    checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* by \S+% of what replacing",
+    checks.Pointing: r"A token drawn according to attention carries on average \S+% of the most influential token's",
+    checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
+    checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
+    checks.Comprehensiveness: r"Erasing (the most attended tokens gives|tokens in the order of attention gains) ",
+    checks.Sufficiency: r"Keeping only (the most attended tokens gives|tokens in the order of attention gains) ",
+    checks.Agreement: r"The order of the tokens by attention and their order by .* have a rank correlation of ",
+}
+
+
+@each
+def test_a_defined_value_is_explained_in_a_sentence_after_the_headline(check: checks.Check) -> None:
+    record = check.judge(measured())
+    expected = next((text for kind, text in SENTENCES.items() if isinstance(check, kind)), "")
+    if not expected or record.value is None:
+        assert record.in_words == ""
+        return
+    assert re.match(expected, record.in_words), record.in_words
+    assert record.in_words.endswith(".")
+    assert failure_message(record).splitlines()[1] == record.in_words
+
+
+def test_the_sentences_state_the_values_that_they_explain() -> None:
+    record = checks.Pointing(severity="report").judge(measured())
+    precision = record.details["precision: share of the largest effect, drawn by attention"]
+    assert isinstance(precision, float)
+    assert f"carries on average {precision:.0%}" in record.in_words
+    record = checks.TotalEffect(severity="report").judge(measured())
+    assert record.value is not None
+    assert f"by {percentage(record.value)} of what" in record.in_words
+    several = checks.UniformFragility(severity="report", measure="f1_drop").judge(measured())
+    assert several.value is not None
+    assert f"F1 by {abs(several.value):.3f}" in several.in_words
+
+
+@pytest.mark.parametrize(("shift", "words"), [(0.2, "20.0 percentage points"), (-0.2, "20.0 percentage points")])
+def test_a_gain_over_random_tokens_has_its_direction_in_words(shift: float, words: str) -> None:
+    evidence = Evidence(value=shift, interval=None, defined=np.ones(1, dtype=bool))
+    needed = checks.Comprehensiveness(severity="report").in_words(evidence)
+    enough = checks.Sufficiency(severity="report").in_words(evidence)
+    assert f"{words} {'larger' if shift > 0 else 'smaller'}" in needed
+    assert f"{words} {'smaller' if shift > 0 else 'larger'}" in enough

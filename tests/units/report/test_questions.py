@@ -5,10 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from attnaudit.records import PolicyQuestion, PolicyRecord, RunRecord
+from attnaudit.model_families import unvalidated_models
+from attnaudit.records import (
+    EffectivePolicy,
+    Matrix,
+    Planning,
+    PolicyQuestion,
+    PolicyRecord,
+    PolicyRemedy,
+    PolicyValidation,
+    RunRecord,
+    UnvalidatedRule,
+    VerdictName,
+)
 from attnaudit.report import build, wording
-from attnaudit.report.questions import FIRST_REMEDIES, policy_notes, remedies, remedies_in_short
+from attnaudit.report.questions import policy_notes
+from attnaudit.report.remedies import FIRST_REMEDIES, remedies, remedies_in_short
 from tests.units.report.example_runs import run_record, seven_checks, write_run
 
 USED, POINTS = (
@@ -17,14 +31,25 @@ USED, POINTS = (
 )
 
 
-def run(*, blocks: bool, family: str = "bilstm", name: str = "default") -> RunRecord:
+def run(
+    *, blocks: bool, family: str = "bilstm", name: str = "default", unvalidated: UnvalidatedRule = "block"
+) -> RunRecord:
     base = seven_checks()[0]
     first = msgspec.structs.replace(base, check="first", verdict="fail" if blocks else "pass", blocks=blocks)
     second = msgspec.structs.replace(base, check="second", verdict="pass", blocks=False)
-    policy = PolicyRecord(file="p.toml", sha256="0", name=name, validated_on=["bilstm"], questions=[USED, POINTS])
+    policy = PolicyRecord(
+        file="p.toml",
+        sha256="0",
+        name=name,
+        validated_on=["bilstm"],
+        unvalidated=unvalidated,
+        questions=[USED, POINTS],
+    )
     record = run_record([first, second], declared_policy=policy)
     models = [msgspec.structs.replace(model, family=family) for model in record.models]
-    return msgspec.structs.replace(record, models=models)
+    claim = PolicyValidation(checks=["first"], validated_on=policy.validated_on, unvalidated=policy.unvalidated)
+    effective = EffectivePolicy(sha256="0", checks=[], validations=[claim])
+    return msgspec.structs.replace(record, models=models, unvalidated=unvalidated_models(effective, models))
 
 
 def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
@@ -60,19 +85,107 @@ def test_questions_take_turns_with_their_remedies_and_the_first_are_shown(tmp_pa
 
 def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
     (note,) = policy_notes(run(blocks=False, family="pooled attention, gru encoder"))
-    assert "not validated for this family (pooled attention, gru encoder)" in note
-    assert note.endswith("It was validated only on: bilstm.")
-    assert "not validated for this family (not stated)" in policy_notes(run(blocks=False, family=""))[0]
+    assert note.startswith(
+        "demo: the policy 'default' was not validated on this family of models (pooled attention, gru encoder), "
+        "only on: bilstm. "
+    )
+    assert "(not stated)" in policy_notes(run(blocks=False, family=""))[0]
+    assert policy_notes(run(blocks=False, family="bilstm, two layers")) == []
 
 
-def test_a_policy_without_a_name_has_no_note() -> None:
-    assert policy_notes(run(blocks=False, family="other", name="")) == []
-    assert policy_notes(msgspec.structs.replace(run(blocks=True), declared_policy=None)) == []
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (
+            "block",
+            "the run fails. Use a policy that was validated on this family. To apply the thresholds nevertheless, "
+            'set unvalidated = "gate" under [policy] in p.toml.',
+        ),
+        ("gate", 'Its thresholds were applied nevertheless, because it sets unvalidated = "gate".'),
+        ("report", 'Its gates are informational for this model, because it sets unvalidated = "report".'),
+    ],
+)
+def test_the_note_says_what_the_policy_does_with_another_family(rule: UnvalidatedRule, words: str) -> None:
+    (note,) = policy_notes(run(blocks=False, family="other", unvalidated=rule))
+    assert words in note
 
 
-def test_remedies_for_another_family_say_that_they_were_measured_elsewhere() -> None:
-    expected = "What may help (measured on other model families): tying: .02 became .25"
-    assert remedies(run(blocks=True, family="transformer, bert")) == [expected]
+def test_a_run_that_fails_because_of_a_family_says_so_in_its_headline() -> None:
+    failed = msgspec.structs.replace(run(blocks=False, family="other"), status="failed", exit_status=1)
+    assert wording.outcome(failed).headline == (
+        "The policy was not validated for models such as demo. This release is blocked."
+    )
+
+
+def test_a_policy_that_names_no_family_says_so_only_if_it_has_a_name() -> None:
+    for name, notes in (
+        ("mine", ["demo: the policy 'mine' does not name a family of models on which it was validated."]),
+        ("", []),
+    ):
+        policy = PolicyRecord(file="p.toml", sha256="0", name=name)
+        record = msgspec.structs.replace(run(blocks=False), declared_policy=policy)
+        assert policy_notes(record) == notes
+
+
+def test_remedies_are_not_shown_for_a_family_on_which_they_were_not_measured() -> None:
+    assert remedies(run(blocks=True, family="transformer, bert")) == []
+
+
+def with_remedies(record: RunRecord, *of_policy: PolicyRemedy, **changes: object) -> RunRecord:
+    """Return a run whose policy has these remedies, and whose blocking gate has these other fields."""
+    assert record.declared_policy is not None
+    question = msgspec.structs.replace(USED, remedies=[], remedy=list(of_policy))
+    policy = msgspec.structs.replace(record.declared_policy, questions=[question])
+    gate = msgspec.structs.replace(record.checks[0], **changes)
+    return msgspec.structs.replace(record, declared_policy=policy, checks=[gate, *record.checks[1:]])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "family", "shown"),
+    [
+        ("fail", "bilstm", ["What may help: tie; accuracy 0.88 → 0.83", "What may help: ask"]),
+        ("fail", "transformer, bert", ["What may help: ask"]),
+        ("undefined", "bilstm", ["What may help: ask"]),
+        ("inconclusive", "bilstm", []),
+    ],
+)
+def test_a_remedy_is_shown_for_its_verdicts_and_families(verdict: VerdictName, family: str, shown: list[str]) -> None:
+    tie = PolicyRemedy(text="tie", families=["bilstm"], accuracy="0.88 → 0.83")
+    ask = PolicyRemedy(text="ask", when=["fail", "undefined"])
+    record = with_remedies(run(blocks=True, family=family), tie, ask, verdict=verdict, planning=None)
+    assert [text for text in remedies(record) if "audit" not in text] == shown
+
+
+@pytest.mark.parametrize(
+    ("instances", "words"),
+    [(790, "audit more texts for first: about 790 instances would decide it"), (None, "reconsider the threshold")],
+)
+def test_an_inconclusive_gate_needs_more_texts(instances: int | None, words: str) -> None:
+    planning = Planning(instances=instances, low=280, high=None, power=0.8)
+    (text,) = remedies(with_remedies(run(blocks=True), verdict="inconclusive", planning=planning))
+    assert words in text
+
+
+def test_an_undefined_gate_needs_other_texts() -> None:
+    undefined = {"a single token": 3, "all attention weights are equal": 200}
+    (text,) = remedies(with_remedies(run(blocks=True), verdict="undefined", value=None, undefined=undefined))
+    assert text.endswith("because of: all attention weights are equal")
+
+
+def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:
+    failed = with_remedies(run(blocks=True))
+    gate = failed.checks[0]
+    table = Matrix(
+        row_label="layer", column_label="head", rows=["0", "1"], columns=["0", "1"], values=[[0.1, None], [0.9, 0.2]]
+    )
+    sweep = msgspec.structs.replace(
+        gate, check="first/own@layer=*,heads=*", matrix=table, severity="report", blocks=False
+    )
+    (text,) = remedies(msgspec.structs.replace(failed, checks=[gate, sweep]))
+    assert "layer 1, head 0 has the best value of first, 0.900; accuracy unchanged" in text
+    worse = msgspec.structs.replace(table, values=[[0.1, None], [0.1, 0.2]])
+    sweep = msgspec.structs.replace(sweep, matrix=worse)
+    assert remedies(msgspec.structs.replace(failed, checks=[gate, sweep])) == []
 
 
 def test_a_question_is_unclear_where_no_gate_failed_and_one_did_not_pass() -> None:

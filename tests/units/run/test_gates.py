@@ -211,6 +211,10 @@ def gates(*states: GateState) -> list[GateRecord]:
         (["excepted", "not selected"], 0, "partial"),
         ([], 0, "informational"),
         ([], 1, "failed"),
+        (["informational"], 0, "informational"),
+        (["informational", "passed"], 0, "passed"),
+        (["informational", "open"], 0, "failed"),
+        (["informational", "not selected"], 0, "partial"),
     ],
 )
 def test_the_status_of_a_run_follows_from_its_gates(

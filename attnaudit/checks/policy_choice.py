@@ -1,0 +1,73 @@
+"""Choose the policy that suits the audited models, if an @audit function is given several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attnaudit.checks.policy import Policy
+from attnaudit.errors import CheckError
+from attnaudit.model_families import covers
+from attnaudit.records import PolicyRecord
+
+REMEDY = "Give the policy to apply with --policy FILE"
+
+
+def families_of(record: PolicyRecord) -> list[str]:
+    """Return the families of models that a policy applies to: `applies_to`, or `validated_on` without it."""
+    return record.applies_to or record.validated_on
+
+
+def require_families_of_several(policies: Sequence[Policy]) -> None:
+    """Require that each of several policies names the families of models that it applies to.
+
+    Raises:
+        CheckError: A policy names none. The message names its file.
+    """
+    for policy in policies:
+        if not families_of(policy.record):
+            raise CheckError(
+                f"audit: several policies are given, but {policy.record.file} does not name the families of models "
+                'that it applies to. Write, for example, applies_to = ["pooled attention"] under [policy] in it, or '
+                "give a single policy."
+            )
+
+
+def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Policy:
+    """Return the policy that applies to all models.
+
+    Args:
+        policies: At least one policy. Each names the families that it applies to.
+        families: The name of a model -> its family. If it is empty, because no model could be loaded, the first policy
+            is returned. Its gates then stay without a verdict, for the reason why the model could not be loaded.
+
+    Raises:
+        CheckError: No policy or several policies apply to a model, or two models need different policies. The message
+            names the models and the files.
+    """
+    chosen: dict[str, Policy] = {}
+    for model, family in families.items():
+        applying = [policy for policy in policies if covers(families_of(policy.record), family)]
+        if len(applying) != 1:
+            raise CheckError(_unclear(model, family, policies, applying))
+        chosen[model] = applying[0]
+    if len({id(policy) for policy in chosen.values()}) > 1:
+        needed = ", ".join(f"{policy.record.file} for {model}" for model, policy in chosen.items())
+        raise CheckError(
+            f"--model: the models need different policies: {needed}. Audit them in separate runs. {REMEDY} to audit "
+            "all of them with the same one."
+        )
+    return next(iter(chosen.values()), policies[0])
+
+
+def _unclear(model: str, family: str, policies: Sequence[Policy], applying: Sequence[Policy]) -> str:
+    listed = "; ".join(f"{one.record.file} applies to {', '.join(families_of(one.record))}" for one in policies)
+    if applying:
+        both = " and ".join(policy.record.file for policy in applying)
+        return (
+            f"--model {model}: both {both} apply to its family ({family or 'not stated'}). Change applies_to under "
+            f"[policy] in one of them. {REMEDY}, for this run only."
+        )
+    return (
+        f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}. If one of them is "
+        f"meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, for this run only."
+    )

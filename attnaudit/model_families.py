@@ -1,0 +1,89 @@
+"""Families of models, and the models of a run on whose family its policy was not validated.
+
+The family of a model is a text such as "pooled attention, bilstm encoder". A policy names the families on which it was
+validated by the words with which they begin: "pooled attention" stands for every pooled model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
+
+#: The family of an adapter with a single pooled attention that names no family.
+POOLED = "pooled attention"
+
+
+def covers(families: Iterable[str], family: str) -> bool:
+    """Return whether a family is one of `families` or begins with the words of one of them.
+
+    >>> covers(["pooled attention"], "pooled attention, gru encoder")
+    True
+    >>> covers(["transformer, bert"], "transformer, bertweet")
+    False
+    """
+    return any(family == one or (family.startswith(one) and not _continues_word(family[len(one)])) for one in families)
+
+
+def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:
+    """Return the models on whose family gates of the policy were not validated, in the order of the models.
+
+    Args:
+        policy: The effective policy of a run; None if nothing was declared.
+        models: The measured models.
+    """
+    return [
+        UnvalidatedModel(
+            model=model.name,
+            family=model.family,
+            checks=validation.checks,
+            validated_on=validation.validated_on,
+            unvalidated=validation.unvalidated,
+        )
+        for model in models
+        for validation in (policy.validations if policy else ())
+        if _lacks(validation, model.family)
+    ]
+
+
+def is_informational(check: str, family: str, validations: Sequence[PolicyValidation]) -> bool:
+    """Return whether a gate is informational for a family, because all policies with this gate say so."""
+    own = [validation for validation in validations if check in validation.checks]
+    return bool(own) and all(one.unvalidated == "report" and _lacks(one, family) for one in own)
+
+
+def validation_remark(check: str, family: str, validations: Sequence[PolicyValidation]) -> str:
+    """Return a clause for the verdict on a gate that was not validated on a family, but does not fail the run for it.
+
+    It is "" for a family on which the gate was validated, and for one that fails the run, because the run itself then
+    gives the reason.
+    """
+    lacking = [one for one in validations if check in one.checks and _lacks(one, family)]
+    if not lacking or any(one.unvalidated == "block" for one in lacking):
+        return ""
+    return f"the policy was not validated on this family of models ({family or 'not stated'})"
+
+
+def informational_gates(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> set[tuple[str, str]]:
+    """Return the model and the check of every gate that is informational for the family of the model."""
+    validations = policy.validations if policy else []
+    return {
+        (model.name, check)
+        for model in models
+        for check in {check for validation in validations for check in validation.checks}
+        if is_informational(check, model.family, validations)
+    }
+
+
+def blocked_models(unvalidated: Sequence[UnvalidatedModel]) -> list[UnvalidatedModel]:
+    """Return the models for which the run fails, because the policy was not validated on their families."""
+    return [one for one in unvalidated if one.unvalidated == "block"]
+
+
+def _lacks(validation: PolicyValidation, family: str) -> bool:
+    """Return whether gates were validated, but not on this family."""
+    return bool(validation.validated_on) and not covers(validation.validated_on, family)
+
+
+def _continues_word(character: str) -> bool:
+    return character.isalnum() or character in "_-"

@@ -1,0 +1,111 @@
+"""What may help if a gate did not pass: remedies that suit the verdict on it and the family of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from attnaudit.formatting import number, plural
+from attnaudit.model_families import covers
+from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.verdict_text import digits, planned
+
+#: How many remedies are shown at first. The report shows the others on request.
+FIRST_REMEDIES = 3
+
+
+def remedies(run: RunRecord) -> list[str]:
+    """Return the remedies for the gates that block the release.
+
+    First come those that follow from the verdicts alone: more texts for an inconclusive gate, other texts for an
+    undefined one, and another reading of the attention that did better in this run. Then come those of the policy. They
+    are shown only for the verdicts and the families for which the policy gives them.
+
+    Returns:
+        The remedies, those of the policy in its order. If several questions have remedies, the list takes one from each
+        question in turn.
+    """
+    blocking = [check for check in run.checks if check.blocks]
+    general = [text for check in blocking for text in _of_verdict(check, run)]
+    questions = run.declared_policy.questions if run.declared_policy else []
+    by_question = [list(_of_policy(question, blocking, run)) for question in questions]
+    in_turn = [text for turn in zip_longest(*by_question) for text in turn if text is not None]
+    return list(dict.fromkeys(f"What may help: {text}" for text in (*general, *in_turn)))
+
+
+def remedies_in_short(run: RunRecord) -> list[str]:
+    """Return the first remedies and, if there are more, a sentence with the number of the others."""
+    every = remedies(run)
+    more = len(every) - FIRST_REMEDIES
+    if more <= 0:
+        return every
+    return [*every[:FIRST_REMEDIES], f"The report lists {plural(more, 'more thing')} that may help."]
+
+
+def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
+    """Yield the remedies that follow from the verdict on a gate."""
+    if check.verdict == "inconclusive" and check.planning is not None:
+        if check.planning.instances is None:
+            yield f"reconsider the threshold of {check.check}, because more texts would hardly decide it"
+        else:
+            yield f"audit more texts for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
+    elif check.verdict == "inconclusive":
+        yield f"audit more texts, or texts of more sources, for {check.check}: {check.reason}"
+    if check.verdict == "undefined":
+        reasons = sorted(check.undefined.items(), key=lambda pair: -pair[1])
+        why = f"; most texts without a value have none because of: {reasons[0][0]}" if reasons else ""
+        yield f"audit texts on which {check.check} has a value{why}"
+    if check.verdict == "fail":
+        better = _better_reading(check, run)
+        if better:
+            yield better
+
+
+def _better_reading(check: CheckRecord, run: RunRecord) -> str:
+    """Return the best reading that the same check measured in this run, if it is better than that of the gate."""
+    if check.requirement is None or check.value is None:
+        return ""
+    sign = 1 if check.requirement.direction == "at_least" else -1
+    found: list[tuple[float, str]] = []
+    for other in run.checks:
+        same = (other.model, other.data, other.seed, other.family) == (
+            check.model,
+            check.data,
+            check.seed,
+            check.family,
+        )
+        if not same or other.check == check.check or other.check.partition("/")[0] != check.check.partition("/")[0]:
+            continue
+        if other.matrix is not None:
+            table = other.matrix
+            found += [
+                (sign * value, f"{table.row_label} {row}, {table.column_label} {column}")
+                for row, values in zip(table.rows, table.values, strict=True)
+                for column, value in zip(table.columns, values, strict=True)
+                if value is not None
+            ]
+        elif other.value is not None:
+            found.append((sign * other.value, other.reading))
+    best = max(found, default=(float("-inf"), ""))
+    if best[0] <= sign * check.value:
+        return ""
+    value = number(sign * best[0], digits=digits(check))
+    return (
+        f"show another reading of the attention: of those measured, {best[1]} has the best value of {check.check}, "
+        f"{value}; accuracy unchanged"
+    )
+
+
+def _of_policy(question: PolicyQuestion, blocking: list[CheckRecord], run: RunRecord) -> Iterator[str]:
+    """Yield the remedies that a question of the policy gives for gates that block the release."""
+    families = {model.name: model.family for model in run.models}
+    own = [(check.verdict, families.get(check.model, "")) for check in blocking if check.check in question.checks]
+    validated = run.declared_policy.validated_on if run.declared_policy else []
+    if any(verdict == "fail" and (not validated or covers(validated, family)) for verdict, family in own):
+        yield from question.remedies
+    for remedy in question.remedy:
+        if any(
+            verdict in remedy.when and (not remedy.families or covers(remedy.families, family))
+            for verdict, family in own
+        ):
+            yield f"{remedy.text}; accuracy {remedy.accuracy}" if remedy.accuracy else remedy.text

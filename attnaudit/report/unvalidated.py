@@ -1,0 +1,52 @@
+"""Text about the models of a run on whose family its policy was not validated."""
+
+from __future__ import annotations
+
+from attnaudit.model_families import blocked_models
+from attnaudit.records import PolicyRecord, RunRecord, UnvalidatedModel
+
+
+def unvalidated_notes(run: RunRecord) -> list[str]:
+    """Return a sentence for each model on whose family the policy was not validated.
+
+    A policy with a name that was validated on no family is mentioned once per model as well.
+    """
+    if run.unvalidated:
+        return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated]
+    policy = run.declared_policy
+    if policy is None or not policy.name or policy.validated_on:
+        return []
+    return [
+        f"{model.name}: the policy '{policy.name}' does not name a family of models on which it was validated."
+        for model in run.models
+    ]
+
+
+def unvalidated_sentence(one: UnvalidatedModel, policy: PolicyRecord | None) -> str:
+    """Return sentences that say on which families a policy was validated, and what it does with another model.
+
+    Args:
+        one: The model.
+        policy: The policy file of the run; None if the checks come from none, or from several.
+    """
+    name = f"the policy '{policy.name}'" if policy is not None and policy.name else "the policy"
+    fact = (
+        f"{one.model}: {name} was not validated on this family of models ({one.family or 'not stated'}), only on: "
+        f"{', '.join(one.validated_on)}."
+    )
+    if one.unvalidated == "gate":
+        return f'{fact} Its thresholds were applied nevertheless, because it sets unvalidated = "gate".'
+    if one.unvalidated == "report":
+        return f'{fact} Its gates are informational for this model, because it sets unvalidated = "report".'
+    place = f"under [policy] in {policy.file}" if policy is not None else "in the policy file or in @audit"
+    return (
+        f"{fact} Its gates were measured, but they cannot show that this model may be released, so the run fails. Use "
+        f'a policy that was validated on this family. To apply the thresholds nevertheless, set unvalidated = "gate" '
+        f"{place}."
+    )
+
+
+def blocked_reason(run: RunRecord) -> str:
+    """Return a sentence for the headline if the run fails because of the families of its models; otherwise ""."""
+    names = list(dict.fromkeys(one.model for one in blocked_models(run.unvalidated)))
+    return f"The policy was not validated for models such as {' and '.join(names)}." if names else ""

@@ -1,0 +1,197 @@
+"""What a run does with a model on whose family its policy was not validated, in every output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from attnaudit import cli
+from tests.conftest import newest_audit, newest_run
+
+#: The model `tiny` passes both gates. It names no family, so its family is "pooled attention".
+POLICY = """
+[policy]
+name = "mine"
+validated_on = [{families}]
+{rule}
+
+[[check]]
+name = "attention_peak"
+at_most = 0.99
+
+[[check]]
+name = "token_count"
+at_least = {least}
+"""
+#: A second model, of a family that is not pooled attention by name.
+OTHER_MODEL = """
+
+@attnaudit.register_model("other")
+def other():
+    adapter = tiny()
+    adapter.family = "transformer, bert"
+    return adapter
+"""
+NOT_VALIDATED = "tiny: the policy 'mine' was not validated on this family of models (pooled attention), only on: "
+REMEDY = 'set unvalidated = "gate" under [policy] in mine.toml'
+
+
+def audit(
+    project: pytest.Pytester, rule: str = "", *, families: str = '"transformer"', least: int = 1, models: str = "tiny"
+) -> tuple[pytest.RunResult, dict[str, Any]]:
+    """Run the audit with a policy, and return the result and the content of audit.json."""
+    text = POLICY.format(families=families, rule=f'unvalidated = "{rule}"' if rule else "", least=least)
+    (project.path / "mine.toml").write_text(text, encoding="utf-8")
+    words = [word for model in models.split() for word in ("--model", model)]
+    result = project.runpytest(*words, "--policy", "mine.toml", "--junitxml=junit.xml")
+    return result, newest_audit(project.path)
+
+
+def junit_failures(project: pytest.Pytester) -> list[str]:
+    cases = ElementTree.parse(project.path / "junit.xml").getroot().iter("testcase")
+    return [str(problem.text) for case in cases for problem in case if problem.tag in ("failure", "error")]
+
+
+def verify(project: pytest.Pytester, capsys: pytest.CaptureFixture[str], *models: str) -> tuple[int, str]:
+    words = [f"--model={model}" for model in models]
+    status = cli.main(["verify", str(project.path / "reports"), *words])
+    return status, capsys.readouterr().out
+
+
+def page(project: pytest.Pytester, name: str) -> str:
+    return (newest_run(project.path) / name).read_text(encoding="utf-8").replace("\\", "").replace("&#39;", "'")
+
+
+def states(content: dict[str, Any]) -> dict[str, str]:
+    return {f"{gate['model']} {gate['check']}": gate["state"] for gate in content["gates"]}
+
+
+@pytest.mark.parametrize("rule", ["", "block"])
+def test_block_fails_the_run_once_per_model_although_every_gate_passed(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], rule: str
+) -> None:
+    result, content = audit(project, rule)
+    assert result.ret == 1
+    assert (content["status"], content["exit_status"]) == ("failed", 1)
+    assert set(states(content).values()) == {"passed"}
+    assert [entry["verdict"] for entry in content["checks"]] == ["pass", "pass"]
+    (found,) = content["unvalidated"]
+    assert (found["model"], found["family"], found["unvalidated"]) == ("tiny", "pooled attention", "block")
+    (failure,) = junit_failures(project)
+    outputs = [failure, page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)]
+    for output in outputs:
+        assert NOT_VALIDATED in output
+        assert "so the run fails" in output
+    assert REMEDY in failure
+    assert "The policy was not validated for models such as tiny. This release is blocked." in outputs[1]
+    status, out = verify(project, capsys, "tiny=" + content["models"][0]["sha256"])
+    assert status == 1
+    assert NOT_VALIDATED in out
+    assert REMEDY in out
+
+
+def test_a_covered_family_changes_nothing(project: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
+    result, content = audit(project, "block", families='"transformer", "pooled attention"')
+    assert result.ret == 0
+    assert (content["status"], content["unvalidated"]) == ("passed", [])
+    assert "not validated" not in result.stdout.str()
+    assert verify(project, capsys, "tiny")[0] == 0
+
+
+@pytest.mark.parametrize(("least", "status"), [(1, "passed"), (50, "failed")])
+def test_gate_applies_the_thresholds_and_says_that_they_were_not_validated(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], least: int, status: str
+) -> None:
+    result, content = audit(project, "gate", least=least)
+    assert (result.ret, content["status"]) == (int(status == "failed"), status)
+    for output in (page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)):
+        assert NOT_VALIDATED in output
+        assert "Its thresholds were applied nevertheless" in output
+    assert "was not validated on this family of models" in (project.path / "junit.xml").read_text(encoding="utf-8")
+    assert all("was not validated on this family" in failure for failure in junit_failures(project))
+    verified, out = verify(project, capsys, "tiny")
+    assert verified == int(status == "failed")
+    assert status == "failed" or NOT_VALIDATED in out
+
+
+@pytest.mark.parametrize("least", [1, 50])
+def test_report_makes_the_gates_informational_and_decides_nothing(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], least: int
+) -> None:
+    result, content = audit(project, "report", least=least)
+    assert (result.ret, content["status"]) == (0, "informational")
+    assert set(states(content).values()) == {"informational"}
+    assert {entry["severity"] for entry in content["checks"]} == {"report"}
+    assert not any(entry["blocks"] for entry in content["checks"])
+    for output in (page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)):
+        assert NOT_VALIDATED in output
+        assert "Its gates are informational for this model" in output
+        assert "gates passed" not in output
+    status, out = verify(project, capsys, "tiny")
+    assert status == 1
+    assert "tiny: all gates are informational for this family of models, so nothing was decided about the model" in out
+
+
+def test_report_concerns_only_the_models_of_other_families(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    (project.path / "conftest.py").write_text(conftest + OTHER_MODEL, encoding="utf-8")
+    result, content = audit(project, "report", models="tiny other")
+    assert (result.ret, content["status"]) == (0, "passed")
+    assert states(content) == {
+        "tiny attention_peak": "informational",
+        "tiny token_count": "informational",
+        "other attention_peak": "passed",
+        "other token_count": "passed",
+    }
+    assert [one["model"] for one in content["unvalidated"]] == ["tiny"]
+    status, out = verify(project, capsys, "tiny", "other")
+    assert status == 1
+    assert "nothing was decided about the model" in out
+
+
+def test_python_states_the_families_as_well(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_audit="""
+        from attnaudit import audit
+        from attnaudit.registry import checks as known
+
+        @audit(known.get("attention_peak")(at_most=0.99), validated_on=["transformer"], unvalidated="report")
+        def test_faithful(check):
+            check.enforce()
+
+        @audit(known.get("token_count")(at_least=1))
+        def test_length(check):
+            check.enforce()
+        """
+    )
+    assert project.runpytest("--model", "tiny").ret == 0
+    content = newest_audit(project.path)
+    assert content["status"] == "passed"
+    assert states(content) == {"tiny attention_peak": "informational", "tiny token_count": "passed"}
+
+
+@pytest.mark.parametrize("change", ["family", "rule", "list", "status"])
+def test_a_record_that_was_edited_to_pass_is_recognised(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    from attnaudit.report.run_files import read_run
+    from attnaudit.run.integrity import mismatches
+
+    _, content = audit(project, "block")
+    folder = newest_run(project.path)
+    content |= {"status": "passed", "exit_status": 0}
+    if change == "family":
+        content["models"][0]["family"] = "transformer, bert"
+    elif change == "rule":
+        content["effective_policy"]["validations"][0]["unvalidated"] = "gate"
+    elif change == "list":
+        content["unvalidated"] = []
+    (folder / "audit.json").write_text(json.dumps(content), encoding="utf-8")
+    found = mismatches(read_run(folder), folder)[1:]  # the digest always differs
+    assert found, change
+    assert verify(project, capsys, "tiny")[0] == 1
