@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"number of models of each compiled kind (default: {SEEDS}), while kinds that are trained get half as many; "
+        help=f"number of models of each compiled kind (default: {SEEDS}), twice the number of each trained one; "
         "or number of seeds for each circuit of Transformers (default: 3; with --quick, one seed in one family)",
     )
     parser.add_argument(
