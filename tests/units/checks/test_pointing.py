@@ -38,7 +38,7 @@ def plain(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = Non
     return (attention - uniform) / (1 - uniform), attention, uniform
 
 
-def plain_share(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = None, limit: float = 0.5) -> float:
+def plain_share(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = None, limit: float = 0.25) -> float:
     """Return the share of what is at stake on texts whose c_x is at least the limit, by its definition."""
     pointed = stakes = 0.0
     for (shares, signed), times in zip(rows, weights or [1.0] * len(rows), strict=True):
