@@ -9,7 +9,10 @@
    not pass and lie below the faithful limit, of which the same share is ignored. It is at least the value of attention
    without effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. Every check with a threshold becomes a gate.
+4. For each question, one check becomes a gate: that with which the fewest models that must not pass do pass. Among
+   equal checks, one whose values are bounded on both sides is preferred, since its threshold is a share that a pass
+   guarantees; then the one with the largest gap between the two limits, as a share of the distance between the medians.
+5. A further check becomes a gate only if fewer models that must not pass then pass.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from attnaudit.research.validation.candidates import Candidate, Scale
 from attnaudit.research.validation.figures_schema import Area, Question
 from attnaudit.research.validation.population_schema import Entry
 from attnaudit.research.validation.roc import area
-from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented
+from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented, score
 
 QUESTIONS: tuple[Question, ...] = ("used", "points")
 #: A check discriminates if its area is at least MINIMUM_AREA, and the lower limit of the area's interval is above
@@ -117,25 +120,38 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
         seed: The seed of the areas' intervals.
 
     Returns:
-        The gates, sorted by question and id. A question has no gate if no check that may gate discriminates and has a
-        threshold.
+        The gates, sorted by question. A question has no gate if no check that may gate discriminates and has a threshold.
     """
     half = tuning(models)
-    gates = []
-    for candidate in sorted(candidates, key=lambda candidate: candidate.check.id):
-        if not candidate.may_gate or not discriminates(check_area(half, candidate, seed=seed)):
+    blocked = [model for model in half if any(must_not_pass(model.entry, question) for question in QUESTIONS)]
+    eligible: dict[Question, list[tuple[tuple[bool, float, str], Gate]]] = {question: [] for question in QUESTIONS}
+    for candidate in candidates:
+        if candidate.question not in eligible or not candidate.may_gate:
             continue
-        value = threshold(half, candidate)
-        if value is not None:
-            gates.append(
-                Gate(
-                    check=candidate.check.id,
-                    question=candidate.question,
-                    direction=candidate.direction,
-                    threshold=value,
-                )
-            )
-    return sorted((gate for gate in gates if gate.question in QUESTIONS), key=lambda g: QUESTIONS.index(g.question))
+        found, value = limits(half, candidate), threshold(half, candidate)
+        if found is None or value is None or not discriminates(check_area(half, candidate, seed=seed)):
+            continue
+        id_ = candidate.check.id
+        gate = Gate(check=id_, question=candidate.question, direction=candidate.direction, threshold=value)
+        unbounded = not all(map(math.isfinite, candidate.check.bounds))
+        eligible[candidate.question].append(((unbounded, -round(found.gap, 6), id_), gate))
+    chosen: list[Gate] = []
+    for question in QUESTIONS:
+        others = [gate for _, gate in sorted(eligible[question], key=lambda row: row[0])]
+        first = True
+        while others:
+            best = min(others, key=lambda gate: _passing(blocked, [*chosen, gate]))
+            if not first and _passing(blocked, [*chosen, best]) >= _passing(blocked, chosen):
+                break
+            first = False
+            chosen.append(best)
+            others.remove(best)
+    return chosen
+
+
+def _passing(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> int:
+    """Return the number of models that pass all gates."""
+    return sum(not score(model, gates).alarm for model in models)
 
 
 def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None:

@@ -42,8 +42,8 @@ def population(half: str = "tuning", *, shift: Callable[[str], float] = lambda k
     for kind, (truth, use, point) in middle.items():
         for seed in range(6):
             values = {
-                USE.check.id: use + 0.04 * rng.normal() + shift(kind),
-                POINT.check.id: point + 0.04 * rng.normal() + shift(kind),
+                USE.check.id: use + 0.03 * rng.normal() + shift(kind),
+                POINT.check.id: point + 0.03 * rng.normal() + shift(kind),
                 NOISE.check.id: 0.5 + 0.1 * (seed - 2.5),
             }
             made.append(judged(kind, truth, values, half=half, seed=seed))
@@ -93,7 +93,7 @@ def test_a_check_that_breaks_a_law_never_becomes_a_gate() -> None:
     assert threshold(models, AGREE) is not None
 
 
-def test_every_check_that_separates_becomes_a_gate() -> None:
+def test_of_two_checks_that_separate_the_one_with_the_larger_gap_is_chosen() -> None:
     """Both have the area 1; the first leaves hardly any room between the groups."""
     tight = {"faithful": 0.30, "unfaithful": 0.28}
     wide = {"faithful": 0.9, "unfaithful": 0.1}
@@ -103,7 +103,25 @@ def test_every_check_that_separates_becomes_a_gate() -> None:
         for seed in range(6)
         for spread in [sign * 0.02 * seed]
     ]
-    assert {gate.check for gate in choose(models, ALL, seed=0)} == {USE.check.id, NOISE.check.id}
+    assert [gate.check for gate in choose(models, ALL, seed=0)] == [NOISE.check.id]
+
+
+def test_a_further_check_becomes_a_gate_if_it_blocks_models_that_would_pass() -> None:
+    """Each check of use sees one of two kinds of unused attention."""
+    values = {"good": (0.9, 0.9), "hidden from use": (0.95, 0.1), "hidden from noise": (0.1, 0.95)}
+    models = [
+        judged(
+            kind,
+            "faithful" if kind == "good" else "unfaithful",
+            {USE.check.id: use + 0.005 * seed, NOISE.check.id: noise + 0.005 * seed},
+            seed=seed,
+        )
+        for kind, (use, noise) in values.items()
+        for seed in range(6)
+    ]
+    gates = choose(models, ALL, seed=0)
+    assert {gate.check for gate in gates} == {USE.check.id, NOISE.check.id}
+    assert all(score(one, gates).alarm for one in models if not one.faithful)
 
 
 def test_a_graded_model_must_not_pass_pointing_if_attention_is_right_on_60_percent_or_less() -> None:
