@@ -120,7 +120,8 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
         seed: The seed of the areas' intervals.
 
     Returns:
-        The gates, sorted by question. A question has no gate if no check that may gate discriminates and has a threshold.
+        The gates, sorted by question. A question has no gate if no check that may gate discriminates and has a
+        threshold.
     """
     half = tuning(models)
     blocked = [model for model in half if any(must_not_pass(model.entry, question) for question in QUESTIONS)]

@@ -107,8 +107,9 @@ def test_of_two_checks_that_separate_the_one_with_the_larger_gap_is_chosen() -> 
 
 
 def test_a_further_check_becomes_a_gate_if_it_blocks_models_that_would_pass() -> None:
-    """Each check of use sees one of two kinds of unused attention."""
+    """Each check of use misses one kind of unused attention."""
     values = {"good": (0.9, 0.9), "hidden from use": (0.95, 0.1), "hidden from noise": (0.1, 0.95)}
+    values |= {f"bypass {i}": (0.1, 0.1) for i in range(6)}
     models = [
         judged(
             kind,
