@@ -16,7 +16,7 @@ from attnaudit.registry import measures
 REMEDIES = {
     "differentiable": ("gradients", "Let gradients reach the embeddings and the replaced weights"),
     "deletion": ("token deletion", "Implement delete() and keep(), or use checks with at='hidden'"),
-    "mask": ("token masking", "Implement substitute()"),
+    "mask": ("token masking", "Implement substitute(), or pass mask_id to PooledAttentionAdapter"),
     "retrains": ("retraining", "Implement retrain()"),
 }
 

@@ -107,8 +107,9 @@ def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path:
     assert re.search(
         r"“Is it used\?” No: uniform_fragility\.tvd is 0\.\d+, but at least 0\.90 is required\.", done.stdout
     )
-    assert "What may help (measured on other model families): tying" in done.stdout
-    assert "not validated for this family (pooled attention, bilstm encoder)" in done.stdout
+    assert "tying" not in done.stdout  # The policy does not say that this helps models of other families.
+    shown = " ".join(done.stdout.split())
+    assert "demo: the policy 'mine' was not validated on this family of models (pooled attention, bilstm" in shown
     newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()
     run = json.loads((tmp_path / "reports" / newest / "audit.json").read_text(encoding="utf-8"))
     assert run["declared_policy"]["name"] == "mine"

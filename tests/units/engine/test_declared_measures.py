@@ -93,7 +93,10 @@ def test_a_measure_that_requires_itself_is_refused() -> None:
     [
         ({"gradients": True}, "some_measure needs gradients, but the adapter declares differentiable=False. Let gradi"),
         ({"capabilities": ["deletion"]}, r"needs token deletion, .* deletion=False. Implement delete\(\) and keep\(\)"),
-        ({"capabilities": ["mask"]}, r"needs token masking, .* mask=False. Implement substitute\(\); or leave"),
+        (
+            {"capabilities": ["mask"]},
+            r"needs token masking, .* mask=False. Implement substitute\(\), or pass mask_id .*; or leave",
+        ),
         ({"capabilities": ["retrains"]}, r"needs retraining, .* retrains=False. Implement retrain\(\); or leave"),
         ({"capabilities": lambda _: ["replays"]}, "needs the capability 'replays', .* replays=False. Implement it"),
     ],
