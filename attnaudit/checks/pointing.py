@@ -169,7 +169,8 @@ class Pointing(PerInstanceCheck):
             gain, room = _gain_and_room(measurements, self._column())
             return room - _pointed(gain, room, POINTS)
         largest = measurements.scalar(f"{self._column()}.largest")
-        values: Floats = largest * np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
+        distance = np.maximum(1 - measurements.scalar(f"{self._column()}.cosine"), 0.0)
+        values: Floats = np.where(_without_effect(largest), 0.0, largest * distance)
         return values
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
@@ -246,6 +247,9 @@ class Pointing(PerInstanceCheck):
         )
         effect = weights * largest
         total = effect.sum()
+        if total == 0:
+            return {}
+        cosine, uniform = (np.where(largest == 0, 0.0, part) for part in (cosine, uniform))
         precision, by_chance = float(weights @ drawn / total), float(weights @ drawn_uniform / total)
         other = "logits" if self.on == "probabilities" else "probabilities"
         details: dict[str, Detail] = {
@@ -278,7 +282,7 @@ class Pointing(PerInstanceCheck):
         weighted = weights = 0.0
         for row in rows.tolist():
             a, b = np.abs(effects[row]), np.abs(shapley[row])
-            if b.any():
+            if a.any() and b.any():
                 weighted += a.max() * float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
                 weights += a.max()
         return {
@@ -320,13 +324,24 @@ class Pointing(PerInstanceCheck):
 
 
 def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
-    """Return m_x (cos(α, |e|) - cos(uniform, |e|)) and m_x (1 - cos(uniform, |e|)), each (n,); NaN where undefined."""
+    """Return m_x (cos(α, |e|) - cos(uniform, |e|)) and m_x (1 - cos(uniform, |e|)), each (n,); NaN where undefined.
+
+    Both are 0 for a text in which no token has an effect, since nothing is at stake in it.
+    """
     largest, cosine, uniform = (
         measurements.scalar(f"{column}.{name}") for name in ("largest", "cosine", "uniform_cosine")
     )
-    gain: Floats = largest * (cosine - uniform)
-    room: Floats = np.where(np.isnan(gain), np.nan, largest * np.maximum(1 - uniform, 0.0))
+    nothing = _without_effect(largest)
+    gain: Floats = np.where(nothing, 0.0, largest * (cosine - uniform))
+    room: Floats = np.where(nothing, 0.0, largest * np.maximum(1 - uniform, 0.0))
+    room = np.where(np.isnan(gain), np.nan, room)
     return gain, room
+
+
+def _without_effect(largest: Floats) -> Mask:
+    """Return (n,) True at the texts in which no token has an effect; False everywhere if no text has one."""
+    mask: Mask = (largest == 0) & bool((largest > 0).any())
+    return mask
 
 
 def _pointed(gain: Floats, room: Floats, limit: float) -> Floats:
