@@ -46,6 +46,7 @@ def test_the_true_ratio_is_that_of_a_large_sample() -> None:
     assert spread.low - 0.01 < scenario.truth(20_000) < spread.high + 0.01
 
 
+@pytest.mark.slow
 def test_the_true_value_of_pointing_is_that_of_a_large_sample() -> None:
     chosen = [one for one in coverage.scenarios() if one.statistic.startswith("pointing")]
     chosen += [one for one in coverage.scenarios() if one.statistic.startswith("total effect, balanced")]
