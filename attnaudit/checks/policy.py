@@ -204,7 +204,9 @@ def _policy_record(table: Mapping[str, Any], declared: Sequence[Check], path: Pa
     try:
         record = msgspec.convert({"file": path.name, "sha256": sha256, **stated}, PolicyRecord)
     except msgspec.ValidationError as error:
-        raise CheckError(f"{path}: [policy]: {error}.") from None
+        known = ("block", "gate", "report")
+        hint = "" if table.get("unvalidated", "block") in known else ' Expected "block", "gate" or "report".'
+        raise CheckError(f"{path}: [policy]: {error}.{hint}") from None
     require_family_names(table.get("applies_to"), key="applies_to", where=f"{path}: [policy]")
     require_families(table.get("validated_on"), table.get("unvalidated"), where=f"{path}: [policy]")
     return msgspec.structs.replace(
