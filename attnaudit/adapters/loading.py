@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.errors import (
@@ -41,6 +42,8 @@ _CAPABILITY_MEMBERS = {
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
+#: Plain attributes of modules that do not decide what a model computes: the mode, and the path it was read from.
+_WITHOUT_EFFECT = ("training", "name_or_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,9 @@ class LoadedModel:
         source: Where the model was loaded from, such as "folder my-model".
         description: The attribute `description` of the adapter; "" if the adapter has none.
         adapter: The adapter.
-        sha256: SHA-256 hash of the names, data types, shapes and values of all parameters and persistent buffers.
+        sha256: SHA-256 hash of `parameters_sha256` and of the configuration of the model (see `configuration_text`).
+        parameters_sha256: SHA-256 hash of the names, data types, shapes and values of all parameters and persistent
+            buffers.
         parameters: Number of values in all parameters and persistent buffers. Shared tensors are counted once.
     """
 
@@ -61,6 +66,7 @@ class LoadedModel:
     description: str
     adapter: ModelAdapter
     sha256: str
+    parameters_sha256: str
     parameters: int
 
     @property
@@ -98,13 +104,14 @@ def load_model(name: str) -> LoadedModel:
     else:
         raise ModelError(unknown_model(name))
     _refuse_incomplete(adapter, source)
-    sha256, parameters = fingerprint(adapter)
+    parameters_sha256, parameters = fingerprint(adapter)
     return LoadedModel(
         name=short,
         source=source,
         description=str(getattr(adapter, "description", "")),
         adapter=adapter,
-        sha256=sha256,
+        sha256=hashlib.sha256(f"{parameters_sha256}\n{configuration_text(adapter)}".encode()).hexdigest(),
+        parameters_sha256=parameters_sha256,
         parameters=parameters,
     )
 
@@ -208,7 +215,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
-    """Return a hash of a model, and its number of values.
+    """Return a hash of a model's parameters, and their number of values.
 
     The hash covers the names, data types, shapes and values of all parameters and persistent buffers. It does not
     depend on the device. Shared tensors are counted once.
@@ -230,3 +237,43 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
             parameters += 0 if id(tensor) in seen else tensor.numel()
             seen.add(id(tensor))
     return digest.hexdigest(), parameters
+
+
+def configuration_text(adapter: ModelAdapter) -> str:
+    """Return a text about everything besides the parameters that decides the outputs of a model.
+
+    Two models with equal parameters are different models if, for example, their classes are in another order, their
+    vocabularies differ, or one of them scales its attention. The text has the classes, the limit and the sites of the
+    adapter, the type of every module with its plain attributes (numbers, strings and flags), and the adapter's own
+    attribute `configuration`. The code of the modules and of the adapter is not part of it.
+    """
+    modules = [
+        [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]
+        for position, owner in enumerate(adapter.modules)
+        for name, module in owner.named_modules()
+    ]
+    content = {
+        "adapter": type(adapter).__qualname__,
+        "classes": list(adapter.capabilities.classes),
+        "task": adapter.capabilities.task,
+        "max_tokens": adapter.capabilities.max_tokens,
+        "sites": [asdict(site) for site in adapter.sites()],
+        "modules": modules,
+        "configuration": str(getattr(adapter, "configuration", "")),
+    }
+    return json.dumps(content, sort_keys=True)
+
+
+def _plain_attributes(module: nn.Module) -> dict[str, Any]:
+    """Return the public attributes of a module that are numbers, strings or flags, or sequences of them."""
+    simple = (str, int, float, bool, type(None))
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and name not in _WITHOUT_EFFECT
+        and (
+            isinstance(value, simple)
+            or (isinstance(value, (tuple, list)) and all(isinstance(one, simple) for one in value))
+        )
+    }

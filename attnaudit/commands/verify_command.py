@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="MODEL",
         help="a model that the run must have audited; required and repeatable. Give it in the same way as to pytest "
-        "--model: the model is then loaded, and its weights are compared. Or give its NAME in the run, or NAME=SHA256",
+        "--model: the model is then loaded, and its weights and configuration are compared. Or give its NAME in the "
+        "run, or NAME=SHA256",
     )
     parser.add_argument(
         "--data",

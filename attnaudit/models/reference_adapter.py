@@ -71,6 +71,7 @@ class ReferenceModel(PooledAttentionAdapter):
             mask_id=UNKNOWN,
             description=description,
             family=f"pooled attention, {model.architecture.encoder} encoder",
+            configuration=_configuration(model, vocabulary, guide),
             lstm=model.encoder.layer if isinstance(model.encoder, BiLSTM) and guide is None else None,
             reach=model.encoder.reach if guide is None else None,
         )
@@ -213,3 +214,13 @@ class ReferenceModel(PooledAttentionAdapter):
                 + remedy
             )
         return data
+
+
+def _configuration(model: PooledClassifier, vocabulary: Vocabulary, guide: ReferenceModel | None) -> str:
+    """Return the architecture and the vocabulary of a model as JSON, and those of the guide."""
+    content = {
+        "architecture": model.architecture,
+        "vocabulary": list(vocabulary.entries),
+        "guide": None if guide is None else guide.configuration,
+    }
+    return msgspec.json.encode(content, order="sorted").decode()

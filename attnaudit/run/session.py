@@ -235,7 +235,7 @@ class AuditSession:
                 unit="words" if self.options.unit == "words" else "tokens",
                 progress=progress,
                 worker=self.worker,
-                sha256=loaded.sha256,
+                sha256=loaded.parameters_sha256,
             )
         self._families[model] = loaded.family
         self.folder.write_part(

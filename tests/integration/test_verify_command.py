@@ -284,6 +284,23 @@ def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: py
     assert any(reason.startswith("--data held_out.jsonl: ") for reason in reasons)
 
 
+def test_a_model_with_equal_weights_and_another_vocabulary_is_not_verified(
+    reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo, other = ROOT / "attnaudit" / "models" / "demo", reports.parent / "other"
+    shutil.copytree(demo, other)
+    card = other / "attnaudit.json"
+    content = msgspec.json.decode(card.read_bytes())
+    content["vocabulary"][-2:] = reversed(content["vocabulary"][-2:])
+    card.write_bytes(msgspec.json.encode(content))
+    run = consistent_run(reports / NAME, models={"demo": load_model("demo").sha256})
+    model_record = msgspec.structs.replace(run.models[0], family=load_model("demo").family)
+    write_record(reports / NAME, msgspec.structs.replace(run, models=[model_record]))
+    assert Verified(capsys, "--model", str(demo)).status == 0
+    assert load_model(str(other)).parameters_sha256 == load_model(str(demo)).parameters_sha256
+    assert "other" in Verified(capsys, "--model", str(other)).reasons()[0]
+
+
 def test_a_policy_file_is_compared_by_its_checks(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     consistent_run(reports / NAME, (PASSING, INFORMATIONAL))
     informational = '[[check]]\nname = "Agreement"\nimportance = "leave_one_out"\nseverity = "report"\n'

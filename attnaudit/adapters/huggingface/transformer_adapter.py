@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
+from attnaudit.adapters.huggingface.configuration import configuration_text
 from attnaudit.adapters.huggingface.facts import Facts, ReplayForms, read_positions
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.layer_states import LayerStates
@@ -33,6 +34,8 @@ class HuggingFaceAdapter:
         original: The model before it was prepared for the audit.
         family: The family of the model, to which the key `validated_on` of policies refers, such as
             "transformer, bert".
+        configuration: Everything besides the parameters that decides the logits: the model's configuration, its
+            tokenizer, the prompt and the label tokens, as JSON.
         description: One line for reports: class of the model, numbers of layers and heads, and kernel.
     """
 
@@ -44,6 +47,7 @@ class HuggingFaceAdapter:
         self.family = f"transformer, {self.model.config.model_type}"
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         layout, builder = runner.layout, runner.builder
+        self.configuration = configuration_text(self.model.config, builder.text_encoder, runner.head)
         self._capabilities = Capabilities(
             classes=runner.head.classes,
             replays=True,

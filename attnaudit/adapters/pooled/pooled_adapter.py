@@ -73,6 +73,7 @@ class PooledAttentionAdapter:
         max_tokens: int | None = None,
         description: str = "",
         family: str = "",
+        configuration: str = "",
         query: Callable[[Tensor, Tensor], Tensor] | None = None,
         open_classes: Callable[[Instance], Sequence[bool]] | None = None,
         lstm: recurrent_encoders.Layer | None = None,
@@ -100,6 +101,9 @@ class PooledAttentionAdapter:
             description: One line that reports show.
             family: The family of the model, to which the key `validated_on` of policies refers, such as "pooled
                 attention, gru encoder". "" for "pooled attention".
+            configuration: A text about everything besides the parameters that decides the outputs of the model, such as
+                the vocabulary as JSON. The recorded hash of the model covers it, so that `attnaudit verify` tells
+                models with equal parameters apart.
             query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given, every
                 instance must have a query, which `tokenize` and `embedding` process as well. The attention is then
                 called with (states, allowed, state of the query). A decoder that is not an `nn.Linear` is called with
@@ -131,6 +135,7 @@ class PooledAttentionAdapter:
         self.attend_special = attend_special
         self.description = description
         self.family = family
+        self.configuration = configuration
         if lstm is not None:
             recurrent_encoders.refuse_unsupported(lstm)
         if reach is not None and lstm is not None:

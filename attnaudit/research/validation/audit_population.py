@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -125,7 +124,7 @@ def audit_model(task: AuditTask) -> ModelResult:
     data_sha256 = dataset.sha256()
     cache = ResultCache(Path(task.results), ModelResult)
     key = cache_key(
-        model_sha256=loaded.sha256 + configuration_sha256(population / task.entry.folder),
+        model_sha256=loaded.sha256,
         data_sha256=data_sha256,
         seed=task.seed,
         device=task.device,
@@ -167,17 +166,6 @@ def _judge_under_reading(
         records=[msgspec.structs.replace(record, check=base_id[record.check]) for record in judged.records],
         skipped={base_id[id_]: reason for id_, reason in judged.skipped.items()},
     )
-
-
-def configuration_sha256(folder: Path) -> str:
-    """Return a hash of the JSON files of a checkpoint folder.
-
-    Two models with equal parameters differ if their configurations do, and the hash of the parameters does not show it.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.json")):
-        digest.update(f"{path.name}\x1f".encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 def _only(checks: Sequence[Check], result: ModelResult) -> ModelResult:

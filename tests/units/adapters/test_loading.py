@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from attnaudit.adapters.loading import fingerprint, load_model
+from attnaudit.adapters.loading import LoadedModel, fingerprint, load_model
 from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.registry import Registry, models
-from tests.small_models import adapter
+from tests.small_models import adapter, parts
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +29,30 @@ def test_a_registered_model_is_found() -> None:
 def test_the_hash_follows_the_weights() -> None:
     assert fingerprint(adapter(seed=0)) == fingerprint(adapter(seed=0))
     assert fingerprint(adapter(seed=0))[0] != fingerprint(adapter(seed=1))[0]
+
+
+def test_the_hash_of_a_model_covers_more_than_its_weights() -> None:
+    def sha256(**changes: object) -> str:
+        loaded = _loaded(lambda: adapter(**changes))
+        assert loaded.parameters_sha256 == fingerprint(adapter())[0]
+        return loaded.sha256
+
+    assert sha256() == sha256()
+    scaled = parts()["encoder"]
+    scaled.scale = 0.5  # type: ignore[attr-defined]
+    others = [
+        sha256(classes=("positive", "negative")),
+        sha256(configuration='{"vocabulary": ["good", "bad"]}'),
+        sha256(max_tokens=3),
+        sha256(encoder=scaled),
+    ]
+    assert len({sha256(), *others}) == 5
+
+
+def _loaded(make: Callable[[], object]) -> LoadedModel:
+    models._known.pop("films", None)
+    models.register("films")(make)
+    return load_model("films")
 
 
 def test_the_hash_is_the_same_if_shared_buffers_become_separate() -> None:

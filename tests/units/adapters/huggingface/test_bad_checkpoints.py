@@ -140,6 +140,27 @@ def test_weights_that_older_versions_saved_are_left_out(
     assert load_model(str(tmp_path / "model")).sha256 == expected
 
 
+@pytest.mark.parametrize("changed", ["config.json", "tokenizer.json"])
+def test_models_with_equal_weights_and_another_configuration_have_other_hashes(
+    folder: Folder, copy: Path, changed: str
+) -> None:
+    """A copy in another folder is the same model; other layer norms or other word pieces make another model."""
+    original, same = load_model(str(folder("bert"))), load_model(str(copy))
+    assert same.sha256 == original.sha256
+    if changed == "config.json":
+        _config(copy, layer_norm_eps=0.5)
+    else:
+        path = copy / changed
+        content = json.loads(path.read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        first, second = sorted(vocabulary, key=vocabulary.get)[-2:]
+        vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+        path.write_text(json.dumps(content), encoding="utf-8")
+    other = load_model(str(copy))
+    assert other.parameters_sha256 == original.parameters_sha256
+    assert other.sha256 != original.sha256
+
+
 def test_weights_of_another_shape(copy: Path) -> None:
     _config(copy, id2label={"0": "a", "1": "b", "2": "c"}, label2id={"a": 0, "b": 1, "c": 2})
     _refused(copy, "the model cannot be loaded")

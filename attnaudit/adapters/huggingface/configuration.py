@@ -1,0 +1,55 @@
+"""The configuration of a Transformers model as a text, which tells models with equal parameters apart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attnaudit.adapters.huggingface.output_heads import Head
+from attnaudit.adapters.huggingface.tokenization import TextEncoder
+
+#: Keys of config.json that do not change what the model computes in an audit, which runs in float32.
+_WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
+#: Parts of tokenizer.json that calls of the tokenizer change. The text encoder has its own limit.
+_CHANGED_BY_CALLS = ("truncation", "padding")
+
+
+def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> str:
+    """Return the configuration, the tokenizer, the prompt and the label tokens of a model as JSON.
+
+    Args:
+        config: The Transformers configuration of the model.
+        text_encoder: Encodes texts with the model's tokenizer.
+        head: Reads the class logits.
+    """
+    content = {
+        "config": _cleaned(json.loads(config.to_json_string(use_diff=False))),
+        "tokenizer": _tokenizer(text_encoder.tokenizer),
+        "limit": text_encoder.limit,
+        "template": text_encoder.template,
+        "classes": list(head.classes),
+        "label_tokens": getattr(head, "token_ids", None),
+    }
+    return json.dumps(content, sort_keys=True)
+
+
+def _cleaned(value: Any) -> Any:
+    """Return the value without private entries, such as the path that it was read from, at any depth."""
+    if isinstance(value, dict):
+        return {
+            key: _cleaned(one)
+            for key, one in value.items()
+            if not str(key).startswith("_") and key not in _WITHOUT_EFFECT
+        }
+    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+
+
+def _tokenizer(tokenizer: Any) -> dict[str, Any]:
+    """Return what decides the ids of a text: the contents of tokenizer.json, or the vocabulary if there is none."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: dict[str, Any] = {"vocabulary": tokenizer.get_vocab()}
+    else:
+        rules = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _CHANGED_BY_CALLS}
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    return {"class": type(tokenizer).__name__, "special": special, **rules}
