@@ -54,29 +54,42 @@ def mean_sequence(
     return ConfidenceSequence.of(sums, sizes, limits, confidence=confidence)
 
 
-def weighted_share_sequence(
-    chosen: Floats, weights: Floats, units: Integers, *, confidence: float
+def limited_ratio_sequence(
+    above: Floats,
+    below: Floats,
+    weights: Floats,
+    units: Integers,
+    *,
+    confidence: float,
+    high: float = math.inf,
+    largest: float | None = None,
 ) -> ConfidenceSequence:
-    """Return the sequence of Σ weight · chosen / Σ weight, in which every class counts the same.
+    """Return the sequence of a ratio of means of weighted values, in which every class counts the same.
 
-    The weights are limited (see above). The first units with 100 rows together are not bet on.
+    Both values of a row are proportional to its weight. If the weights have no known limit, they get one (see above),
+    and the first units with 100 rows together are not bet on.
 
     Args:
-        chosen: (n_all,) numbers from 0 to 1.
-        weights: (n_all,) weights, at least 0 and not all 0.
+        above: (n_all,) numerators, from 0 to the weight.
+        below: (n_all,) denominators, from 0 to the weight.
+        weights: (n_all,) weights.
         units: (U, C, k) rows (see `balanced_units`).
         confidence: The confidence, between 0 and 1.
+        high: The largest possible ratio of a row. It is 1 for a weighted share, where the denominator is the weight.
+        largest: The largest possible weight, if it is known without the rows; None to limit the weights.
 
     Raises:
         ValueError: There are no units to take the limit from, or none of their rows has a weight.
     """
-    unbet = unbet_units(units)
-    largest = float(weights[units[:unbet]].max(initial=0.0))
-    limited = np.minimum(weights, largest)
+    unbet = 0
+    if largest is None:
+        unbet = unbet_units(units)
+        largest = float(weights[units[:unbet]].max(initial=0.0))
+    scale = np.divide(largest, weights, out=np.ones_like(weights), where=weights > largest)
     return ConfidenceSequence.of(
-        means_of_units(chosen * limited, units),
-        means_of_units(limited, units),
-        RatioBounds(low=0.0, high=1.0, most_below=largest),
+        means_of_units(above * scale, units),
+        means_of_units(below * scale, units),
+        RatioBounds(low=0.0, high=high, most_below=largest, most_above=largest),
         confidence=confidence,
         unbet=unbet,
     )

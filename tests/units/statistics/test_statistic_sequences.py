@@ -18,10 +18,10 @@ from attnaudit.statistics.independent_units import (
     squared_distances_of_units,
 )
 from attnaudit.statistics.statistic_sequences import (
+    limited_ratio_sequence,
     mean_sequence,
     total_effect_sequence,
     unbet_units,
-    weighted_share_sequence,
 )
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 from tests.strategies import seeds
@@ -91,13 +91,24 @@ def test_weights_are_limited_by_the_first_rows_which_are_not_bet_on():
     random = np.random.default_rng(0)
     units = balanced_units(np.arange(400) % 2, range(400), 1)
     weights = random.exponential(size=400)
-    one = weighted_share_sequence(random.integers(0, 2, 400).astype(float), weights, units, confidence=0.95)
+    above, below = weights * random.random(400), weights * random.random(400)
+    one = limited_ratio_sequence(above, below, weights, units, confidence=0.95)
     assert unbet_units(units) == one.unbet == 50
     assert (one.bets[:50] == 0).all()
     assert (one.bets[50:] > 0).all()
     limit = weights[:100].max()
-    assert one.bounds.most_below == limit < weights.max()
-    assert one.below == pytest.approx(np.minimum(weights, limit)[units].mean((1, 2)))
+    assert one.bounds.most_below == one.bounds.most_above == limit < weights.max()
+    scale = np.minimum(weights, limit) / weights
+    assert one.above == pytest.approx((above * scale)[units].mean((1, 2)))
+    assert one.below == pytest.approx((below * scale)[units].mean((1, 2)))
+
+
+def test_a_known_limit_needs_no_first_rows():
+    units = balanced_units(np.arange(40) % 2, range(40), 1)
+    weights = np.linspace(0, 1, 40)
+    one = limited_ratio_sequence(weights, weights, weights, units, confidence=0.95, high=1.0, largest=1.0)
+    assert one.unbet == 0
+    assert one.below == pytest.approx(weights[units].mean((1, 2)))
 
 
 def test_the_changes_of_a_row_are_limited_to_those_of_an_exchange():
@@ -115,6 +126,6 @@ def test_the_changes_of_a_row_are_limited_to_those_of_an_exchange():
 def test_without_a_weight_or_a_change_there_is_no_sequence(count):
     units = balanced_units(np.zeros(count, dtype=np.int64), range(count), 2)
     with pytest.raises(ValueError, match="positive, finite most"):
-        weighted_share_sequence(np.zeros(count), np.zeros(count), units, confidence=0.95)
+        limited_ratio_sequence(*np.zeros((3, count)), units, confidence=0.95)
     with pytest.raises(ValueError, match="positive, finite most"):
         total_effect_sequence(np.zeros(count), np.full((count, 2), 0.5), units, confidence=0.95)
