@@ -15,6 +15,7 @@ from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
+from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence, why_not_sequential
 from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
@@ -145,6 +146,17 @@ class Check(CheckArguments, ABC):
             CheckError: The measurements lack a measure that the check reads.
         """
 
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        """Return the confidence sequence of the value, from rows in random order.
+
+        Args:
+            measurements: The measurements of n independent instances under one reading.
+
+        Returns:
+            The sequence. If there is none, the reason, as a clause.
+        """
+        return NO_SEQUENCE
+
     def in_words(self, evidence: Evidence) -> str:
         """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.
 
@@ -209,6 +221,9 @@ class Check(CheckArguments, ABC):
         in_words = "" if matrix or evidence.value is None else self.in_words(evidence)
         evidence, requirement = self._against_threshold(measurements, evidence)
         gated = max(1, gated) if self.severity == "gate" else 1
+        if self.sampling == "sequential":
+            found = why_not_sequential(measurements, requirement, matrix) or self.row_sequence(measurements)
+            evidence = sequential_evidence(evidence, found, measurements, requirement, self.confidence, gated)
         decided = decision(
             value=evidence.value,
             estimate=evidence.interval,

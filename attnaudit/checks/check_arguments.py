@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.readings import FORM
 from attnaudit.readings import parse as parse_reading
 from attnaudit.records import InconclusiveRule, Severity
+
+SAMPLING = ("all", "sequential")
 
 Parameter = str | float | int | bool | None
 
@@ -33,6 +36,8 @@ class CheckArguments:
         reading: Which attention weights are the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). By default, the model's adapter decides. A "*" as the layer or the heads stands for
             each layer or head in turn, and needs severity="report".
+        sampling: "all" measures every row. "sequential" measures rows in a random order until all gates have settled,
+            if every gate has this argument and a confidence sequence.
 
     Raises:
         CheckError: An argument is invalid.
@@ -44,11 +49,13 @@ class CheckArguments:
     confidence: float = 0.95
     inconclusive: InconclusiveRule = "fail"
     reading: str | None = None
+    sampling: Literal["all", "sequential"] = "all"
 
     def __post_init__(self) -> None:
         self.require_choice("severity", ("gate", "report"))
         self.require_choice("inconclusive", ("fail", "warn", "pass"))
         self.require_number("confidence", 0.5, 0.999)
+        self.require_choice("sampling", SAMPLING)
         self._validate_reading()
 
     @property
@@ -58,8 +65,12 @@ class CheckArguments:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All arguments by name, including defaults. They are the keys of a [[check]] table, except its `name`."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        """All arguments by name, including defaults. They are the keys of a [[check]] table, except its `name`.
+
+        `sampling` is left out if it is "all", so that a policy keeps the hash that it had before there was a choice.
+        """
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
+        return {name: value for name, value in given.items() if (name, value) != ("sampling", "all")}
 
     @property
     def several_readings(self) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import join_remarks
+from attnaudit.checks.sequential import rows_in_order
 from attnaudit.engine.measurements import Measurements
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.independent_units import balanced_units
+from attnaudit.statistics.statistic_sequences import unbet_units
 
 Classes = Literal["balanced", "as_sampled"]
 CLASSES = ("balanced", "as_sampled")
@@ -28,6 +32,32 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
     if classes == "as_sampled":
         return WeightedRows.equal(len(measurements), groups)
     return WeightedRows.balanced(_classes(measurements), groups)
+
+
+def units_of_rows(
+    measurements: Measurements, defined: NDArray[np.bool_], classes: Classes, *, rows_per_class: int
+) -> Integers | str:
+    """Divide instances in random order into units with equally many rows of each class, for a confidence sequence.
+
+    Args:
+        measurements: The measurements of n instances.
+        defined: (n,) True at the instances that have a value.
+        classes: "balanced" needs the label of every instance. With "as_sampled", all instances count as one class.
+        rows_per_class: The number of rows of each class in a unit.
+
+    Returns:
+        (U, C, rows_per_class) instances, with more than the first units, which are not bet on. If there are none, the
+        reason, as a clause. More instances add units and change none.
+    """
+    if classes == "balanced" and not (measurements.labels >= 0).all():
+        return "rows have no label, and predicted classes are known only after measuring"
+    order = rows_in_order(measurements, defined)
+    own = measurements.labels if classes == "balanced" else np.zeros(len(measurements), dtype=np.int64)
+    number = len(measurements.classes) if classes == "balanced" else 1
+    if len(np.unique(own[order])) < number:
+        return "a class of the model has no row"
+    units = balanced_units(own, order, rows_per_class)
+    return units if len(units) > unbet_units(units) else "there are too few rows of a class"
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:

@@ -30,6 +30,7 @@ from attnaudit.checks.evidence import (
     with_note,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
@@ -163,6 +164,9 @@ class Erasure(PerInstanceCheck):
             generator=self.generator(measurements, "interval"),
             extremes=(-1.0, 1.0),
         )
+
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        return self.sequence_of_mean(measurements) if self.against == "random" else NO_SEQUENCE
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:

@@ -21,8 +21,10 @@ from attnaudit.checks.evidence import (
     mean_of,
     means_by_predicted_class,
 )
+from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, rows_in_order
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Chart, Reference
+from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBounds
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval
@@ -147,6 +149,23 @@ class PerInstanceCheck(Check):
     def upper_bounds(self, measurements: Measurements) -> Floats | None:
         """Return (n,) certified upper bounds of the true values if `values` are only lower bounds; otherwise None."""
         return None
+
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        """Return the sequence of a mean with the usual interval, if the values have finite bounds."""
+        of_attnaudit = type(self).__module__.startswith("attnaudit.")  # other values may depend on other instances
+        is_mean = self.statistic == "mean" and type(self).interval is PerInstanceCheck.interval
+        if not (of_attnaudit and is_mean and all(map(math.isfinite, self.bounds))):
+            return NO_SEQUENCE
+        return self.sequence_of_mean(measurements)
+
+    def sequence_of_mean(self, measurements: Measurements) -> RowSequence:
+        """Return the sequence of the mean of the values, which have finite bounds."""
+        values = self.values(measurements)
+        rows = np.array(rows_in_order(measurements, ~np.isnan(values)), dtype=np.int64)
+        low, high = self.bounds
+        bounds = RatioBounds(low=low, high=high)
+        sequence = ConfidenceSequence.of(values[rows], np.ones(len(rows)), bounds, confidence=self.confidence)
+        return RowSequence(sequence=sequence, rows=rows)
 
     def evidence(self, measurements: Measurements) -> Evidence:
         """Compute the evidence from the values per instance."""

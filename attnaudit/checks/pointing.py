@@ -11,15 +11,24 @@ import numpy as np
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
-from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.class_weights import (
+    CLASSES,
+    Classes,
+    note_on_classes,
+    units_of_rows,
+    weighted_rows,
+    why_no_interval,
+)
 from attnaudit.checks.evidence import Detail, Evidence, Mask, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.checks.sequential import RowSequence
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.statistic_sequences import limited_ratio_sequence
 
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
@@ -201,6 +210,23 @@ class Pointing(PerInstanceCheck):
             bounds=self.bounds,
             extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
         )
+
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        gain, room = _gain_and_room(measurements, self._column())
+        found = units_of_rows(measurements, ~np.isnan(gain), self.classes, rows_per_class=1)
+        if isinstance(found, str):
+            return found
+        share = self.measure == "share"
+        sequence = limited_ratio_sequence(
+            _pointed(gain, room, POINTS) if share else self.values(measurements),
+            room,
+            room if share else measurements.scalar(f"{self._column()}.largest"),
+            found,
+            confidence=self.confidence,
+            high=1.0 if share else math.inf,
+            largest=1.0 if self.on == "probabilities" else None,
+        )
+        return RowSequence(sequence=sequence, rows=found, negated=not share)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:

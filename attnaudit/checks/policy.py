@@ -39,7 +39,7 @@ from attnaudit.registry import checks
 
 TABLES = ("check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
-SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading")
+SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading", "sampling")
 #: The keys of [policy] that describe the policy itself.
 DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
 QUESTION_KEYS = ("asks", "checks", "remedies", "remedy")

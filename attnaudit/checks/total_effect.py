@@ -11,7 +11,14 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
+from attnaudit.checks.class_weights import (
+    CLASSES,
+    Classes,
+    note_on_classes,
+    units_of_rows,
+    weighted_rows,
+    why_no_interval,
+)
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
@@ -22,14 +29,17 @@ from attnaudit.checks.evidence import (
     number_defined,
     single_token,
 )
+from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.standardised_logits import StandardisedLogits
+from attnaudit.statistics.statistic_sequences import total_effect_sequence, unbet_units
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
 #: The argument `on` -> what the output is, in words.
@@ -129,6 +139,26 @@ class TotalEffect(WhereReplaced):
             largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        if self.on == "logits":
+            return "changes of logits have no largest value"
+        found = units_of_rows(measurements, self._rearranged(measurements, self.on), self.classes, rows_per_class=2)
+        if isinstance(found, str):
+            return found
+        if self.on == "standardised":
+            first = np.zeros(len(measurements), dtype=np.bool_)
+            first[found[: unbet_units(found)]] = True
+            rows = weighted_rows(measurements, measurements.groups(first), self.classes)
+            standardised = self._standardised(measurements, rows, found.ravel().tolist())
+            if standardised is None:
+                return f"the {OUTPUTS[self.on]} of the first rows do not vary"
+            changes, outputs = standardised
+        else:
+            changes = measurements.scalar(f"{self.column}.{self.on}")
+            outputs = _stacked(measurements.vector("probabilities"))
+        sequence = total_effect_sequence(changes, outputs, found, confidence=self.confidence)
+        return RowSequence(sequence=sequence, rows=found)
+
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
@@ -195,16 +225,26 @@ class TotalEffect(WhereReplaced):
         if on != "standardised":
             outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
             return TotalEffectIndex.of(measurements.scalar(f"{self.column}.{on}"), outputs, rows)
+        standardised = self._standardised(measurements, rows, rows.groups.rows.tolist())
+        return None if standardised is None else TotalEffectIndex.of(*standardised, rows)
+
+    def _standardised(
+        self, measurements: Measurements, rows: WeightedRows, chosen: Sequence[int]
+    ) -> tuple[Floats, Floats] | None:
+        """Return the changes of some instances, NaN for the others, and the standardised probabilities of all.
+
+        Mean and scale are those of the logits of `rows`. Return None if these logits do not vary.
+        """
         logits = _logits(measurements)
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
         changes = np.full(len(logits), np.nan)
         permuted = measurements.vector(f"{self.column}.centred_logits")
-        for i in rows.groups.rows.tolist():
+        for i in chosen:
             variants = permuted[i].reshape(-1, logits.shape[1])
             changes[i] = standard.squared_change(logits[i], variants[~np.isnan(variants).any(1)])
-        return TotalEffectIndex.of(changes, standard.probabilities(logits), rows)
+        return changes, standard.probabilities(logits)
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return the (n, C) share of the rearrangements under which each class is predicted."""

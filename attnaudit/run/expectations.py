@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
 from attnaudit.model_families import blocked_models
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
 from attnaudit.report.unvalidated import unvalidated_sentence
+from attnaudit.run.declared_checks import is_gate, tables_by_id
 
 RUN_AGAIN = "Run the audit again."
 
@@ -154,9 +156,21 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
             f"Only {one.audited:,} of {plural(one.rows, 'row')} of {one.name} were audited. Run the audit again "
             "without --audit-max-instances, or give --allow-sample."
             for one in run.data
-            if one.sample_seed is not None
+            if one.sample_seed is not None and not _is_sequential(run, one.name)
         ]
     return found
+
+
+def _is_sequential(run: RunRecord, data: str) -> bool:
+    """Return whether all gates on a data set were judged by confidence sequences, as the policy wants it.
+
+    These are valid after every row, so a gate cannot pass because the rest was left out.
+    """
+    tables = [table for several in tables_by_id(run.effective_policy, []).values() for table in several]
+    gates = [table for table in tables if is_gate(table)]
+    judged = [one for one in run.checks if one.data == data and one.severity == "gate"]
+    wanted = bool(gates) and all(table.get("sampling") == "sequential" for table in gates)
+    return wanted and bool(judged) and all(map(judged_by_sequence, judged))
 
 
 def _compare(

@@ -8,7 +8,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from attnaudit.records import SCHEMA_VERSION, GateRecord, ModelRecord, RunRecord, RunStatus, UnvalidatedModel
+from attnaudit.records import (
+    SCHEMA_VERSION,
+    DataRecord,
+    GateRecord,
+    ModelRecord,
+    RunRecord,
+    RunStatus,
+    UnvalidatedModel,
+)
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import Plan
 from attnaudit.run.run_folder import MeasuredPart, RunFolder
@@ -117,7 +125,7 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
         finished=current_time(),
         environment=parts[0].environment if parts else None,
         models=measured_models(parts),
-        data=list({part.data.name: part.data for part in parts}.values()),
+        data=measured_data(parts),
         measured=[part.measured for part in parts],
         checks=outcomes.sorted_records(plan.selected),
         missing=outcomes.missing(plan.selected),
@@ -142,6 +150,19 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
 def measured_models(parts: Sequence[MeasuredPart]) -> list[ModelRecord]:
     """Return each model of the parts once."""
     return list({part.model.name: part.model for part in parts}.values())
+
+
+def measured_data(parts: Sequence[MeasuredPart]) -> list[DataRecord]:
+    """Return each data set of the parts once, with its largest sample. A smaller one with the same seed is part of it.
+
+    Sequential gates can need more rows for one model than for another.
+    """
+    found: dict[str, DataRecord] = {}
+    for part in parts:
+        known = found.get(part.data.name)
+        if known is None or known.audited < part.data.audited:
+            found[part.data.name] = part.data
+    return list(found.values())
 
 
 def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from attnaudit.errors import AuditError, ChangedModelError, CheckError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
-from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, ModelRecord, PolicyValidation
+from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, MeasureRecord, ModelRecord, PolicyValidation
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
+from attnaudit.run.sequential_rows import candidate_samples
 from attnaudit.run.targets import Target
 
 if TYPE_CHECKING:
@@ -216,28 +217,45 @@ class AuditSession:
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
         classes = loaded.adapter.capabilities.classes
-        labels = label_indices(dataset, classes)
+        label_indices(dataset, classes)  # refuses labels that the model does not know, before anything is measured
         if not conformance:
             from attnaudit.conformance import quick
 
             conformance.extend(quick(loaded.adapter, dataset.instances))
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
-        with self.progress() as progress:
-            measurements, measured = measure(
-                loaded.adapter,
-                dataset,
-                [need for need in needs if need not in refused],
-                model=model,
-                seed=self.options.seed,
-                labels=labels,
-                device=self.options.device,
-                unit="words" if self.options.unit == "words" else "tokens",
-                progress=progress,
-                worker=self.worker,
-                sha256=loaded.parameters_sha256,
-            )
         self._families[model] = loaded.family
+        with self.progress() as progress:
+
+            def measure_rows(rows: Dataset, needs: Sequence[str]) -> tuple[Measurements, MeasureRecord]:
+                return measure(
+                    loaded.adapter,
+                    rows,
+                    [need for need in needs if need not in refused],
+                    model=model,
+                    seed=self.options.seed,
+                    labels=label_indices(rows, classes),
+                    device=self.options.device,
+                    unit="words" if self.options.unit == "words" else "tokens",
+                    progress=progress,
+                    worker=self.worker,
+                    sha256=loaded.parameters_sha256,
+                )
+
+            gates = self._sequential_gates(model)
+            needs_of_gates = sorted({need for gate in gates for need in gate.needs_under_reading()} - set(refused))
+            candidates = iter([dataset])
+            if gates:
+                candidates = candidate_samples(
+                    dataset,
+                    self.options.seed,
+                    measure=lambda rows: measure_rows(rows, needs_of_gates)[0],
+                    is_enough=lambda measured: self._are_settled(gates, measured),
+                )
+            for rows in candidates:
+                measurements, measured = measure_rows(rows, sorted({*needs, *needs_of_gates}))
+                if rows is dataset or self._are_settled(gates, measurements):
+                    break
         self.folder.write_part(
             measurements,
             ModelRecord(
@@ -251,11 +269,30 @@ class AuditSession:
                 conformance=conformance,
                 family=loaded.family,
             ),
-            _data_record(dataset, full_sha256),
+            _data_record(rows, full_sha256),
             measured,
             describe_environment(device=self.options.device, threads=self._threads or 1),
         )
         return measurements
+
+    def _sequential_gates(self, model: str) -> list[Any]:
+        """Return the gates that decide after how many rows measuring stops; empty if all rows are measured.
+
+        These are all gates of the policy, whether or not their cases are selected, so that the number of rows does not
+        depend on the selection. A gate that needs all rows makes stopping pointless.
+        """
+        gates = [self._declared[name] for name in sorted(self._gates)]
+        gates = [gate for gate in gates if not is_informational(gate.id, self._families[model], self.validations)]
+        return gates if all(gate.sampling == "sequential" for gate in gates) else []
+
+    def _are_settled(self, gates: Sequence[Any], measurements: Measurements) -> bool:
+        """Return whether the confidence sequences of all gates have reached a verdict."""
+        from attnaudit.checks.sequential import is_settled
+
+        try:
+            return all(is_settled(gate.judge(measurements, gated=max(1, len(self._gates)))) for gate in gates)
+        except AuditError:  # the gate never settles, and judging its case raises the error again
+            return False
 
     def _model(self, name: str) -> tuple[LoadedModel, list[ConformanceResult]]:
         """Return a model, which is loaded once, and a list to which `_measure` adds its conformance results."""

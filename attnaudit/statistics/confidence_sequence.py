@@ -32,6 +32,8 @@ Side = Literal["above", "below"]
 LARGEST_STAKE = 0.75
 #: Steps of the searches for the ends of an interval. A step of the bisection halves the distance to the exact end.
 STEPS = 80
+#: How the intervals are computed, in words.
+METHOD = "betting confidence sequence"
 #: Values may exceed their bounds by this share of the largest possible value, because of rounding.
 ROUNDING = 1e-9
 
@@ -187,9 +189,7 @@ class ConfidenceSequence:
             _boundary(lambda ratio: excluded(ratio, "above"), lowest, highest),
             _boundary(lambda ratio: not excluded(ratio, "below"), lowest, highest),
         )
-        return Interval(
-            low=min(ends), high=max(ends), confidence=confidence, method="betting confidence sequence over sources"
-        )
+        return Interval(low=min(ends), high=max(ends), confidence=confidence, method=METHOD)
 
     def settle(self, requirement: Requirement, *, fail_confidence: float | None = None, least: int = 1) -> Settlement:
         """Return the first verdict that the sequence reaches on a threshold.

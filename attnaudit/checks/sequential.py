@@ -1,0 +1,131 @@
+"""Sequential gates: rows in a random order, and the confidence sequence that replaces the interval of a check."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+from attnaudit.arrays import Integers
+from attnaudit.checks.evidence import Evidence, Mask, join_remarks
+from attnaudit.engine.measurements import Measurements
+from attnaudit.records import CheckRecord, Direction, Interval, Matrix, Requirement
+from attnaudit.statistics.confidence_sequence import METHOD, ConfidenceSequence
+from attnaudit.statistics.independent_units import keyed_order
+from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
+from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
+
+NO_SEQUENCE = "its statistic is not a mean, or ratio of means, of independent values with known bounds"
+#: The names of two details.
+ROWS = "rows in random order until the verdict"
+SPENT_ERROR = "largest probability of the wrong verdict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSequence:
+    """The confidence sequence of a check, and the rows of each of its pairs.
+
+    Attributes:
+        sequence: The sequence of T pairs.
+        rows: (T, ...) positions of the rows of each pair.
+        negated: Whether the sequence is one of 1 minus the value of the check.
+    """
+
+    sequence: ConfidenceSequence
+    rows: Integers
+    negated: bool = False
+
+
+def rows_in_order(measurements: Measurements, defined: Mask) -> list[int]:
+    """Return the rows that a sequence may use, in the random order of the seed.
+
+    A row that has the same tokens as an earlier one says nothing new and is left out.
+
+    Args:
+        measurements: The measurements of n instances.
+        defined: (n,) True at the instances that have a value.
+    """
+    first: dict[str, int] = {}
+    for row in keyed_order(measurements.ids, measurements.seed):
+        first.setdefault(measurements.sources[row], row)
+    return [row for row in first.values() if defined[row]]
+
+
+def why_not_sequential(measurements: Measurements, requirement: Requirement | None, matrix: Matrix | None) -> str:
+    """Return why no check has a sequence in this case, as a clause; "" if some may have one."""
+    if requirement is None:
+        return "it has no threshold"
+    if matrix is not None or requirement.expression is not None:
+        return "its threshold is relative to references, or it has several readings"
+    if any(instance.source for instance in measurements.instances):
+        return "the rows have sources, but a sequence needs independent rows"
+    return ""
+
+
+def sequential_evidence(
+    evidence: Evidence,
+    found: RowSequence | str,
+    measurements: Measurements,
+    requirement: Requirement | None,
+    confidence: float,
+    gated: int,
+) -> Evidence:
+    """Replace the interval of a check by that of its sequence, which is valid after every row.
+
+    Args:
+        evidence: The evidence of the check on the measured rows.
+        found: The sequence, or why there is none.
+        measurements: The measurements.
+        requirement: The threshold.
+        confidence: The confidence of the check.
+        gated: The number of gates.
+
+    Returns:
+        The evidence. Without a sequence, its interval holds for a fixed number of rows, and a remark says so.
+    """
+    if isinstance(found, str) or requirement is None or evidence.value is None:
+        reason = found if isinstance(found, str) else "its value is undefined"
+        remark = f"its interval holds for a fixed number of rows, because it has no confidence sequence: {reason}"
+        return dataclasses.replace(evidence, note=join_remarks([evidence.note, remark]))
+    estimate = _estimate(found, evidence.value, confidence)
+    if found.negated:
+        direction: Direction = "at_most" if requirement.direction == "at_least" else "at_least"
+        requirement = Requirement(direction=direction, value=1 - requirement.value)
+    per_pair = math.prod(found.rows.shape[1:])
+    settled = found.sequence.settle(
+        requirement, fail_confidence=fail_confidence(confidence, gated), least=math.ceil(MINIMUM_DEFINED / per_pair)
+    )
+    rank = {row: number for number, row in enumerate(keyed_order(measurements.ids, measurements.seed), start=1)}
+    used = [rank[row] for row in found.rows[: settled.count].ravel().tolist()]
+    decided = settled.verdict != "inconclusive"
+    details = {ROWS: max(used) if decided else None, SPENT_ERROR: settled.spent_error if decided else None}
+    return dataclasses.replace(evidence, interval=estimate, details={**evidence.details, **details})
+
+
+def is_settled(record: CheckRecord) -> bool:
+    """Return whether a confidence sequence has passed or failed a gate, so that it needs no more rows."""
+    return judged_by_sequence(record) and record.verdict in ("pass", "fail")
+
+
+def judged_by_sequence(record: CheckRecord) -> bool:
+    """Return whether the interval of a record is that of a confidence sequence."""
+    return record.interval is not None and record.interval.method == METHOD
+
+
+def _estimate(found: RowSequence, value: float, confidence: float) -> IntervalEstimate | None:
+    """Return the interval estimate of a sequence; None if it has no upper end yet. It contains the value."""
+
+    def interval_at(level: float) -> Interval:
+        interval = found.sequence.interval(confidence=level)
+        low, high = (1 - interval.high, 1 - interval.low) if found.negated else (interval.low, interval.high)
+        return Interval(low=min(low, value), high=max(high, value), confidence=level, method=METHOD)
+
+    nominal = interval_at(confidence)
+    if not math.isfinite(nominal.high - nominal.low):
+        return None
+    return IntervalEstimate(
+        error=(nominal.high - nominal.low) / (2 * normal_quantile(confidence)),
+        confidence=confidence,
+        interval_at=interval_at,
+        narrows_with_n=False,
+    )

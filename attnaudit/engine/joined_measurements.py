@@ -1,0 +1,35 @@
+"""Join the measurements of different instances. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.merged_sources import merged_sources
+
+
+def joined(first: Measurements, second: Measurements) -> Measurements:
+    """Return the measurements of the instances of both, which have the same model, data set and columns.
+
+    Tables are left out, because they are computed from a whole data set. Instances repeat each other if their tokens
+    are spelled alike.
+    """
+    instances = [*first.instances, *second.instances]
+    order = sorted(range(len(instances)), key=lambda i: instances[i].id)
+    tokens = [*first.tokens, *second.tokens]
+    instances, tokens = [instances[i] for i in order], [tokens[i] for i in order]
+    vectors = {name: [*column, *second.vectors[name]] for name, column in first.vectors.items()}
+    sequences = [(one.query, *row) for one, row in zip(instances, tokens, strict=True)]
+    return dataclasses.replace(
+        first,
+        instances=instances,
+        sources=merged_sources(instances, sequences),
+        tokens=tokens,
+        labels=np.concatenate([first.labels, second.labels])[order],
+        predicted=np.concatenate([first.predicted, second.predicted])[order],
+        scalars={name: np.concatenate([one, second.scalars[name]])[order] for name, one in first.scalars.items()},
+        vectors={name: [column[i] for i in order] for name, column in vectors.items()},
+        tables={},
+    )

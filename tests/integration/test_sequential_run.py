@@ -1,0 +1,101 @@
+"""Runs with sequential gates: when they stop, what they record, and what `attnaudit verify` accepts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.audited_project import AuditedProject, Run
+
+# Each test runs pytest in a process of its own: minutes together.
+pytestmark = pytest.mark.slow
+
+POLICY = """
+[policy]
+sampling = "sequential"
+
+[[check]]
+name = "InfluenceEntropy"
+at_most = 0.9
+
+[[check]]
+name = "PermutationFragility"
+measure = "{measure}"
+at_least = {at_least}
+
+[[check]]
+name = "Conicity"
+severity = "report"
+"""
+#: 1,200 texts, none of which has the same tokens as another.
+MANY_ROWS = """
+import itertools
+
+@attnaudit.register_dataset("many")
+def many():
+    texts = [" ".join(words) for words in itertools.islice(itertools.permutations(WORDS, 4), 1200)]
+    return tuple(
+        Instance(id=f"m{i}", text=text, label=("negative", "positive")[i % 2]) for i, text in enumerate(texts)
+    )
+"""
+TEST = """
+from attnaudit import audit, checks
+
+@audit(checks.Conicity(at_most=0.9))
+def test_faithful(check):
+    check.enforce()
+"""
+TVD = "permutation_fragility.tvd"
+
+
+def run(audited: AuditedProject, *options: str, measure: str = "tvd", at_least: float = 1e-4) -> Run:
+    if "def many" not in (audited.root / "conftest.py").read_text(encoding="utf-8"):
+        audited.extend(MANY_ROWS)
+        audited.write("test_audit.py", TEST)
+    audited.write("policy.toml", POLICY.format(measure=measure, at_least=at_least))
+    return audited.pytest("--data=many", "--policy=policy.toml", *options)
+
+
+def records(one: Run) -> list[dict[str, object]]:
+    return [{key: value for key, value in record.items() if key != "test"} for record in one.audit["checks"]]
+
+
+def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: AuditedProject) -> None:
+    alone = run(audited)
+    assert alone.status == 0, alone.text
+    (data,) = alone.audit["data"]
+    assert (data["rows"], data["audited"], data["sample_seed"]) == (1200, 250, 0)
+    for record in alone.audit["checks"]:
+        assert record["n"] == 250
+        if record["severity"] == "gate":
+            assert record["parameters"]["sampling"] == "sequential"
+            assert record["interval"]["method"] == "betting confidence sequence"
+            assert 30 <= record["details"]["rows in random order until the verdict"] <= 250
+            assert record["details"]["largest probability of the wrong verdict"] == pytest.approx(0.025)
+        else:
+            assert "holds for a fixed number of rows" in record["note"]
+    verified = audited.verify("--data=many", "--policy=policy.toml")
+    assert verified.status == 0, verified.out
+    assert "250 of 1,200 rows" in verified.out
+    workers = run(audited, "-n2")
+    assert workers.status == 0, workers.text
+    assert records(workers) == records(alone)
+    one_gate = run(audited, "-k", TVD)
+    assert one_gate.audit["data"][0]["audited"] == 250
+
+
+def test_a_gate_that_never_settles_uses_all_rows_and_is_red(audited: AuditedProject) -> None:
+    usual = run(audited, measure="f1_drop", at_least=-0.9)
+    assert usual.audit["data"][0]["audited"] == 1200, "this gate has no sequence, so all rows are measured"
+    value = next(one["details"]["mean TVD"] for one in usual.audit["checks"] if "mean TVD" in one["details"])
+    undecided = run(audited, at_least=value)
+    assert undecided.audit["data"][0]["audited"] == 1200
+    audited.assert_red(undecided, {TVD: "failed: "})
+    assert {one["check"]: one["verdict"] for one in records(undecided)}[TVD] == "inconclusive"
+
+
+def test_a_sample_is_refused_if_a_gate_has_no_sequence(audited: AuditedProject) -> None:
+    sample = run(audited, "--audit-max-instances=300", measure="f1_drop", at_least=-0.9)
+    assert sample.status == 0, sample.text
+    done = audited.verify("--data=many", "--policy=policy.toml")
+    assert done.status == 1
+    assert "Only 300 of 1,200 rows" in done.out
