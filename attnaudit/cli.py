@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # from a conftest, a model or a data set: no command exits by itself
         print(
             f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "
-            "the command was done. Remove this call.",
+            "the command had finished. Remove this call.",
             file=sys.stderr,
         )
         return 1

@@ -222,7 +222,7 @@ class Fragility(WhereReplaced):
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
     """Chart the median TVD by largest attention weight, in equal bins, and by predicted class.
 
-    This is the figure of Jain & Wallace 2019 (§4.2.1) with medians in place of violins.
+    This is the figure of Jain & Wallace 2019 (§4.2.1) with medians instead of violins.
     """
     peak = measurements.scalar("attention.max")
     bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)

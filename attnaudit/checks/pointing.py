@@ -160,10 +160,10 @@ class Pointing(PerInstanceCheck):
         return f"token_effect.{kind}{SUFFIXES[self.on]}"
 
     def values(self, measurements: Measurements) -> Floats:
-        """Return what each instance contributes to the distance of the value from 1.
+        """Return what each instance contributes to the distance of the value from 1, without normalisation.
 
-        This is the largest effect times the distance of the cosine from 1; or what is at stake where attention does not
-        point, and otherwise 0.
+        With measure="cosine", it is the largest effect times the distance of the cosine from 1. With measure="share",
+        it is what is at stake in the instance if attention does not point at the effects, and 0 if it does.
         """
         if self.measure == "share":
             gain, room = _gain_and_room(measurements, self._column())

@@ -81,7 +81,7 @@ def require_family_names(families: Any, *, key: str, where: str) -> None:
         where: The text with which the error message begins, such as the path of the file.
 
     Raises:
-        CheckError: It is no list, or a name is empty or has spaces around it.
+        CheckError: The value is not a list, or a name is empty or has spaces around it.
     """
     if families is None:
         return

@@ -1,4 +1,4 @@
-"""Can a copy be trained to give the same outputs with other attention? (Wiegreffe & Pinter 2019, §4.2)"""
+"""Can a copy be trained to give the same outputs with other attention? (Wiegreffe & Pinter 2019, §4)"""
 
 from __future__ import annotations
 

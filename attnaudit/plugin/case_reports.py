@@ -50,7 +50,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     first = item.nodeid if scope is None else state.first_failures.setdefault(id(error), item.nodeid)
     if first != item.nodeid:
         path, line, _ = item.location
-        reason = f"Skipped: no verdict, for the reason that the failure of {first} gives"
+        reason = f"Skipped: no verdict, for the reason given in the failure of {first}"
         report.outcome = "skipped"
         report.longrepr = (path, line or 0, reason)
         return

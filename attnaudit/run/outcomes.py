@@ -104,7 +104,7 @@ class Outcomes:
         self.ran.discard(test)
 
     def only_cause(self) -> str:
-        """Return "model" or "data" if it is the reason of every failed test and nothing was judged; otherwise ""."""
+        """Return "model" or "data" if it caused every failure and nothing was judged; otherwise ""."""
         causes = {result.cause for result in self.results.values() if result.outcome == "failed"}
         return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 

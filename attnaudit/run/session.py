@@ -133,7 +133,7 @@ class AuditSession:
         return self._records.get((model, data, check.id))
 
     def family(self, model: str) -> str:
-        """Return the family of a model, which is loaded for it unless that was done.
+        """Return the family of a model. The model is loaded if its family is not known yet.
 
         Raises:
             AuditError: The model cannot be loaded. `judge` raises the same error for each case of the model.

@@ -41,7 +41,7 @@ class TableNotStoredError(CheckError):
 
 @dataclass(slots=True, kw_only=True)
 class StoredMeasurements(Measurements):
-    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed."""
+    """The measurements in measurements.parquet. All instances get the same source, so that no interval is computed."""
 
     def table(self, name: str) -> Table:
         """Refuse a table.

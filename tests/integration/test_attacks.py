@@ -347,7 +347,7 @@ def test_a_conftest_that_exits_with_0_does_not_make_a_command_succeed(
     consistent_run(tmp_path / "reports" / NAME, models={"of_the_conftest": "3f" * 32})
     Path("conftest.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
     assert cli.main(["verify", "--model", "of_the_conftest"]) == 1
-    assert "with sys.exit(0), before the command was done" in capsys.readouterr().err
+    assert "with sys.exit(0), before the command had finished" in capsys.readouterr().err
 
 
 def test_a_file_with_the_name_of_a_model_does_not_prevent_that_its_weights_are_compared(

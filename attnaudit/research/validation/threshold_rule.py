@@ -9,10 +9,11 @@
    not pass and lie below the faithful limit, of which the same share is ignored. It is at least the value of attention
    without effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, one check becomes a gate: that with which the fewest models that must not pass do pass. Among
-   equal checks, one whose values are bounded on both sides is preferred, since its threshold is a share that a pass
-   guarantees; then the one with the largest gap between the two limits, as a share of the distance between the medians.
-5. A further check becomes a gate only if fewer models that must not pass then pass.
+4. For each question, one check becomes a gate: the one that passes the fewest of the models that must not pass. If
+   several pass equally few, a check whose values are bounded on both sides is preferred, since its threshold is a share
+   that a pass guarantees; then the one with the largest gap between the two limits, as a share of the distance between
+   the medians.
+5. A further check becomes a gate only if it reduces the number of models that pass although they must not.
 """
 
 from __future__ import annotations
