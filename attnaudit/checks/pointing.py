@@ -24,8 +24,8 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: The names of two details.
-PRECISION = "precision: share of the largest effect, drawn by attention"
-BY_CHANCE = "the same, drawn at random"
+PRECISION = "precision: effect of a token drawn by attention, as a share of the largest effect"
+BY_CHANCE = "the same for a token drawn at random"
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
@@ -232,7 +232,10 @@ class Pointing(PerInstanceCheck):
         )
         if self.measure == "share":
             share = percentage(evidence.value)
-            return f"On {share} of the texts, attention points at the influential tokens rather than at others. {drawn}"
+            return (
+                f"On {share} of the texts, weighted by what is at stake in them, attention points at the influential "
+                f"tokens rather than at others. {drawn}"
+            )
         return drawn
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -51,7 +51,7 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
     Args:
         validated_on: The families; None if the policy does not name them.
         unvalidated: What happens to a model of another family (see `PolicyValidation`); None if the policy does not
-            say it.
+            say.
         where: The text with which the error message begins, such as the path of the file.
 
     Raises:

@@ -154,9 +154,8 @@ class TotalEffect(WhereReplaced):
         if evidence.value is None:
             return ""
         return (
-            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} by "
-            f"{percentage(evidence.value)} of what replacing the text by another one changes them (mean squared "
-            "changes)."
+            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
+            f"{percentage(evidence.value)} as much as replacing the text by another one does (mean squared changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

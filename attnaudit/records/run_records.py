@@ -292,8 +292,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         notes: Remarks on how the numbers were computed, such as how many texts were truncated.
         repeated_rows: The number of instances that the model ran a second time at the end. A model whose results then
             differ is rejected.
-        repeated_difference: The largest difference between the two results of these instances. It is the larger one of
-            the difference in attention weights and the difference in logits relative to the size of the logits. Up to
+        repeated_difference: The largest difference between the two results of these instances. It is the larger of the
+            difference in attention weights and the difference in logits relative to the size of the logits. Up to
             0.0001 counts as rounding.
     """
 

@@ -103,7 +103,7 @@ def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
         yield "its arguments differ from those in the effective policy"
     for name, actual in (("severity", record.severity), ("inconclusive", record.inconclusive)):
         if given.get(name, actual) != actual:
-            yield f"{name} is '{actual}', but its argument is '{given[name]}'"
+            yield f"its {name} is '{actual}', but its arguments say '{given[name]}'"
     if (
         record.interval is not None
         and given.get("confidence", record.interval.confidence) != record.interval.confidence

@@ -111,12 +111,12 @@ class AuditSession:
             test: The node id of the test, for the record.
 
         Raises:
-            AuditError: The model or the data cannot be audited, or the check was declared with other arguments.
+            AuditError: The model or the data cannot be audited, or the check was declared with different arguments.
         """
         if check != self._declared.get(check.id, check):
             raise CheckError(
-                f"{check.id}: judged with other arguments than it was declared with. Change the declaration of the "
-                "check, in @audit or in the policy file, instead of the check in the test."
+                f"{check.id}: judged with different arguments from those it was declared with. Change the declaration "
+                "of the check, in @audit or in the policy file, instead of the check in the test."
             )
         key = (model, data, check.id)
         if key not in self._records:

@@ -77,7 +77,7 @@ class Runner:
         intervene: Intervention | None = None,
         hidden: bool = False,
     ) -> Trace:
-        """Run the model on a batch and record its attention, as `ModelAdapter.run`.
+        """Run the model on a batch and record its attention (see `ModelAdapter.run`).
 
         If `hidden` is True, `Trace.cache` is a `LayerStates`, which replays need.
         """

@@ -163,7 +163,7 @@ def build_transformers(
 def write_lists(out: Path, records: list[dict[str, Any]]) -> None:
     """Write population.json, and excluded.json with the readings that do not meet the requirements of their labels.
 
-    Entries of pooled models in the same folder stay.
+    Entries of pooled models in the same folder are kept.
 
     Args:
         out: The folder of the population.

@@ -130,7 +130,7 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
         gates: The gates of the policy.
 
     Returns:
-        The guarantee. It is None without such a gate and graded models, and if no model passes.
+        The guarantee. It is None if no gate measures the share and no graded model passes.
     """
     for gate in gates:
         if gate.check in SHARE_CHECKS and gate.direction == "at_least" and isinstance(gate.threshold, float):

@@ -65,7 +65,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """A law.
+    """A change that leaves a model as faithful as before, and how far it may move the value of a check.
 
     Attributes:
         name: The change, in words.
