@@ -146,7 +146,7 @@ class AdversarialDivergence(PerInstanceCheck):
         }
         upper_bounds = self.upper_bounds(measurements)
         if upper_bounds is not None:
-            details["mean upper bound of JSD"] = mean_of(upper_bounds)
+            details["mean upper bound on the JSD"] = mean_of(upper_bounds)
         return details
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

@@ -263,7 +263,7 @@ class Pointing(PerInstanceCheck):
             "share of the texts on which attention is at least a quarter of the way to the effects": (
                 self._value_of(measurements, column, "share")
             ),
-            "the same, at least half-way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
+            "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),

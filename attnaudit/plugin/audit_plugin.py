@@ -41,7 +41,7 @@ class AuditPlugin:
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
-        """Return the state of the audit, which begins at the first call."""
+        """Return the state of the audit. The first call begins the audit."""
         if self.state is None:
             self.state = new_state(self.config)
         return self.state

@@ -75,7 +75,7 @@ def _name(gate: DeclaredGate) -> str:
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why a test failed or was skipped, or why a file was, in one line."""
+    """Return, in one line, why a test or a test file failed or was skipped."""
     expected: str | None = getattr(report, "wasxfail", None)
     if expected is not None:
         return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"

@@ -179,7 +179,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 def _of_families(run: RunRecord) -> Iterator[str]:
     """Compare the models on which the policy was not validated with what follows from their families."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
-        yield "the models on whose family the policy was not validated do not follow from the policy and the models"
+        yield "the list of models on whose family the policy was not validated contradicts the policy or the models"
 
 
 def _of_status(run: RunRecord) -> Iterator[str]:

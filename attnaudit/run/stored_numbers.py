@@ -44,7 +44,7 @@ class StoredMeasurements(Measurements):
     """The measurements in measurements.parquet. All instances get the same source, so that no interval is computed."""
 
     def table(self, name: str) -> Table:
-        """Refuse a table.
+        """Raise an error, because the Parquet file contains no tables.
 
         Raises:
             TableNotStoredError: Always.

@@ -212,7 +212,7 @@ def recipe_in_context(
     epochs: int = 6,
     exchange: Exchange | None = None,
 ) -> Recipe:
-    """Return the recipe of a model that is trained on the texts of a task and to follow a plan.
+    """Return the recipe of a model that is trained on the texts of a task, so that it follows a plan.
 
     Args:
         inputs: The inputs of training. The seed chooses the encoder.

@@ -55,7 +55,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSpec:
-    """A built-in candidate check. The fields that `Candidate` has too have the same meaning.
+    """A built-in candidate check. Fields that `Candidate` also has have the same meaning there.
 
     Attributes:
         name: The class name of the check.

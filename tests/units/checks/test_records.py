@@ -195,7 +195,7 @@ def test_influence_reports_the_share_of_the_own_token_and_its_rival():
     assert record.details["mean share of a state's own token"] == pytest.approx(
         m.scalars["influence.hidden.own_share"].mean()
     )
-    assert record.details["mean share of the largest other token"] == pytest.approx(
+    assert record.details["mean of the largest share of another token"] == pytest.approx(
         m.scalars["influence.hidden.rival_share"].mean()
     )
     assert record.worst[0].value == m.scalars["influence.hidden.entropy"].max()
