@@ -57,8 +57,8 @@ def why_no_interval(rows: WeightedRows) -> str:
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
     return (
-        "all rows of a class have the same source, but the class has as much weight as the others; add rows of it, or "
-        'set classes = "as_sampled"'
+        "all rows of a class have the same source, but the class has as much weight as the others; add rows of this "
+        'class from other sources, or set classes = "as_sampled"'
     )
 
 

@@ -50,7 +50,7 @@ class NormalisedAOPC(PerInstanceCheck):
     )
     how_to_read = (
         "At 1, no order of erasure shows more of what the prediction depends on than the order of attention. At 0, "
-        "every order shows as much. Compare the value with that of a random order."
+        "every order shows at least as much. Compare the value with that of a random order."
     )
     unit = "normalised AOPC"
     bounds = (0.0, 1.0)

@@ -77,8 +77,8 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
         y: As many numbers.
 
     Returns:
-        The correlation and the lower and upper limit of its interval. It is None for fewer than four pairs, and if all
-        numbers of one side are equal.
+        The correlation and the lower and upper limit of its interval. None for fewer than four pairs, or if all values
+        of `x` or of `y` are equal.
     """
     from scipy.stats import spearmanr
 
