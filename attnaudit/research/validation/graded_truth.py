@@ -1,7 +1,7 @@
 """Compare verdicts and values with the known share of rows or heads on which the attention of a model is right.
 
 A mechanism is graded if its models have at least three different shares. Its faithful models (share 1) and unfaithful
-models (share 0) are the two ends.
+models (share 0) are the two ends of its scale.
 """
 
 from __future__ import annotations
