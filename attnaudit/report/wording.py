@@ -137,8 +137,8 @@ def _headline(run: RunRecord) -> str:
         return "The process of this run did not end. Nothing was decided."
     if run.status == "informational" and run.gates:
         return (
-            "Every gate is informational, because the policy was not validated on these families of models. Nothing was "
-            "decided."
+            "Every gate is informational, because the policy was not validated on these families of models. Nothing "
+            "was decided."
         )
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
