@@ -74,6 +74,11 @@ class Check(CheckArguments, ABC):
         """The unit of the value, such as "Kendall τ-b"; "" if it has none."""
 
     @property
+    def when_failed(self) -> str:
+        """What a failed gate says about the model, as a short sentence without a full stop."""
+        return f"“{self.title}” does not hold"
+
+    @property
     def how_to_read(self) -> str:
         """How to interpret the value."""
         return HOW_TO_READ
@@ -218,6 +223,7 @@ class Check(CheckArguments, ABC):
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
+            severity=self.severity,
         )
         distribution = None
         if evidence.values is not None:
@@ -233,6 +239,7 @@ class Check(CheckArguments, ABC):
             why=self.why,
             how_to_read=self.how_to_read,
             in_words=in_words,
+            when_failed=self.when_failed,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
             verdict=decided.verdict,

@@ -73,13 +73,18 @@ class Pointing(PerInstanceCheck):
     lists_classes: ClassVar[bool] = False
 
     family = "pointing"
-    title = "Attention points at the tokens that the prediction depends on"
+    when_failed = "Attention points at other tokens than those that the prediction depends on"
     why = (
         "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
         "prediction no more than replacing others, it marks the wrong ones."
     )
     statistic = "ratio of means"
     worst = "highest"
+
+    @property
+    def title(self) -> str:
+        where = "on most texts" if self.measure == "share" else "in proportion to their effects"
+        return f"Attention points at the tokens that the prediction depends on, {where}"
 
     @property
     def question(self) -> str:

@@ -74,6 +74,7 @@ class TotalEffect(WhereReplaced):
         "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
         "one. Values above 1 are possible."
     )
+    when_failed = "Attention is barely used"
     statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-VerdictName = Literal["pass", "fail", "inconclusive", "undefined"]
+VerdictName = Literal["pass", "fail", "inconclusive", "undefined", "informational"]
 Severity = Literal["gate", "report"]
 InconclusiveRule = Literal["fail", "warn", "pass"]
 Direction = Literal["at_least", "at_most"]
@@ -186,9 +186,10 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         how_to_read: How to interpret the value.
         in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
             "" if the check has no such sentence or the value is undefined.
+        when_failed: What a failed gate says about the model, as a short sentence without a full stop.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined", or "informational" for a check without a threshold.
         reason: The reason for the verdict, as a clause without a full stop.
         severity: "gate" if the case can fail, "report" if the check is informational.
         inconclusive: What happens to the case if a gate is inconclusive: "fail" fails it, "warn" passes it with a
@@ -264,6 +265,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     planning: Planning | None = None
     reading: str = ""
     in_words: str = ""
+    when_failed: str = ""
     matrix: Matrix | None = None
     test: str = ""
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from attnaudit.formatting import number, sentence
+from attnaudit.formatting import number, plural, sentence
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart
@@ -25,7 +25,6 @@ from attnaudit.verdict_text import (
     interval_words,
     planned,
     requirement_symbol,
-    shown_verdict,
     verdict_sentence,
 )
 
@@ -64,7 +63,7 @@ class CaseView:
         anchor: The fragment identifier of the case on the page.
         check: The record of the case.
         subject: The model and the data set in words.
-        verdict: The verdict, or "measured". It is also the CSS class.
+        verdict: The verdict, which is also the CSS class.
         verdict_name: The verdict in words.
         symbol: The verdict as one character.
         role: Whether the check is a gate, and whether it blocks the release.
@@ -157,6 +156,7 @@ class Page:
     Attributes:
         run: The record of the run.
         outcome: The headline with its notes and remedies.
+        scores: For each model and data set with labels, a line with accuracy, F1 and the number of texts.
         checks: All checks with their cases.
         subjects: All pairs of a model and a data set.
         command: The command line of the run.
@@ -170,6 +170,7 @@ class Page:
 
     run: RunRecord
     outcome: wording.Outcome
+    scores: tuple[str, ...]
     checks: tuple[CheckView, ...]
     subjects: tuple[SubjectView, ...]
     command: str
@@ -197,7 +198,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         records_of_check.setdefault(record.check, []).append(record)
     anchors = _Anchors()
     views = []
-    for records in records_of_check.values():
+    for records in sorted(records_of_check.values(), key=_urgency):
         shown_range = strip_range(records)
         anchor = anchors.of(records[0].check)
         many = len(records) > 1
@@ -216,6 +217,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     return Page(
         run=run,
         outcome=wording.outcome(run),
+        scores=tuple(_scores(run)),
         checks=tuple(views),
         subjects=tuple(_subject(case, names[case], run) for case in cases),
         command=shlex.join(run.command),
@@ -225,6 +227,23 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
     )
+
+
+def _urgency(records: Sequence[CheckRecord]) -> int:
+    """Return where a check stands on the page: first gates that block the release, then other gates, then the rest."""
+    return min(0 if one.blocks else 1 if one.severity == "gate" else 2 for one in records)
+
+
+def _scores(run: RunRecord) -> list[str]:
+    """Return a line with accuracy, macro F1 and the number of labelled instances for each model and data set."""
+    several = len(run.measured) > 1
+    return [
+        (f"{one.model} on {one.data}: accuracy" if several else "Accuracy")
+        + f" {number(one.accuracy, digits=3)}, macro F1 {number(one.macro_f1, digits=3)} "
+        f"on {plural(one.labelled, 'labelled text')}"
+        for one in run.measured
+        if one.accuracy is not None
+    ]
 
 
 def _gates(run: RunRecord) -> tuple[str, ...]:
@@ -279,7 +298,7 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
 def _case(
     record: CheckRecord, *, anchor: str, subject: str, role: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
 ) -> CaseView:
-    verdict = shown_verdict(record)
+    verdict = record.verdict
     places = digits(record)
     sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
     return CaseView(
@@ -314,7 +333,7 @@ def _case(
         details=tuple((name, _plain(value)) for name, value in record.details.items()),
         heatmaps=heatmaps,
         instances_left_out=len(record.worst) - len(heatmaps),
-        open_heatmaps=0 if verdict in ("pass", "measured") else OPEN_INSTANCES,
+        open_heatmaps=0 if verdict in ("pass", "informational") else OPEN_INSTANCES,
     )
 
 
