@@ -12,7 +12,14 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from attnaudit.checks.check_arguments import CheckArguments
-from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
+from attnaudit.checks.evidence import (
+    Evidence,
+    complete_counts,
+    histogram,
+    join_remarks,
+    typical_instances,
+    worst_instances,
+)
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.vacuous_thresholds import why_vacuous
@@ -260,6 +267,9 @@ class Check(CheckArguments, ABC):
             distribution=distribution,
             charts=list(evidence.charts),
             worst=worst_instances(measurements, evidence, self.worst),
+            typical=typical_instances(measurements, evidence),
+            typical_of=evidence.typical.of if evidence.typical else "",
+            breakdowns=list(evidence.breakdowns),
             worst_first=self.worst,
             token_columns=_measured_columns(measurements, self.token_columns, reading),
             note=join_remarks([evidence.note, decided.coverage_warning]),

@@ -12,7 +12,7 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
-from attnaudit.checks.evidence import Detail, Evidence, Mask, join_remarks, no_real_attention, single_token
+from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
@@ -205,6 +205,24 @@ class Pointing(PerInstanceCheck):
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
             extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
+        )
+
+    def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
+        return self._value_of(measurements, self._column(), chosen=part)
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts in which much is at stake, and on which attention points as well as it does in the middle."""
+        gain, room = _gain_and_room(measurements, self._column())
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pointing = np.where(room > 0, gain / room, np.nan)
+        if np.isnan(pointing).all():
+            return super().typical(measurements, values)
+        much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
+        chosen = np.where(much, pointing, np.nan)
+        return Typical(
+            "texts in which more than the median is at stake, and on which attention is about as far from the effects "
+            "as on half of them",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:

@@ -157,6 +157,32 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     values: list[list[float | None]]
 
 
+class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check on some of the instances.
+
+    Attributes:
+        name: What the instances have in common, such as "0.8 to 0.95".
+        n: The number of these instances that have a value.
+        value: The value on them; None if it is undefined.
+    """
+
+    name: str
+    n: int
+    value: float | None
+
+
+class Breakdown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check in parts of the data.
+
+    Attributes:
+        by: What the parts differ in: "confidence", "length", "predicted class" or "label".
+        parts: At least two parts.
+    """
+
+    by: str
+    parts: list[Part]
+
+
 class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of the instances with the worst values.
 
@@ -211,6 +237,9 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
+        typical: Instances that show how the value comes about.
+        typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
+        breakdowns: The value of a gate in parts of the data; empty for informational checks.
         worst_first: Which values are the worst: "lowest" or "highest".
         token_columns: The names of the columns, with one number per token, that the report draws as heatmaps.
         note: Remarks on the value, separated by semicolons; "" if there are none.
@@ -266,6 +295,9 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reading: str = ""
     in_words: str = ""
     when_failed: str = ""
+    typical: list[RankedInstance] = msgspec.field(default_factory=list)
+    typical_of: str = ""
+    breakdowns: list[Breakdown] = msgspec.field(default_factory=list)
     matrix: Matrix | None = None
     test: str = ""
 

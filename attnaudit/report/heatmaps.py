@@ -23,6 +23,9 @@ NUMBERED_TOKENS = 3
 #: A token with more characters than this is shortened.
 LONGEST_TOKEN = 28
 
+#: The columns with the class probabilities, and with the logits under several rearrangements, one after the other.
+PROBABILITIES, REARRANGED = "probabilities", "rearrangement.centred_logits"
+OUTPUT_COLUMNS = (PROBABILITIES, REARRANGED)
 KINDS = ("gradient", "leave_one_out", "adversarial")
 #: The preferred column of each kind in KINDS.
 PREFERRED_COLUMNS = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
@@ -80,6 +83,8 @@ class Heatmap:
         value: The value of the check on the instance, as text.
         label: The label of the instance; None if it has none.
         predicted: The predicted class; "" if it is unknown.
+        outputs: The probability of the predicted class, and its range under rearranged attention weights, in words; ""
+            if the run did not measure them.
         tokens: Number of tokens of the instance.
         shown_tokens: Number of tokens that each row shows.
         rows: One row per column.
@@ -93,6 +98,7 @@ class Heatmap:
     tokens: int
     shown_tokens: int
     rows: tuple[TokenRow, ...]
+    outputs: str = ""
     note: str = ""
 
 
@@ -190,6 +196,7 @@ def heatmap(
     instance: MeasuredInstance | None,
     measured: Iterable[str],
     *,
+    classes: Sequence[str],
     file_absent: bool,
 ) -> Heatmap:
     """Return the heatmap of one instance. If a row cannot be drawn, its note gives the reason.
@@ -200,6 +207,7 @@ def heatmap(
         value: The value of the check on the instance.
         instance: The measurements of the instance; None if the run folder does not contain them.
         measured: The names of the columns that the run measured.
+        classes: The class names, in the order of the logits.
         file_absent: Whether the run folder has no measurements.parquet.
     """
     if instance is None or not instance.tokens:
@@ -245,10 +253,37 @@ def heatmap(
         value=number(value),
         label=instance.label,
         predicted=instance.predicted,
+        outputs=_outputs(instance, classes),
         tokens=count,
         shown_tokens=len(shown),
         rows=tuple(rows),
     )
+
+
+def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
+    """Return the probability of the predicted class before and after its attention weights are rearranged, in words."""
+    before = instance.columns.get(PROBABILITIES)
+    if instance.predicted not in classes or before is None or len(before) != len(classes):
+        return ""
+    index = classes.index(instance.predicted)
+    now = before[index]
+    if now is None:
+        return ""
+    text = f"probability {number(now, digits=3)}"
+    logits = [math.nan if x is None else x for x in instance.columns.get(REARRANGED) or ()]
+    rows = [logits[start : start + len(classes)] for start in range(0, len(logits), len(classes))]
+    after = sorted(_softmax(row)[index] for row in rows if len(row) == len(classes) and all(map(math.isfinite, row)))
+    if not after:
+        return text
+    low, high = number(after[0], digits=3), number(after[-1], digits=3)
+    return f"{text}; with rearranged weights {low}" + (f" to {high}" if high != low else "")
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    largest = max(logits)
+    exponentials = [math.exp(one - largest) for one in logits]
+    total = sum(exponentials)
+    return [one / total for one in exponentials]
 
 
 def _size(value: float | None) -> float:

@@ -6,17 +6,17 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from attnaudit.formatting import number, plural, sentence
-from attnaudit.records import CheckRecord, MissingCase, RunRecord
+from attnaudit.records import CheckRecord, MissingCase, RankedInstance, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
-from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
+from attnaudit.report.heatmaps import OUTPUT_COLUMNS, Heatmap, columns_to_show, heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.remedies import FIRST_REMEDIES
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 from attnaudit.verdict_text import (
     defined_sentence,
@@ -30,6 +30,8 @@ from attnaudit.verdict_text import (
 
 #: Largest number of instances that the report shows for a case.
 MOST_INSTANCES = 5
+#: Largest number of typical instances that the report shows for a gate.
+MOST_TYPICAL = 3
 #: How many of these instances are open at first if the check did not pass.
 OPEN_INSTANCES = 2
 #: Largest number of coloured tokens in the whole report. They take about 1 MB.
@@ -81,6 +83,9 @@ class CaseView:
         undefined: Pairs of a reason and the number of instances without a value, the largest number first.
         parameters: Pairs of a name and a value, for the arguments of the check that are not None.
         details: Pairs of a name and a value, for further numbers.
+        breakdowns: For each breakdown of a gate, what its parts differ in, and their names, values and numbers of
+            instances.
+        typical: The typical instances that are shown.
         heatmaps: The worst instances that are shown.
         instances_left_out: Number of worst instances in the record that are not shown.
         open_heatmaps: Number of heatmaps that are open at first.
@@ -107,6 +112,8 @@ class CaseView:
     undefined: tuple[tuple[str, int], ...]
     parameters: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...]
+    breakdowns: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...]
+    typical: tuple[Heatmap, ...]
     heatmaps: tuple[Heatmap, ...]
     instances_left_out: int
     open_heatmaps: int
@@ -180,8 +187,6 @@ class Page:
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
 
-    first_remedies = FIRST_REMEDIES
-
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     """Assemble the content of the report of a run.
@@ -192,7 +197,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
-    heatmaps = _heatmaps(run, measurements)
+    heatmaps, typical = _heatmaps(run, measurements)
     records_of_check: dict[str, list[CheckRecord]] = {}
     for record in run.checks:
         records_of_check.setdefault(record.check, []).append(record)
@@ -210,6 +215,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
                 role=wording.role(record, run),
                 drawing=strip(record, shown_range),
                 heatmaps=heatmaps.get(record.key, ()),
+                typical=typical.get(record.key, ()),
             )
             for record in records
         )
@@ -296,7 +302,14 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
 
 
 def _case(
-    record: CheckRecord, *, anchor: str, subject: str, role: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
+    record: CheckRecord,
+    *,
+    anchor: str,
+    subject: str,
+    role: str,
+    drawing: Drawing | None,
+    heatmaps: tuple[Heatmap, ...],
+    typical: tuple[Heatmap, ...],
 ) -> CaseView:
     verdict = record.verdict
     places = digits(record)
@@ -331,6 +344,14 @@ def _case(
         undefined=tuple(sorted(record.undefined.items(), key=lambda pair: -pair[1])),
         parameters=tuple((name, _plain(value)) for name, value in record.parameters.items() if value is not None),
         details=tuple((name, _plain(value)) for name, value in record.details.items()),
+        breakdowns=tuple(
+            (
+                one.by,
+                tuple((part.name, number(part.value, digits=places), number(part.n)) for part in one.parts),
+            )
+            for one in record.breakdowns
+        ),
+        typical=typical,
         heatmaps=heatmaps,
         instances_left_out=len(record.worst) - len(heatmaps),
         open_heatmaps=0 if verdict in ("pass", "informational") else OPEN_INSTANCES,
@@ -356,31 +377,52 @@ def _plain(value: str | float | int | bool | None) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
-    """Return the heatmaps of the worst instances of each case. MOST_TOKEN_CELLS limits their number."""
+def _heatmaps(
+    run: RunRecord, measurements: MeasurementsFile
+) -> tuple[dict[RecordKey, tuple[Heatmap, ...]], dict[RecordKey, tuple[Heatmap, ...]]]:
+    """Return the heatmaps of the worst and of the typical instances of each case.
+
+    MOST_TOKEN_CELLS limits the number of the worst instances. Typical instances are shown for gates only.
+    """
     measured = measurements.measured or {}
     pairs: list[tuple[Case, str]] = []
-    columns: set[str] = set()
+    columns: set[str] = set(OUTPUT_COLUMNS)
     for record in run.checks:
         case = (record.model, record.data, record.seed)
-        pairs += [(case, ranked.instance) for ranked in record.worst[:MOST_INSTANCES]]
+        pairs += [(case, ranked.instance) for ranked in (*record.worst[:MOST_INSTANCES], *_typical_of_gate(record))]
         columns.update(columns_to_show(record, measured.get(case, ())))
     instances = measurements.instances(pairs, columns)
+    classes = {model.name: model.classes for model in run.models}
     cells_per_case = MOST_TOKEN_CELLS // max(1, sum(bool(record.worst) for record in run.checks))
-    return {
-        record.key: _heatmaps_of_case(record, measurements, instances, most_cells=cells_per_case)
-        for record in run.checks
-    }
+    worst, typical = {}, {}
+    for record in run.checks:
+        draw = partial(
+            _heatmaps_of_case,
+            record,
+            measurements=measurements,
+            instances=instances,
+            classes=classes.get(record.model, []),
+            most_cells=cells_per_case,
+        )
+        worst[record.key] = draw(record.worst[:MOST_INSTANCES])
+        typical[record.key] = draw(_typical_of_gate(record))
+    return worst, typical
+
+
+def _typical_of_gate(record: CheckRecord) -> list[RankedInstance]:
+    return record.typical[:MOST_TYPICAL] if record.severity == "gate" else []
 
 
 def _heatmaps_of_case(
     record: CheckRecord,
+    ranked_instances: Sequence[RankedInstance],
+    *,
     measurements: MeasurementsFile,
     instances: dict[tuple[Case, str], MeasuredInstance],
-    *,
+    classes: Sequence[str],
     most_cells: int,
 ) -> tuple[Heatmap, ...]:
-    """Return the heatmaps of the worst instances of one case.
+    """Return the heatmaps of some instances of one case.
 
     The first instance is always included. Others are added until all rows together would have more than `most_cells`
     tokens.
@@ -388,13 +430,14 @@ def _heatmaps_of_case(
     case = (record.model, record.data, record.seed)
     heatmaps: list[Heatmap] = []
     cells = 0
-    for ranked in record.worst[:MOST_INSTANCES]:
+    for ranked in ranked_instances:
         view = heatmap(
             record,
             ranked.instance,
             ranked.value,
             instances.get((case, ranked.instance)),
             (measurements.measured or {}).get(case, ()),
+            classes=classes,
             file_absent=measurements.measured is None,
         )
         cells += sum(len(row.cells) for row in view.rows)
