@@ -6,18 +6,17 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
 
 from attnaudit.formatting import number, plural, sentence
-from attnaudit.records import CheckRecord, MissingCase, RankedInstance, RunRecord
+from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
-from attnaudit.report.heatmaps import OUTPUT_COLUMNS, Heatmap, columns_to_show, heatmap
+from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
+from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.shown_instances import shown_instances
 from attnaudit.verdict_text import (
     defined_sentence,
     digits,
@@ -28,16 +27,8 @@ from attnaudit.verdict_text import (
     verdict_sentence,
 )
 
-#: Largest number of instances that the report shows for a case.
-MOST_INSTANCES = 5
-#: Largest number of typical instances that the report shows for a gate.
-MOST_TYPICAL = 3
 #: How many of these instances are open at first if the check did not pass.
 OPEN_INSTANCES = 2
-#: Largest number of coloured tokens in the whole report. They take about 1 MB.
-MOST_TOKEN_CELLS = 14_000
-
-RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +188,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
-    heatmaps, typical = _heatmaps(run, measurements)
+    heatmaps, typical = shown_instances(run, measurements)
     records_of_check: dict[str, list[CheckRecord]] = {}
     for record in run.checks:
         records_of_check.setdefault(record.check, []).append(record)
@@ -375,73 +366,3 @@ def _plain(value: str | float | int | bool | None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else number(value)
-
-
-def _heatmaps(
-    run: RunRecord, measurements: MeasurementsFile
-) -> tuple[dict[RecordKey, tuple[Heatmap, ...]], dict[RecordKey, tuple[Heatmap, ...]]]:
-    """Return the heatmaps of the worst and of the typical instances of each case.
-
-    MOST_TOKEN_CELLS limits the number of the worst instances. Typical instances are shown for gates only.
-    """
-    measured = measurements.measured or {}
-    pairs: list[tuple[Case, str]] = []
-    columns: set[str] = set(OUTPUT_COLUMNS)
-    for record in run.checks:
-        case = (record.model, record.data, record.seed)
-        pairs += [(case, ranked.instance) for ranked in (*record.worst[:MOST_INSTANCES], *_typical_of_gate(record))]
-        columns.update(columns_to_show(record, measured.get(case, ())))
-    instances = measurements.instances(pairs, columns)
-    classes = {model.name: model.classes for model in run.models}
-    cells_per_case = MOST_TOKEN_CELLS // max(1, sum(bool(record.worst) for record in run.checks))
-    worst, typical = {}, {}
-    for record in run.checks:
-        draw = partial(
-            _heatmaps_of_case,
-            record,
-            measurements=measurements,
-            instances=instances,
-            classes=classes.get(record.model, []),
-            most_cells=cells_per_case,
-        )
-        worst[record.key] = draw(record.worst[:MOST_INSTANCES])
-        typical[record.key] = draw(_typical_of_gate(record))
-    return worst, typical
-
-
-def _typical_of_gate(record: CheckRecord) -> list[RankedInstance]:
-    return record.typical[:MOST_TYPICAL] if record.severity == "gate" else []
-
-
-def _heatmaps_of_case(
-    record: CheckRecord,
-    ranked_instances: Sequence[RankedInstance],
-    *,
-    measurements: MeasurementsFile,
-    instances: dict[tuple[Case, str], MeasuredInstance],
-    classes: Sequence[str],
-    most_cells: int,
-) -> tuple[Heatmap, ...]:
-    """Return the heatmaps of some instances of one case.
-
-    The first instance is always included. Others are added until all rows together would have more than `most_cells`
-    tokens.
-    """
-    case = (record.model, record.data, record.seed)
-    heatmaps: list[Heatmap] = []
-    cells = 0
-    for ranked in ranked_instances:
-        view = heatmap(
-            record,
-            ranked.instance,
-            ranked.value,
-            instances.get((case, ranked.instance)),
-            (measurements.measured or {}).get(case, ()),
-            classes=classes,
-            file_absent=measurements.measured is None,
-        )
-        cells += sum(len(row.cells) for row in view.rows)
-        if heatmaps and cells > most_cells:
-            break
-        heatmaps.append(view)
-    return tuple(heatmaps)

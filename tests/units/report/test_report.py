@@ -211,7 +211,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 4}', b'{"schema_version": "x"}']
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 5}', b'{"schema_version": "x"}']
 )
 def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
@@ -221,7 +221,7 @@ def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: byt
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match="schema_version 99, expected 4"):
+    with pytest.raises(ReportError, match="schema_version 99, expected 5"):
         build(tmp_path)
 
 
@@ -293,7 +293,7 @@ def test_a_row_that_cannot_be_drawn_says_why() -> None:
         columns={"attention": [0.9, 0.1], "leave_one_out.inputs": None, "gradient.meister.inputs": [1.0]},
     )
     measured = ["attention", "leave_one_out.inputs", "gradient.meister.inputs"]
-    view = heatmap(check_record(token_columns=[]), "r0", 0.1, instance, measured, file_absent=False)
+    view = heatmap(check_record(token_columns=[]), "r0", 0.1, instance, measured, classes=[], file_absent=False)
     notes = {row.name: row.note for row in view.rows}
     assert notes == {
         "Attention": "",
