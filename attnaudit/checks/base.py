@@ -267,6 +267,7 @@ class Check(CheckArguments, ABC):
             distribution=distribution,
             charts=list(evidence.charts),
             worst=worst_instances(measurements, evidence, self.worst),
+            better=self.directions[0] if len(self.directions) == 1 else None,
             typical=typical_instances(measurements, evidence),
             typical_of=evidence.typical.of if evidence.typical else "",
             breakdowns=list(evidence.breakdowns),

@@ -148,6 +148,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
+        low: The lower bounds of the intervals of the values, in the same form.
+        high: The upper bounds of these intervals.
     """
 
     row_label: str
@@ -155,6 +157,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: list[str]
     columns: list[str]
     values: list[list[float | None]]
+    low: list[list[float | None]] = msgspec.field(default_factory=list)
+    high: list[list[float | None]] = msgspec.field(default_factory=list)
 
 
 class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -237,6 +241,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
+        better: The direction in which values speak for the model, "at_least" for higher values. None if the check
+            accepts thresholds of both kinds.
         typical: Instances that show how the value comes about.
         typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
         breakdowns: The value of a gate in parts of the data; empty for informational checks.
@@ -295,6 +301,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     reading: str = ""
     in_words: str = ""
     when_failed: str = ""
+    better: Direction | None = None
     typical: list[RankedInstance] = msgspec.field(default_factory=list)
     typical_of: str = ""
     breakdowns: list[Breakdown] = msgspec.field(default_factory=list)

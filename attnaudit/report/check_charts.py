@@ -228,8 +228,9 @@ def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawin
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=middle - 10, x2=at, y2=middle + 10))
     if check.value is not None and math.isfinite(check.value):
         shapes.append(Shape(kind="dot", css=f"point {check.verdict}", x=x(check.value), y=middle, width=4.5))
+    places = max(2, 1 - math.floor(math.log10(high - low)))
     for value, anchor, at in ((low, "start", left), (high, "end", right)):
-        text = number(value, digits=2)
+        text = number(value, digits=places)
         shapes.append(Shape(kind="text", css="end", x=at, y=STRIP_HEIGHT - 0.5, text=text, anchor=anchor))
     return Drawing(width=STRIP_WIDTH, height=STRIP_HEIGHT, label=_strip_description(check), shapes=tuple(shapes))
 

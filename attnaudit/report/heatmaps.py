@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +22,8 @@ CONTEXT_TOKENS = 4
 #: How many of the largest values of a row are written under their tokens. The text of _instances.html.j2 gives the same
 #: number.
 NUMBERED_TOKENS = 3
+#: The darkest tokens have at least this many times the share of n equal tokens.
+STRONG = 6.0
 #: A token with more characters than this is shortened.
 LONGEST_TOKEN = 28
 
@@ -39,8 +43,9 @@ class TokenCell:
     Attributes:
         text: The token, shortened if it is long, with invisible characters made visible.
         tooltip: The value and the position of the token in words.
-        heat: The absolute value of the token as a share of the largest absolute value in the row, from 0 to 1.
+        heat: How dark the token is, from 0 to 1 (see `darkest_share`).
         negative: Whether the value is below 0.
+        value: The value as text.
         number: The value if it is one of the largest in the row; otherwise "".
         skipped: Number of tokens that are left out directly before this one.
     """
@@ -49,6 +54,7 @@ class TokenCell:
     tooltip: str
     heat: float
     negative: bool
+    value: str
     number: str
     skipped: int
 
@@ -88,6 +94,7 @@ class Heatmap:
         tokens: Number of tokens of the instance.
         shown_tokens: Number of tokens that each row shows.
         rows: One row per column.
+        direction: "rtl" if most letters of the tokens are written from right to left, otherwise "ltr".
         note: Why the instance cannot be drawn; "" if it can. An instance with a note has no rows.
     """
 
@@ -99,6 +106,7 @@ class Heatmap:
     shown_tokens: int
     rows: tuple[TokenRow, ...]
     outputs: str = ""
+    direction: str = "ltr"
     note: str = ""
 
 
@@ -154,6 +162,14 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
     return sorted(chosen)
 
 
+def darkest_share(count: int) -> float:
+    """Return the share of a row's sum that is drawn darkest: STRONG times that of `count` equal tokens, at most 1.
+
+    All rows of an instance have this scale, so that equal colours mean equal shares and equal weights stay light.
+    """
+    return min(1.0, STRONG / count) if count else 1.0
+
+
 def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
     """Return the row of one column over the tokens of an instance.
 
@@ -163,7 +179,8 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         tokens: All tokens of the instance.
         shown: The positions of the tokens to show, in ascending order.
     """
-    largest = max(map(_size, values), default=0.0)
+    largest, total = max(map(_size, values), default=0.0), sum(map(_size, values))
+    darkest = darkest_share(len(values))
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
     cells = []
     previous = -1
@@ -173,8 +190,9 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
             TokenCell(
                 text=_token_text(tokens[i]),
                 tooltip=_tooltip(tokens[i], value, position=i),
-                heat=round(_size(value) / largest, 2) if largest else 0.0,
+                heat=round(min(1.0, _size(value) / total / darkest), 2) if total else 0.0,
                 negative=value is not None and value < 0,
+                value=number(value, digits=4) if value is not None and math.isfinite(value) else "undefined",
                 number=number(value, digits=2) if i in numbered else "",
                 skipped=i - previous - 1,
             )
@@ -254,6 +272,7 @@ def heatmap(
         label=instance.label,
         predicted=instance.predicted,
         outputs=_outputs(instance, classes),
+        direction=_direction(instance.tokens),
         tokens=count,
         shown_tokens=len(shown),
         rows=tuple(rows),
@@ -277,6 +296,12 @@ def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
         return text
     low, high = number(after[0], digits=3), number(after[-1], digits=3)
     return f"{text}; with rearranged weights {low}" + (f" to {high}" if high != low else "")
+
+
+def _direction(tokens: Sequence[str]) -> str:
+    """Return "rtl" if most letters of the tokens are written from right to left, otherwise "ltr"."""
+    classes = Counter(unicodedata.bidirectional(letter) for token in tokens for letter in token)
+    return "rtl" if classes["R"] + classes["AL"] > classes["L"] else "ltr"
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:

@@ -64,7 +64,7 @@ class CaseView:
         statistic: The statistic with its unit, if it has one.
         interval: The interval of the value; an em dash if there is none.
         fail_interval: The interval that decides whether the case fails; "" if there is none.
-        required: The threshold with "≥" or "≤"; an em dash if there is none.
+        required: The threshold with "≥" or "≤". Without one, which values are better; an em dash if neither are.
         references: The references.
         explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.
@@ -317,7 +317,7 @@ def _case(
         statistic=", ".join(filter(None, (record.statistic, record.unit))),
         interval=interval_words(record),
         fail_interval=interval_range(record.fail_interval, places) if record.fail_interval else "",
-        required=requirement_symbol(record.requirement) if record.requirement else "—",
+        required=requirement_symbol(record.requirement) if record.requirement else wording.BETTER[record.better],
         references=tuple(
             ReferenceView(
                 name=reference.name,

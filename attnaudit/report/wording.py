@@ -38,6 +38,8 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The direction in which values of a check speak for the model -> words for the column of thresholds.
+BETTER = {"at_least": "higher is better", "at_most": "lower is better", None: "—"}
 #: Exit status of a run -> the reason why no gate was judged in it.
 NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
 #: Status of a run -> the verdict whose colour its headline gets.
