@@ -202,8 +202,8 @@ class PairedGate(Check):
         if record.value is not None and is_improvement(record):
             return with_note(
                 record,
-                f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, which is more than the margin. "
-                f"The baseline stays as it is until you accept this run: {known.accept}",
+                f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, more than the margin; the "
+                f"baseline stays as it is unless you accept this run: {known.accept}",
             )
         return record
 

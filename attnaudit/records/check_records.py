@@ -179,6 +179,7 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
         base: The id of the check whose values were compared.
         candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
         reading: The reading under which it was measured; "" for a model with a single pooled attention.
+        measures_sha256: The SHA-256 hash of the code that computed it.
         baseline: The value of the baseline; None if the two are not comparable.
         baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.
         baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
@@ -191,6 +192,7 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
     base: str
     candidate: float | None
     reading: str
+    measures_sha256: str
     baseline: float | None = None
     baseline_sha256: str = ""
     baseline_run: str = ""

@@ -59,7 +59,9 @@ def compared(
     single = measurements.readings_of(gate.reading or "")[0]
     reading = single or measurements.own_reading
     accept = accept_command(run, Path(gate.folder or ""), gate.anchor)
-    known = BaselineComparison(anchor=gate.anchor, base=gate.base_id, candidate=None, reading=reading)
+    known = BaselineComparison(
+        anchor=gate.anchor, base=gate.base_id, candidate=None, reading=reading, measures_sha256=audited.measures_sha256
+    )
     if baseline is None:
         what = (
             f"There is no baseline for the {ANCHORS[gate.anchor]} yet. If this run is the one that later models are to "

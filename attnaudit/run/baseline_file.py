@@ -93,7 +93,7 @@ def read_baseline(folder: Path, anchor: Anchor) -> Baseline | None:
     for subject in baseline.subjects:
         if any(len(numbers) != len(subject.checks) for numbers in subject.values.values()):
             raise ReportError(
-                f"{path}: {subject.model} on {subject.data}: expected {len(subject.checks)} numbers for every instance. "
+                f"{path}: {subject.model} on {subject.data}: expected {len(subject.checks)} numbers for each instance. "
                 f"{restore}"
             )
     return baseline
