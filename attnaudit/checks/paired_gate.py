@@ -236,6 +236,12 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
             f"{check.name_in_errors}: not_worse_than_baseline_by is {margin!r}; expected a number above 0, in the unit "
             "of the value."
         )
+    low, high = check.bounds
+    if margin >= high - low:
+        raise CheckError(
+            f"{check.name_in_errors}: not_worse_than_baseline_by={margin:g} can never fail, because two values differ "
+            f"by at most {high - low:.4g}. Give a smaller margin."
+        )
     stripped = dataclasses.replace(check, at_least=None, at_most=None, severity="report", reading=None)
     lowest_is_worst = _direction(check) == "at_least"
     return PairedGate(

@@ -91,9 +91,11 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 
 def _gate_objections(run: RunRecord) -> list[str]:
+    # The reason why a baseline is not comparable already says what to do.
+    not_comparable = {one.key[:3] for one in run.checks if one.comparison and one.comparison.not_comparable}
     found = [
         f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
-        f"{_REMEDIES[gate.state]}"
+        f"{'' if (gate.model, gate.data, gate.check) in not_comparable else _REMEDIES[gate.state]}".rstrip()
         for gate in run.gates
         if gate.state not in ("passed", "excepted", "informational")
     ]
