@@ -159,7 +159,9 @@ def test_a_baseline_from_its_first_run_to_a_worse_model(release: Project) -> Non
     assert record["value"] == 0
     assert (record["interval"]["low"], record["interval"]["high"]) == (0, 0)
     assert record["comparison"]["baseline_sha256"]
-    assert release.command("verify", "reports", "--model", "release")[0] == 0
+    verify = ("verify", "reports", "--model", "release", "--baseline")
+    assert release.command(*verify, "baseline")[0] == 0
+    assert "expected none (--baseline)" in release.command(*verify, "elsewhere")[1]
 
     release.model(noise=0.01)
     assert release.audit().ret == 0
