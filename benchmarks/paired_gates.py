@@ -44,7 +44,7 @@ CHECKS: tuple[Check, ...] = (
     PermutationFragility(severity="report"),
 )
 #: The rows of the population, the rows of a sample, and the number of samples.
-POPULATION, ROWS, TRIALS = 800, 300, 200
+POPULATION, ROWS, TRIALS = 500, 200, 200
 CONFIDENCE, GATES, POWER = 0.95, 2, 0.8
 NOISE = 0.05
 

@@ -23,6 +23,8 @@ from attnaudit.verdict_text import exceeds_margin
 
 #: Each baseline -> what it is, in words.
 ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
+#: The argument that names the baseline, in the canonical form of a policy. No other check may have such an argument.
+ANCHOR = "anchor"
 #: The names of two details of the record.
 CANDIDATE, BASELINE = "value of this model", "value of the baseline"
 #: The significant digits of the numbers per instance, in baseline files and in comparisons with them.
@@ -83,7 +85,7 @@ class PairedGate(Check):
     @property
     def parameters(self) -> dict[str, Parameter]:
         shared = {name: getattr(self, name) for name in CheckArguments.argument_names()}
-        return {**self.base.parameters, **shared, "anchor": self.anchor}
+        return {**self.base.parameters, **shared, ANCHOR: self.anchor}
 
     @property
     def family(self) -> str:

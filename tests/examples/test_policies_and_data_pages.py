@@ -136,3 +136,12 @@ def test_the_example_of_a_data_set_loads() -> None:
     exec(compile(example, "conftest.py", "exec"), {})
     dataset = load("complaints")
     assert (len(dataset.instances), dataset.classes) == (2, ("damaged", "late"))
+
+
+def test_the_policy_of_the_page_about_baselines_declares_the_gates_that_it_names(tmp_path: Path) -> None:
+    page = (DOCS / "baselines.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"<!-- example: policy.toml -->\n```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "policy.toml").write_text(example, encoding="utf-8")
+    ids = [check.id for check in load_policy(tmp_path / "policy.toml")]
+    assert ids == ["pointing.probabilities", "pointing.probabilities.vs_last", "pointing.probabilities.vs_pinned"]
+    assert all(f"`{id_}`" in page for id_ in ids[1:])
