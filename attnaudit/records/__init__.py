@@ -8,6 +8,7 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
 from attnaudit.records.check_records import (
     BaselineComparison,
+    Breakdown,
     Chart,
     CheckRecord,
     Direction,
@@ -15,6 +16,7 @@ from attnaudit.records.check_records import (
     InconclusiveRule,
     Interval,
     Matrix,
+    Part,
     Planning,
     RankedInstance,
     Record,
@@ -56,6 +58,7 @@ __all__ = [
     "BaselineCheck",
     "BaselineComparison",
     "BaselineSubject",
+    "Breakdown",
     "Chart",
     "CheckRecord",
     "ConformanceResult",
@@ -73,6 +76,7 @@ __all__ = [
     "MeasureRecord",
     "MissingCase",
     "ModelRecord",
+    "Part",
     "Planning",
     "PolicyException",
     "PolicyQuestion",

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
+from attnaudit.checks.policy_baseline import MARGIN
 from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
 from attnaudit.data.row_parsing import Column
@@ -74,7 +75,7 @@ def test_every_argument_is_listed_with_its_values_and_the_default_first() -> Non
 def test_the_arguments_that_all_checks_have_are_listed() -> None:
     table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each check")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == COMMON_ARGUMENTS
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == {*COMMON_ARGUMENTS, MARGIN}
 
 
 def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
