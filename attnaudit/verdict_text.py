@@ -56,8 +56,9 @@ def failure_message(record: CheckRecord) -> str:
     """Return the message that pytest shows for a failed case.
 
     Its first lines are the headline, what the value means in words, the verdict with its reason, and the note. Then
-    come the number of instances that would decide an inconclusive case, the smallest change that it detects, the intervals, the reasons why instances have
-    no value, the references, and the worst instances. Lines that do not apply are left out.
+    come the number of instances that would decide an inconclusive case, the smallest change that it detects, the
+    intervals, the reasons why instances have no value, the references, and the worst instances. Lines that do not apply
+    are left out.
     """
     lines = [headline(record), record.in_words, f"{record.verdict}: {record.reason}."]
     lines.append(f"note: {record.note}." if record.note else "")

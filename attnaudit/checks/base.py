@@ -298,7 +298,7 @@ class Check(CheckArguments, ABC):
             gated=gated,
             fail_interval=decided.fail_interval,
             planning=decided.planning,
-            standard_error=evidence.interval.error if decided.interval and evidence.interval else None,
+            sampling_error=decided.sampling_error,
             detectable_change=decided.detectable_change,
             reading=reading,
             matrix=matrix,

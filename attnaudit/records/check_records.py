@@ -94,6 +94,21 @@ class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=
     warning: str = ""
 
 
+class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a value varies between samples, from which `attnaudit plan` computes the size of another sample.
+
+    Attributes:
+        standard_error: The standard error of the value, in its unit.
+        slope: The relative change of its square per unit of the value; 0 if the error is taken to be constant.
+        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth; None
+            for other statistics.
+    """
+
+    standard_error: float
+    slope: float = 0.0
+    share_rows: float | None = None
+
+
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value with which the value of a check is compared, such as the value for shuffled attention.
 
@@ -267,7 +282,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
             possible.
-        standard_error: The standard error of the value, in its unit; None without an interval.
+        sampling_error: How much the value varies between samples; None without an interval.
         detectable_change: The smallest change that the case detects in 80% of samples; None without a threshold or an
             interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.
@@ -314,7 +329,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gated: int = 1
     fail_interval: Interval | None = None
     planning: Planning | None = None
-    standard_error: float | None = None
+    sampling_error: SamplingError | None = None
     detectable_change: DetectableChange | None = None
     reading: str = ""
     in_words: str = ""
