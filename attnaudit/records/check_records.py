@@ -100,13 +100,15 @@ class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         standard_error: The standard error of the value, in its unit.
         slope: The relative change of its square per unit of the value; 0 if the error is taken to be constant.
-        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth; None
-            for other statistics.
+        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth;
+            None for other statistics.
+        narrows_with_rows: Whether more rows reduce the error without limit.
     """
 
     standard_error: float
     slope: float = 0.0
     share_rows: float | None = None
+    narrows_with_rows: bool = True
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

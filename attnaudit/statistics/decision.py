@@ -119,4 +119,9 @@ def decision(
 
 def _sampling_error(estimate: IntervalEstimate) -> SamplingError:
     rows = estimate.share.rows if estimate.share else None
-    return SamplingError(standard_error=estimate.error, slope=estimate.slope, share_rows=rows)
+    return SamplingError(
+        standard_error=estimate.error,
+        slope=estimate.slope,
+        share_rows=rows,
+        narrows_with_rows=estimate.narrows_with_n,
+    )
