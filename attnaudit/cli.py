@@ -62,6 +62,7 @@ COMMANDS = {
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
+    "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),
 }

@@ -16,7 +16,7 @@ from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.formatting import number
-from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, WorstOrder
+from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point
 from attnaudit.statistics.paired_difference import paired_difference
 from attnaudit.verdict_text import exceeds_margin
@@ -188,6 +188,10 @@ class PairedGate(Check):
             f"The {self.base.value_name} is {number(candidate)} for this model and {number(baseline)} for the "
             f"{ANCHORS[self.anchor]}, on the same instances."
         )
+
+    def no_difference(self, requirement: Requirement | None) -> float | None:
+        """Return 0, the difference of two models with the same value."""
+        return 0.0
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Judge the gate as `Check.judge` does, and record what was compared.
