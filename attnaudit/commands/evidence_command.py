@@ -10,9 +10,9 @@ from pathlib import Path
 from attnaudit.errors import ReportError, require_reachable
 from attnaudit.evidence.dated_report import dated_report
 from attnaudit.evidence.gate_results import gate_results, require_complete
+from attnaudit.evidence.intoto_statement import checksums, json_text, predicate, statement
 from attnaudit.evidence.model_card import model_card, require_huggingface_hub
 from attnaudit.evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
-from attnaudit.evidence.test_result_statement import checksums, json_text, predicate, statement
 from attnaudit.formatting import INVISIBLE, one_line
 from attnaudit.processes import replace_file
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
@@ -86,8 +86,8 @@ def run(options: argparse.Namespace) -> int:
 
     if not compared:
         print(
-            "not compared with the audited model: no --subject is a checkpoint folder. Verify the model with `attnaudit "
-            "verify --model`."
+            "not compared with the audited model, because no --subject is a checkpoint folder. Compare the model with "
+            "`attnaudit verify --model`."
         )
     print(one_line(f"result: {results.result}"))
     for name in files:

@@ -1,7 +1,7 @@
 """The result of a run as an in-toto Statement with the predicate test-result.
 
-The formats are specified in https://github.com/in-toto/attestation: spec/v1/statement.md, spec/v1/resource_descriptor.md
-and spec/predicates/test-result.md. The statement is not signed.
+The formats are specified in https://github.com/in-toto/attestation, in spec/v1/statement.md,
+spec/v1/resource_descriptor.md and spec/predicates/test-result.md. The statement is not signed.
 """
 
 from __future__ import annotations
