@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 from attnaudit.errors import ReportError, require_reachable
-from attnaudit.evidence.dated_report import dated_report
-from attnaudit.evidence.gate_results import gate_results, require_complete
-from attnaudit.evidence.intoto_statement import checksums, json_text, predicate, statement
-from attnaudit.evidence.model_card import model_card, require_huggingface_hub
-from attnaudit.evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
 from attnaudit.formatting import INVISIBLE, one_line
 from attnaudit.processes import replace_file
+from attnaudit.release_evidence.dated_report import dated_report
+from attnaudit.release_evidence.gate_results import gate_results, require_complete
+from attnaudit.release_evidence.intoto_statement import checksums, json_text, predicate, statement
+from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
+from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
 from attnaudit.run.run_choice import newest_run
 

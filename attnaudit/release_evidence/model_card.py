@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from attnaudit.errors import AuditError
-from attnaudit.evidence.gate_results import GateResults
-from attnaudit.evidence.result_tables import WHAT_A_PASS_MEANS, results_table
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.release_evidence.gate_results import GateResults
+from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table
 from attnaudit.report.markdown import escape
 from attnaudit.report.wording import outcome
 from attnaudit.verdict_text import shown_verdict

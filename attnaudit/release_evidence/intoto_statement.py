@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from attnaudit.evidence.gate_results import GateResults
-from attnaudit.evidence.shipped_files import ShippedFile
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.release_evidence.gate_results import GateResults
+from attnaudit.release_evidence.shipped_files import ShippedFile
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

@@ -33,7 +33,7 @@ from tests.consistent_runs import (
     consistent_run,
     write_record,
 )
-from tests.units.evidence.intoto_schemas import STATEMENT
+from tests.units.release_evidence.intoto_schemas import STATEMENT
 from tests.units.report.example_runs import HOSTILE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -144,7 +144,8 @@ def test_the_result_is_stated_and_never_hidden(
     listed = {name: predicate[f"{name}Tests"] for name in ("passed", "warned", "failed")}
     assert [name.split(" for ")[0] for name in listed["warned"]] == warned
     assert [name.split(" for ")[0] for name in listed["failed"]] == failed
-    assert sorted(sum(listed.values(), [])) == sorted(f"{gate.check} for release on reviews" for gate in run.gates)
+    names = [name for names in listed.values() for name in names]
+    assert sorted(names) == sorted(f"{gate.check} for release on reviews" for gate in run.gates)
     card, report = evidence.text("model-card.md"), evidence.text("test-report.md")
     for page in (card, report):
         assert f"**{result}" in page or f"**Result: {result}.**" in page

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from attnaudit.evidence.gate_results import GateResults
-from attnaudit.evidence.result_tables import WHAT_A_PASS_MEANS, results_table, table
-from attnaudit.evidence.shipped_files import ShippedFile
 from attnaudit.formatting import number
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.release_evidence.gate_results import GateResults
+from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table, table
+from attnaudit.release_evidence.shipped_files import ShippedFile
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.wording import outcome
 from attnaudit.verdict_text import required_words
