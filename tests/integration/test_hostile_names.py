@@ -22,6 +22,7 @@ from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 from attnaudit.records import RunRecord
+from attnaudit.report.markdown import FOLD, UNFOLD
 from attnaudit.run.verdict_table import verdict_table
 from attnaudit.verdict_text import failure_message
 from tests.conftest import newest_run
@@ -156,7 +157,9 @@ def test_the_summary_is_clean_and_has_no_markup(hostile: HostileRun) -> None:
     assert_clean(summary)
     tokens = MarkdownIt("commonmark", {"linkify": True}).enable(["table", "strikethrough"]).parse(summary)
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "fence"}
+    assert not kinds & {"html_inline", "link_open", "image", "code_inline", "fence"}
+    html = "".join(token.content for token in tokens if token.type == "html_block")
+    assert html.splitlines() == [*FOLD, UNFOLD]
     assert sum(token.type == "heading_open" for token in tokens) == 1
 
 
