@@ -28,6 +28,7 @@ from attnaudit.statistics.verdict import blocks
 
 LN2 = math.log(2)
 LARGEST_THRESHOLD = 1.7e308
+UNBOUNDED = (-math.inf, math.inf)
 HOW_TO_READ = "The verdict compares the whole confidence interval of the value with the threshold."
 TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.*")
 
@@ -183,6 +184,18 @@ class Check(CheckArguments, ABC):
                 return direction, parse(limit, self.threshold_references) if isinstance(limit, str) else limit
         return None
 
+    def no_difference(self, requirement: Requirement | None) -> float | None:
+        """Return the value of a model without any difference, if the threshold is a margin around it; otherwise None.
+
+        With at_least="floor + 0.2", it is the mean of the floor, and the margin is 0.2.
+        """
+        limit = self.threshold[1] if self.threshold else None
+        if requirement is None or not isinstance(limit, Expression):
+            return None
+        if not limit.constant or not math.isclose(sum(limit.weights.values()), 1):
+            return None
+        return requirement.value - limit.constant
+
     def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator:
         """Return a random generator that depends only on the seed of the run, the id of this check, and the purpose."""
         return keyed_generator(measurements.seed, "check", self.id, purpose)
@@ -218,6 +231,8 @@ class Check(CheckArguments, ABC):
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
+            bounds=self.bounds if requirement is None or requirement.expression is None else UNBOUNDED,
+            no_difference=self.no_difference(requirement),
         )
         distribution = None
         if evidence.values is not None:
@@ -260,6 +275,8 @@ class Check(CheckArguments, ABC):
             gated=gated,
             fail_interval=decided.fail_interval,
             planning=decided.planning,
+            standard_error=evidence.interval.error if decided.interval and evidence.interval else None,
+            detectable_change=decided.detectable_change,
             reading=reading,
             matrix=matrix,
         )

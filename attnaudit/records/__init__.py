@@ -8,6 +8,7 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 from attnaudit.records.check_records import (
     Chart,
     CheckRecord,
+    DetectableChange,
     Direction,
     Histogram,
     InconclusiveRule,
@@ -52,6 +53,7 @@ __all__ = [
     "CheckRecord",
     "ConformanceResult",
     "DataRecord",
+    "DetectableChange",
     "Direction",
     "EarlierFailure",
     "EffectivePolicy",

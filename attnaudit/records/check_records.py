@@ -77,6 +77,23 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power: float
 
 
+class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The distances of the true value from the threshold at which a gate is decided with a probability of `power`.
+
+    Attributes:
+        to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
+            that far.
+        to_fail: How far it must be on the other side for the case to fail; None if no possible value is that far.
+        power: The probability of the decision.
+        warning: Why the sample is too small for the threshold, as a clause; "" if it is not.
+    """
+
+    to_pass: float | None
+    to_fail: float | None
+    power: float
+    warning: str = ""
+
+
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value with which the value of a check is compared, such as the value for shuffled attention.
 
@@ -220,6 +237,9 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
             possible.
+        standard_error: The standard error of the value, in its unit; None without an interval.
+        detectable_change: The smallest change that the case detects in 80% of samples; None without a threshold or an
+            interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
             `interval` are then those of the mean over the readings.
@@ -262,6 +282,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gated: int = 1
     fail_interval: Interval | None = None
     planning: Planning | None = None
+    standard_error: float | None = None
+    detectable_change: DetectableChange | None = None
     reading: str = ""
     in_words: str = ""
     matrix: Matrix | None = None

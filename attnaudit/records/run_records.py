@@ -9,7 +9,7 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnaudit.records import Interval
+from attnaudit.statistics.shares import ShareSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class IntervalEstimate:
             suggests that.
         narrows_with_n: Whether more instances narrow the interval without limit. It is False if part of the error has
             another cause, such as a small number of randomised models.
+        share: How much the sample says about a share of rows, so that the interval of another share is known; None for
+            other statistics.
     """
 
     error: float
@@ -33,6 +36,7 @@ class IntervalEstimate:
     interval_at: Callable[[float], Interval] = field(repr=False)
     coverage_warning: str = ""
     narrows_with_n: bool = True
+    share: ShareSample | None = None
 
     def at(self, confidence: float) -> Interval:
         """Return the interval at a confidence between 0 and 1."""
