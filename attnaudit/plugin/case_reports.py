@@ -81,8 +81,8 @@ def _properties(record: CheckRecord, remark: str) -> list[tuple[str, object]]:
         properties |= {"interval_low": interval.low, "interval_high": interval.high, "confidence": interval.confidence}
     if required is not None:
         properties |= {"threshold": required.value, "direction": required.direction}
-    # A case has no detectable change if the record of its check does not contain one.
-    properties |= {"detectable_change": getattr(record, "detectable_change", None)}
+    if (change := record.detectable_change) is not None:
+        properties |= {"detectable_change_to_pass": change.to_pass, "detectable_change_to_fail": change.to_fail}
     properties |= {"n": record.n_defined, "n_undefined": record.n - record.n_defined}
     named = [(f"attnaudit.{name}", str(value)) for name, value in properties.items() if value is not None]
     return [*named, ("attnaudit", terminal_safe(remark))] if remark else [*named]
