@@ -28,7 +28,7 @@ PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
 
 def test_the_tables_have_every_file_option_and_result(capsys: pytest.CaptureFixture[str]) -> None:
-    files = re.findall(r"^\| `([\w.-]+)` \|", PAGE.split("## What is stated")[0], re.MULTILINE)
+    files = re.findall(r"^\| `(\w[\w.-]+)` \|", PAGE.split("## What is stated")[0], re.MULTILINE)
     names = ("STATEMENT", "PREDICATE", "CHECKSUMS", "MODEL_CARD", "TEST_REPORT")
     assert files == [getattr(evidence_command, name) for name in names]
     with pytest.raises(SystemExit):
