@@ -31,7 +31,8 @@ def shipped_files(paths: Sequence[Path]) -> list[ShippedFile]:
 
     Raises:
         ReportError: A path does not exist, is that of a folder without files or of a pipe or device, or cannot be read.
-            Or two files have the same name, or a name contains an invisible character.
+            Or a folder contains a link to a folder, two files have the same name, or a name contains an invisible
+            character.
     """
     found: dict[str, ShippedFile] = {}
     for name, path in (pair for one in paths for pair in _named_files(one)):
@@ -60,7 +61,10 @@ def _named_files(path: Path) -> Iterator[tuple[str, Path]]:
         raise ReportError(f"--subject {path}: no such file or folder. Give the files that are shipped.")
     if not path.is_dir():
         require_regular_file(path, "a part of the model", ReportError)
-    files = sorted(file for file in path.rglob("*") if not file.is_dir())
+    entries = sorted(path.rglob("*"))
+    if linked := [entry for entry in entries if entry.is_symlink() and entry.is_dir()]:
+        raise ReportError(f"--subject {linked[0]}: this is a link to a folder. Copy the folder, or remove the link.")
+    files = [entry for entry in entries if not entry.is_dir()]
     if not files:
         raise ReportError(f"--subject {path}: this folder contains no file. Give the files that are shipped.")
     for file in files:

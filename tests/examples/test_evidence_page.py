@@ -74,9 +74,11 @@ def test_the_deployment_accepts_only_what_was_agreed_on(
 ) -> None:
     """`gh`, which needs the network, is replaced by a script that prints what it prints for a valid signature."""
     run = consistent_run(tmp_path / "reports" / NAME, (PASSING, FAILING) if failing else (PASSING,))
-    (tmp_path / "weights.pt").write_bytes(b"weights")
+    release = tmp_path / "checkpoints" / "release"
+    release.mkdir(parents=True)
+    (release / "weights.pt").write_bytes(b"weights")
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["evidence", "reports", "--subject", "weights.pt", "--out", "evidence"]) == int(failing)
+    assert cli.main(["evidence", "reports", "--subject", str(release), "--out", "evidence"]) == int(failing)
     statement: dict[str, Any] = json.loads((tmp_path / "evidence" / "statement.json").read_text(encoding="utf-8"))
     (model,) = [one for one in statement["predicate"]["configuration"] if one["name"] == "model/release"]
     assert run.effective_policy is not None

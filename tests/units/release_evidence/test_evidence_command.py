@@ -257,6 +257,9 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
         assert message in evidence.refuse("--subject", *paths)
     (evidence.model / "link").symlink_to("nowhere")
     assert "this link leads to no file" in evidence.refuse()
+    (evidence.model / "link").unlink()
+    (evidence.model / "link").symlink_to(tmp_path / "other")
+    assert "link: this is a link to a folder" in evidence.refuse()
 
 
 def test_invalid_options_are_refused(evidence: Evidence, capsys: pytest.CaptureFixture[str]) -> None:
