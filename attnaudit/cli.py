@@ -56,12 +56,17 @@ COMMANDS = {
         "require that the newest run passed, was not edited, and audited what is to be released",
         "attnaudit.commands.verify_command",
     ),
+    "baseline": Command(
+        "accept a finished run as the baseline that later models are compared with",
+        "attnaudit.commands.baseline_command",
+    ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
     "evidence": Command(
         "write an unsigned in-toto statement, a model card and a test report about a run",
         "attnaudit.commands.evidence_command",
     ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
+    "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),
 }

@@ -15,7 +15,15 @@ from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
-from attnaudit.verdict_text import digits, headline, interval_words, planned, requirement_symbol, shown_verdict
+from attnaudit.verdict_text import (
+    detected,
+    digits,
+    headline,
+    interval_words,
+    planned,
+    requirement_symbol,
+    shown_verdict,
+)
 
 #: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
@@ -94,6 +102,9 @@ def summary(run: RunRecord, *, report: str) -> str:
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
+    gates = [check for check in run.checks if check.severity == "gate" and check.detectable_change is not None]
+    if gates:
+        lines += ["", *(f"* {_named(check, several)}: {escape(detected(check), LONGEST_REASON)}" for check in gates)]
     lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
     lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
     lines += _missing_lines(run)

@@ -20,6 +20,7 @@ from attnaudit.report.remedies import FIRST_REMEDIES
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 from attnaudit.verdict_text import (
     defined_sentence,
+    detected,
     digits,
     interval_range,
     interval_words,
@@ -281,7 +282,13 @@ def _case(
 ) -> CaseView:
     verdict = shown_verdict(record)
     places = digits(record)
-    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (
+        record.in_words,
+        verdict_sentence(record),
+        planned(record),
+        detected(record),
+        defined_sentence(record),
+    )
     return CaseView(
         anchor=anchor,
         check=record,

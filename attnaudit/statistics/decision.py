@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from attnaudit.records import DetectableChange, Interval, Planning, Requirement, VerdictName
+from attnaudit.records import DetectableChange, Interval, Planning, Requirement, SamplingError, VerdictName
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
@@ -27,6 +27,7 @@ class Decision:
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
         planning: How many instances would decide an inconclusive case. None for any other verdict. Also None if there
             is no threshold or no interval, or if more instances would not narrow the interval.
+        sampling_error: How much the value varies between samples; None without an interval.
         detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if too
             few instances have a value for any verdict.
         coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
@@ -37,6 +38,7 @@ class Decision:
     interval: Interval | None
     fail_interval: Interval | None
     planning: Planning | None
+    sampling_error: SamplingError | None
     detectable_change: DetectableChange | None
     coverage_warning: str
 
@@ -109,6 +111,17 @@ def decision(
         interval=interval,
         fail_interval=fail_interval,
         planning=planning,
+        sampling_error=_sampling_error(estimate) if estimate else None,
         detectable_change=detectable,
         coverage_warning=estimate.coverage_warning if estimate else "",
+    )
+
+
+def _sampling_error(estimate: IntervalEstimate) -> SamplingError:
+    rows = estimate.share.rows if estimate.share else None
+    return SamplingError(
+        standard_error=estimate.error,
+        slope=estimate.slope,
+        share_rows=rows,
+        narrows_with_rows=estimate.narrows_with_n,
     )

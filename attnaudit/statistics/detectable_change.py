@@ -43,9 +43,9 @@ def detectable_change(
     confidence.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share, and the interval
-    is Wilson's. For other values, the distances of the observed sample are multiplied by √(V(v) / V(observed)). Here
-    V(v) is the product of the distances of v to the finite ends of its range, as in a quasi-binomial model (Wedderburn
-    1974). Near the threshold, this factor is 1.
+    is Wilson's. For other values, the distances in the observed sample are scaled by the standard deviation that their
+    skewness predicts at the other value (see `relative_variance`). The factor is 1 if the observed value is on the
+    threshold, and less certain the further it is away.
 
     Args:
         value: The observed value.
@@ -130,13 +130,27 @@ class _Sampling:
         return self._scale(value) * self.estimate.error
 
     def _scale(self, value: float) -> float:
-        observed = spread(self.observed, self.ends)
-        return math.sqrt(spread(value, self.ends) / observed) if observed > 0 else 1.0
+        return math.sqrt(relative_variance(value, self.observed, self.estimate.slope, self.ends))
 
 
-def spread(value: float, bounds: tuple[float, float]) -> float:
-    """Return the variance of a bounded value up to a factor: the product of its distances to the finite ends."""
-    return math.prod(abs(value - end) for end in bounds if math.isfinite(end))
+def relative_variance(value: float, observed: float, slope: float, ends: tuple[float, float]) -> float:
+    """Return the variance at another value, relative to that at the observed value.
+
+    Values that are skewed away from an end of their range vary less near that end. The variance is taken to be
+    proportional to a power of the distance to this end, between 0 (constant) and 2 (standard deviation proportional to
+    the distance), which has the given slope at the observed value. It is constant if this end is infinite.
+
+    Args:
+        value: The other value.
+        observed: The observed value.
+        slope: The relative change of the variance per unit of the value (see `IntervalEstimate.slope`).
+        ends: The lowest and the highest possible value.
+    """
+    end = ends[0] if slope > 0 else ends[1]
+    distance = abs(observed - end)
+    if not math.isfinite(end) or not distance:
+        return 1.0
+    return float((abs(value - end) / distance) ** min(2.0, abs(slope) * distance))
 
 
 def _smallest(function: Callable[[float], float], most: float) -> float | None:
@@ -145,9 +159,10 @@ def _smallest(function: Callable[[float], float], most: float) -> float | None:
         return 0.0
     high = most
     if math.isinf(most):
-        high = FIRST_DISTANCE
-        while function(high) < 0:
-            high *= 2
+        doubled = (FIRST_DISTANCE * 2**i for i in range(STEPS))
+        high = next((distance for distance in doubled if function(distance) >= 0), math.nan)
+        if math.isnan(high):
+            return None
     elif function(most) < 0:
         return None
     low = 0.0

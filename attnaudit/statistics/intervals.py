@@ -14,7 +14,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
-from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point
+from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point, tilting_slope
 from attnaudit.statistics.shares import ShareSample, weighted_share
 
 RESAMPLES = 4000
@@ -196,6 +196,7 @@ def ratio_interval(
         confidence=confidence,
         interval_at=interval_at,
         coverage_warning=coverage_warning,
+        slope=tilting_slope(base * count / total[1]),
         share=weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None,
     )
 
