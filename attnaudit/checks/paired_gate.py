@@ -19,6 +19,7 @@ from attnaudit.formatting import number
 from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point
 from attnaudit.statistics.paired_difference import paired_difference
+from attnaudit.verdict_text import exceeds_margin
 
 #: Each baseline -> what it is, in words.
 ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
@@ -202,8 +203,8 @@ class PairedGate(Check):
         )
         record = msgspec.structs.replace(record, comparison=comparison)
         if comparison.not_comparable:
-            return msgspec.structs.replace(record, reason=comparison.not_comparable.removesuffix("."))
-        if record.value is not None and is_improvement(record):
+            return msgspec.structs.replace(record, reason=comparison.not_comparable)
+        if record.value is not None and exceeds_margin(record):
             return with_note(
                 record,
                 f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, more than the margin; the "
@@ -251,16 +252,6 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
         inconclusive=check.inconclusive,
         reading=check.reading,
     )
-
-
-def is_improvement(record: CheckRecord) -> bool:
-    """Return whether the whole interval of a paired gate is better than the baseline by more than the margin."""
-    if record.comparison is None or record.requirement is None or record.interval is None:
-        return False
-    limit = record.requirement
-    if limit.direction == "at_least":
-        return record.interval.low > -limit.value
-    return record.interval.high < -limit.value
 
 
 def rounded_numbers(numbers: Floats) -> Floats:
