@@ -33,7 +33,7 @@ def predicate(run: RunRecord, results: GateResults, *, folder: Path, compared: b
         url: The address of the job that ran the audit; "" to leave it out.
     """
     configuration = [_policy(run), *map(_data, run.data), *(_model(model, compared) for model in run.models)]
-    configuration += _run_files(run, folder)
+    configuration += [*_baselines(run), *_run_files(run, folder)]
     return {
         "result": results.result,
         "configuration": configuration,
@@ -97,6 +97,18 @@ def _model(model: ModelRecord, compared: bool) -> Json:
         "foundInSubjects": compared,
     }
     return _described(f"model/{model.name}", model.sha256, annotations)
+
+
+def _baselines(run: RunRecord) -> list[Json]:
+    """Return the descriptors of the baselines with which the run compared the model."""
+    found: dict[str, Json] = {}
+    for record in run.checks:
+        one = record.comparison
+        if one is not None and one.baseline_sha256:
+            annotations = {"digestOf": "the content of the baseline file", "run": one.baseline_run}
+            name = f"baseline/{one.anchor}"
+            found[name] = _described(name, one.baseline_sha256, annotations)
+    return list(found.values())
 
 
 def _run_files(run: RunRecord, folder: Path) -> list[Json]:

@@ -66,6 +66,8 @@ def _entry(record: CheckRecord, run: RunRecord, url: str) -> Any:
         facts |= {"interval": [interval.low, interval.high], "confidence": interval.confidence}
     if required is not None:
         facts |= {required.direction: required.value}
+    if record.comparison is not None:
+        facts |= {"baseline": record.comparison.baseline, "baseline_sha256": record.comparison.baseline_sha256}
     if record.reading:
         facts |= {"reading": record.reading}
     hashes = {data.name: data.sample_sha256 or data.sha256 for data in run.data}

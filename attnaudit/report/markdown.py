@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from attnaudit.formatting import number, plural, visible, without_commands
-from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.records import BaselineComparison, CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
@@ -35,12 +35,10 @@ LONGEST_PATH = 500
 #: after it has rendered the page, so neither a backslash nor an entity prevents it. A zero-width space after the match
 #: prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
-RIGHT_ALIGNED = {"Value", "Change", "Required", "Instances", "No value"}
+RIGHT_ALIGNED = {"Value", "Earlier", "Now", "Change", "Required", "Instances", "No value"}
 LAST_COLUMNS = ("Instances", "No value", "Role")
 #: Largest number of characters of the summary. GitHub refuses comments of more than 65,536 characters.
 MOST_CHARACTERS = 60_000
-#: How the ids of checks end that compare a model with an earlier release.
-COMPARISONS = (".vs_last", ".vs_pinned")
 #: The lines around the part of the summary that is folded. Markdown in it needs empty lines around it.
 FOLD = ("<details>", "<summary>Verdicts, reasons and what identifies the run</summary>")
 UNFOLD = "</details>"
@@ -84,7 +82,7 @@ def summary(run: RunRecord, *, report: str) -> str:
         At most `MOST_CHARACTERS` characters. Lines beyond are left out, and the text says so.
     """
     decided = outcome(run)
-    comparisons = [check for check in run.checks if check.check.endswith(COMPARISONS)]
+    comparisons = [(check, check.comparison) for check in run.checks if check.comparison is not None]
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     headline_ = f"**{VERDICT_SYMBOLS[decided.state]} {escape(decided.headline, LONGEST_REASON)}**"
     top = ["## Attention audit", "", headline_, "", *_comparison_lines(comparisons, several), *_blocking_lines(run)]
@@ -95,7 +93,7 @@ def summary(run: RunRecord, *, report: str) -> str:
         f"(sha256 {escape(data.sha256[:12])})"
         for data in run.data
     ]
-    lines += _verdict_lines(run, [check for check in run.checks if check not in comparisons], several)
+    lines += _verdict_lines(run, [check for check in run.checks if check.comparison is None], several)
     gates = [check for check in run.checks if check.severity == "gate" and check.in_words]
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(check.in_words, LONGEST_REASON)}" for check in gates)]
@@ -123,19 +121,20 @@ def _fitting(lines: Sequence[str], room: int) -> list[str]:
     return [*lines[:kept], "", f"({plural(left_out, 'line')} left out here. The report shows everything.)"]
 
 
-def _comparison_lines(comparisons: Sequence[CheckRecord], several: bool) -> list[str]:
+def _comparison_lines(comparisons: Sequence[tuple[CheckRecord, BaselineComparison]], several: bool) -> list[str]:
     """Return a table of the changes since earlier releases; nothing if the run compared none."""
     if not comparisons:
         return []
     subject = ["Model", "Data"] if several else []
     lines = ["**Changes since earlier releases**", ""]
-    lines += _head(["Verdict", "Check", *subject, "Change", "Interval", "Required"])
-    for check in comparisons:
-        verdict = shown_verdict(check)
+    lines += _head(["Verdict", "Check", *subject, "Earlier", "Now", "Change", "Interval", "Required"])
+    for check, comparison in comparisons:
+        verdict, places = shown_verdict(check), digits(check)
         sign = "+" if check.value is not None and check.value > 0 else ""
         cells = [f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}", escape(check.check)]
         cells += [escape(check.model), escape(check.data)] if several else []
-        cells += [sign + number(check.value, digits=digits(check)), interval_words(check), _required(check)]
+        cells += [number(comparison.baseline, digits=places), number(comparison.candidate, digits=places)]
+        cells += [sign + number(check.value, digits=places), interval_words(check), _required(check)]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
 
@@ -144,7 +143,7 @@ def _blocking_lines(run: RunRecord) -> list[str]:
     """Return one line for each gate that blocks the release: what it measured, or why it has no verdict."""
     blocking = [
         f"* {VERDICT_SYMBOLS[check.verdict]} {escape(f'{check.check} on {check.model}, {check.data}')}: "
-        f"{escape(headline(check), LONGEST_REASON)}"
+        f"{escape(_measured(check), LONGEST_REASON)}"
         for check in run.checks
         if check.blocks and check.key[:3] not in excepted_gates(run)
     ]
@@ -153,6 +152,12 @@ def _blocking_lines(run: RunRecord) -> list[str]:
         for gate in run.gates
         if gate.state == "open"
     ]
+
+
+def _measured(check: CheckRecord) -> str:
+    """Return what a case measured; or why it is not comparable with an earlier release, and what to do."""
+    not_comparable = check.comparison.not_comparable if check.comparison is not None else ""
+    return not_comparable or headline(check)
 
 
 def _verdict_lines(run: RunRecord, checks: Sequence[CheckRecord], several: bool) -> list[str]:

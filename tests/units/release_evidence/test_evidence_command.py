@@ -20,7 +20,10 @@ from markdown_it import MarkdownIt
 
 from attnaudit import cli
 from attnaudit.adapters.loading import load_model
-from attnaudit.records import EarlierFailure, PolicyException, RunRecord
+from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.records import BaselineComparison, EarlierFailure, PolicyException, RunRecord
+from attnaudit.release_evidence.gate_results import gate_results
+from attnaudit.release_evidence.intoto_statement import predicate
 from attnaudit.report.run_files import read_run
 from attnaudit.run.integrity import digest
 from tests.consistent_runs import (
@@ -34,7 +37,7 @@ from tests.consistent_runs import (
     write_record,
 )
 from tests.units.release_evidence.intoto_schemas import STATEMENT
-from tests.units.report.example_runs import HOSTILE
+from tests.units.report.example_runs import HOSTILE, check_record, run_record
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = {"statement.json", "predicate.json", "subjects.sha256", "model-card.md", "test-report.md"}
@@ -166,6 +169,21 @@ def test_a_sample_and_another_seed_are_warnings(evidence: Evidence) -> None:
     (data,) = [one for one in predicate["configuration"] if one["name"] == "data/reviews"]
     assert data["digest"]["sha256"] == "b2" * 32
     assert data["annotations"]["allRowsSha256"] == run.data[0].sha256
+
+
+def test_the_baselines_of_a_run_are_stated(tmp_path: Path) -> None:
+    compared = BaselineComparison(
+        anchor="last", base="b", candidate=0.1, reading="", measures_sha256="", baseline_sha256="c3" * 32
+    )
+    missing = msgspec.structs.replace(compared, anchor="pinned", baseline_sha256="", not_comparable="no baseline")
+    checks = [
+        check_record(check="one.vs_last", comparison=compared),
+        check_record(check="one.vs_pinned", comparison=missing),
+    ]
+    run = run_record([check_record(check="one"), *checks], effective_policy=effective_policy([PASSING], [], False))
+    content = predicate(run, gate_results(run), folder=tmp_path, compared=False)
+    (baseline,) = [one for one in content["configuration"] if one["name"].startswith("baseline/")]
+    assert (baseline["name"], baseline["digest"]) == ("baseline/last", {"sha256": "c3" * 32})
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from attnaudit.records import CheckRecord, GateRecord, Requirement
+from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, Requirement
 from attnaudit.report.markdown import FOLD, MOST_CHARACTERS, UNFOLD, summary
 from tests.units.report.example_runs import HOSTILE, check_record, interval, run_record, seven_checks
 
 PASSED = {"verdict": "pass", "blocks": False}
-DROP = check_record(
-    check="total_effect.vs_last",
-    title="Not worse than the last release",
-    value=-0.031,
-    interval=interval(-0.052, -0.01),
-    requirement=Requirement(direction="at_least", value=-0.05),
-)
-GAIN = check_record(
-    **PASSED,
-    check="effect_cosine.vs_pinned",
-    value=0.02,
-    interval=interval(0.01, 0.03),
-    requirement=Requirement(direction="at_least", value=-0.05),
-)
+
+
+def compared(check: str, baseline: float, candidate: float, low: float, high: float, **changes: Any) -> CheckRecord:
+    """Return the record of a gate on the difference between two releases, whose margin is 0.05."""
+    anchor = "last" if check.endswith("last") else "pinned"
+    return check_record(
+        check=check,
+        value=candidate - baseline,
+        interval=interval(low, high),
+        requirement=Requirement(direction="at_least", value=-0.05),
+        comparison=BaselineComparison(
+            anchor=anchor, base="b", candidate=candidate, reading="", measures_sha256="", baseline=baseline
+        ),
+        **changes,
+    )
+
+
+DROP = compared("total_effect.vs_last", 0.101, 0.07, -0.052, -0.01)
+GAIN = compared("effect_cosine.vs_pinned", 0.4, 0.42, 0.01, 0.03, **PASSED)
 
 
 def parts(checks: list[CheckRecord]) -> tuple[str, str]:
@@ -54,10 +62,19 @@ def test_a_run_that_passed_shows_one_line() -> None:
 def test_changes_since_earlier_releases_are_shown_before_the_rest() -> None:
     shown, folded = parts([check_record(**PASSED), DROP, GAIN])
     assert shown.index("This release is blocked.") < shown.index("Changes since earlier releases")
-    assert "| ✗ Fail | total\\_effect.vs\\_last | −0.031 | −0.052 to −0.010 | ≥ −0.05 |" in shown
-    assert "| ✓ Pass | effect\\_cosine.vs\\_pinned | +0.020 | 0.010 to 0.030 | ≥ −0.05 |" in shown
+    assert "| ✗ Fail | total\\_effect.vs\\_last | 0.101 | 0.070 | −0.031 | −0.052 to −0.010 | ≥ −0.05 |" in shown
+    assert "| ✓ Pass | effect\\_cosine.vs\\_pinned | 0.400 | 0.420 | +0.020 | 0.010 to 0.030 | ≥ −0.05 |" in shown
     assert "vs\\_last |" not in folded
     assert "Changes" not in summary(run_record([check_record()]), report="r")
+
+
+def test_a_gate_that_is_not_comparable_shows_what_to_do() -> None:
+    why = "There is no baseline. Run attnaudit baseline accept."
+    nothing = msgspec.structs.replace(DROP.comparison, baseline=None, not_comparable=why)
+    check = msgspec.structs.replace(DROP, verdict="undefined", value=None, interval=None, comparison=nothing)
+    shown, _ = parts([check])
+    assert "| ∅ Undefined | total\\_effect.vs\\_last | — | 0.070 | — | — | ≥ −0.05 |" in shown
+    assert f"* ∅ total\\_effect.vs\\_last on demo, movie-reviews: {why}" in shown
 
 
 def test_a_gate_without_a_verdict_is_shown_and_an_excepted_one_is_folded() -> None:
@@ -76,7 +93,8 @@ def test_a_gate_without_a_verdict_is_shown_and_an_excepted_one_is_folded() -> No
 
 @pytest.mark.parametrize("name", ["check", HOSTILE])
 def test_a_long_summary_fits_into_a_comment(name: str) -> None:
-    checks = [check_record(check=f"{name}{i}{end}") for i in range(400) for end in ("", ".vs_last")]
+    checks = [check_record(check=f"{name}{i}") for i in range(400)]
+    checks += [compared(f"{name}{i}.vs_last", 0.1, 0.07, -0.05, -0.01) for i in range(400)]
     text = summary(run_record(checks), report="reports/x/report.html")
     assert len(text) <= MOST_CHARACTERS < 65_536
     assert text.count("lines left out here. The report shows everything.)") == 2
