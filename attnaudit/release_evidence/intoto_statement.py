@@ -60,8 +60,12 @@ def statement(subjects: Sequence[ShippedFile], content: Json) -> Json:
 
 
 def json_text(content: Json) -> str:
-    """Return an object as indented JSON in ASCII, so that no text in it can act on a terminal."""
-    return json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    """Return an object as indented JSON, in which no text can act on a terminal or as a command of a CI system.
+
+    Control characters, letters beyond ASCII and the second of two "#" are written as escapes, which do not change the
+    values.
+    """
+    return json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False).replace("##", "#\\u0023") + "\n"
 
 
 def checksums(subjects: Sequence[ShippedFile]) -> str:

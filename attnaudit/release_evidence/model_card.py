@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnaudit.errors import AuditError
+from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.release_evidence.gate_results import GateResults
 from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table
@@ -43,7 +44,7 @@ def model_card(run: RunRecord, results: GateResults, *, url: str = "") -> str:
 
     (model,) = run.models
     entries = [_entry(record, run, url) for record in run.checks]
-    metadata = ModelCardData(model_name=model.name, eval_results=entries).to_yaml()
+    metadata = ModelCardData(model_name=_label(model.name), eval_results=entries).to_yaml()
     decided = outcome(run)
     lines = ["---", metadata, "---", "", "## Attention audit", ""]
     lines += [f"Result: **{results.result}**. {escape(decided.headline)}", ""]
@@ -69,17 +70,25 @@ def _entry(record: CheckRecord, run: RunRecord, url: str) -> Any:
     if record.comparison is not None:
         facts |= {"baseline": record.comparison.baseline, "baseline_sha256": record.comparison.baseline_sha256}
     if record.reading:
-        facts |= {"reading": record.reading}
+        facts |= {"reading": _label(record.reading)}
     hashes = {data.name: data.sample_sha256 or data.sha256 for data in run.data}
     return EvalResult(
         task_type=TASK,
-        dataset_type=record.data,
-        dataset_name=record.data,
-        dataset_revision=hashes.get(record.data),
-        metric_type=f"attnaudit.{record.check}",
-        metric_name=f"{record.title} ({record.value_name})",
+        dataset_type=_label(record.data),
+        dataset_name=_label(record.data),
+        dataset_revision=_label(hashes.get(record.data, "")),
+        metric_type=_label(f"attnaudit.{record.check}"),
+        metric_name=_label(f"{record.title} ({record.value_name})"),
         metric_value="undefined" if record.value is None else record.value,
         metric_args=facts,
         source_name=f"attnaudit {run.attnaudit}" if url else None,
         source_url=url or None,
     )
+
+
+def _label(text: str) -> str:
+    """Return a text for the metadata without invisible characters, line breaks and commands of CI systems.
+
+    YAML may break a long text into lines at any space, so that "::" may come to stand at the start of a line.
+    """
+    return terminal_safe(text).replace("::", ": :")

@@ -21,6 +21,7 @@ from markdown_it import MarkdownIt
 from attnaudit import cli
 from attnaudit.adapters.loading import load_model
 from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.formatting import terminal_safe
 from attnaudit.records import BaselineComparison, EarlierFailure, PolicyException, RunRecord
 from attnaudit.release_evidence.gate_results import gate_results
 from attnaudit.release_evidence.intoto_statement import predicate
@@ -355,7 +356,7 @@ def test_hostile_names_cannot_act_in_any_file(evidence: Evidence) -> None:
     assert "\x1b" not in evidence.text("statement.json")
     card = evidence.text("model-card.md")
     _, front, section = card.split("---\n", 2)
-    assert yaml.safe_load(front)["model-index"][0]["name"] == HOSTILE
+    assert yaml.safe_load(front)["model-index"][0]["name"] == terminal_safe(HOSTILE)
     for page in (section, evidence.text("test-report.md")):
         assert "\x1b" not in page
         tokens = MarkdownIt("commonmark", {"linkify": True}).enable(["table", "strikethrough"]).parse(page)
