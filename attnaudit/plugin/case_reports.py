@@ -73,10 +73,8 @@ def _properties(record: CheckRecord, remark: str) -> list[tuple[str, object]]:
         record: The record of the case.
         remark: A clause about the validation of the check; "" for none.
     """
-    from attnaudit.verdict_text import shown_verdict
-
     interval, required = record.interval, record.requirement
-    properties: dict[str, object] = {"verdict": shown_verdict(record), "value": record.value}
+    properties: dict[str, object] = {"verdict": record.verdict, "value": record.value}
     if interval is not None:
         properties |= {"interval_low": interval.low, "interval_high": interval.high, "confidence": interval.confidence}
     if required is not None:

@@ -11,7 +11,6 @@ from attnaudit.release_evidence.gate_results import GateResults
 from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table
 from attnaudit.report.markdown import escape
 from attnaudit.report.wording import outcome
-from attnaudit.verdict_text import shown_verdict
 
 #: The task of all audited models, by the name that the Hugging Face Hub uses.
 TASK = "text-classification"
@@ -62,7 +61,7 @@ def _entry(record: CheckRecord, run: RunRecord, url: str) -> Any:
     from huggingface_hub import EvalResult
 
     interval, required = record.interval, record.requirement
-    facts: dict[str, Any] = {"verdict": shown_verdict(record), "severity": record.severity, "n": record.n_defined}
+    facts: dict[str, Any] = {"verdict": record.verdict, "severity": record.severity, "n": record.n_defined}
     if interval is not None:
         facts |= {"interval": [interval.low, interval.high], "confidence": interval.confidence}
     if required is not None:

@@ -8,7 +8,7 @@ from attnaudit.formatting import number
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.markdown import escape
 from attnaudit.report.wording import VERDICT_NAMES, role
-from attnaudit.verdict_text import digits, interval_words, requirement_symbol, shown_verdict
+from attnaudit.verdict_text import digits, interval_words, requirement_symbol
 
 #: What a result means, for readers who have only the file that contains it.
 WHAT_A_PASS_MEANS = (
@@ -39,7 +39,7 @@ def _row(record: CheckRecord, run: RunRecord) -> list[str]:
     return [
         escape(record.check),
         escape(record.data),
-        VERDICT_NAMES[shown_verdict(record)],
+        VERDICT_NAMES[record.verdict],
         "undefined" if record.value is None else number(record.value, digits=digits(record)),
         interval_words(record),
         "—" if record.interval is None else record.interval.level,

@@ -15,15 +15,7 @@ from attnaudit.records import BaselineComparison, CheckRecord, RunRecord
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
-from attnaudit.verdict_text import (
-    detected,
-    digits,
-    headline,
-    interval_words,
-    planned,
-    requirement_symbol,
-    shown_verdict,
-)
+from attnaudit.verdict_text import detected, digits, headline, interval_words, planned, requirement_symbol
 
 #: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
@@ -84,9 +76,10 @@ def summary(run: RunRecord, *, report: str) -> str:
     decided = outcome(run)
     comparisons = [(check, check.comparison) for check in run.checks if check.comparison is not None]
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
-    headline_ = f"**{VERDICT_SYMBOLS[decided.state]} {escape(decided.headline, LONGEST_REASON)}**"
-    top = ["## Attention audit", "", headline_, "", *_comparison_lines(comparisons, several), *_blocking_lines(run)]
-    lines = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes, *remedies_in_short(run))]
+    first, *others = [escape(text, LONGEST_REASON) for text in (decided.lead, decided.headline) if text]
+    decision = " ".join([f"**{VERDICT_SYMBOLS[decided.state]} {first}**", *others])
+    top = ["## Attention audit", "", decision, "", *_comparison_lines(comparisons, several), *_blocking_lines(run)]
+    lines = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes_below_lead, *remedies_in_short(run))]
     lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
     lines += [
         f"* Data {escape(data.name)}: {number(data.audited)} of {number(data.rows)} rows "
@@ -129,7 +122,7 @@ def _comparison_lines(comparisons: Sequence[tuple[CheckRecord, BaselineCompariso
     lines = ["**Changes since earlier releases**", ""]
     lines += _head(["Verdict", "Check", *subject, "Earlier", "Now", "Change", "Interval", "Required"])
     for check, comparison in comparisons:
-        verdict, places = shown_verdict(check), digits(check)
+        verdict, places = check.verdict, digits(check)
         sign = "+" if check.value is not None and check.value > 0 else ""
         cells = [f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}", escape(check.check)]
         cells += [escape(check.model), escape(check.data)] if several else []
@@ -185,7 +178,7 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
         seeds: Whether the column for the model also gives the seed.
     """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
-    verdict = shown_verdict(check)
+    verdict = check.verdict
     return [
         f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}",
         escape(check.check),

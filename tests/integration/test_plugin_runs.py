@@ -49,8 +49,7 @@ def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(p
             "tiny on rows",
             "pass*attention_peak*<= 0.99*40",
             "fail*token_count*>= 50*40",
-            "measured*uniform_fragility*",
-            "*(informational)",
+            "informational*uniform_fragility*",
             "report: reports*report.html",
         ]
     )
@@ -173,9 +172,7 @@ def test_junitxml_holds_the_numbers_of_every_case_as_properties(
         expected = {"verdict": record["verdict"], "value": record["value"], "n": record["n_defined"], "n_undefined": 0}
         expected |= {"interval_low": record["interval"]["low"], "interval_high": record["interval"]["high"]}
         expected["confidence"] = record["interval"]["confidence"]
-        if record["requirement"] is None:
-            expected["verdict"] = "measured"
-        else:
+        if record["requirement"] is not None:
             expected |= {"threshold": record["requirement"]["value"], "direction": record["requirement"]["direction"]}
         for side in ("to_pass", "to_fail"):
             if record["detectable_change"] is not None and record["detectable_change"][side] is not None:

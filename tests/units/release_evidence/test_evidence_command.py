@@ -318,7 +318,7 @@ def test_the_model_card_has_values_with_intervals(evidence: Evidence) -> None:
         assert (result.dataset_name, result.dataset_revision) == ("reviews", run.data[0].sha256)
     assert results[f"attnaudit.{FAILING.id}"].metric_args["verdict"] == "fail"
     assert results[f"attnaudit.{FAILING.id}"].metric_args["at_most"] == 0.2
-    assert results[f"attnaudit.{INFORMATIONAL.id}"].metric_args["verdict"] == "measured"
+    assert results[f"attnaudit.{INFORMATIONAL.id}"].metric_args["verdict"] == "informational"
 
 
 def test_the_test_report_is_dated_and_has_fields_to_sign(evidence: Evidence) -> None:

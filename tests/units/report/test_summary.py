@@ -45,8 +45,8 @@ def test_one_line_decides_and_the_gates_that_did_not_pass_follow() -> None:
     shown, folded = parts(seven_checks())
     lines = [line for line in shown.splitlines() if line]
     assert lines[0] == "## Attention audit"
-    assert lines[1].startswith("**✗ ")
-    assert lines[1].endswith("This release is blocked.**")
+    assert lines[1].startswith("**✗ Blocked. ")
+    assert lines[1].endswith("This release is blocked.")
     blocking = [check for check in seven_checks() if check.blocks]
     assert len(lines) == 2 + len(blocking)
     assert "agreement.gradient.meister.inputs on demo, movie-reviews: mean Kendall's τ-b 0.213" in lines[2]
