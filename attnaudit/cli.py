@@ -61,6 +61,10 @@ COMMANDS = {
         "attnaudit.commands.baseline_command",
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "evidence": Command(
+        "write an unsigned in-toto statement, a model card and a test report about a run",
+        "attnaudit.commands.evidence_command",
+    ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
     "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),

@@ -266,9 +266,9 @@ class Check(CheckArguments, ABC):
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
-            severity=self.severity,
             bounds=self.bounds if requirement is None or requirement.expression is None else UNBOUNDED,
             no_difference=self.no_difference(requirement),
+            severity=self.severity,
         )
         distribution = None
         if evidence.values is not None:

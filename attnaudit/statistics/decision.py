@@ -9,7 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from attnaudit.records import DetectableChange, Interval, Planning, Requirement, SamplingError, Severity, VerdictName
+from attnaudit.records import (
+    DetectableChange,
+    Interval,
+    Planning,
+    Requirement,
+    SamplingError,
+    Severity,
+    VerdictName,
+)
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
@@ -53,9 +61,9 @@ def decision(
     confidence: float,
     gated: int,
     no_interval: str = "",
-    severity: Severity = "gate",
     bounds: tuple[float, float] = (-math.inf, math.inf),
     no_difference: float | None = None,
+    severity: Severity = "gate",
 ) -> Decision:
     """Reach the verdict on a case, and compute its intervals and its planning.
 
@@ -68,9 +76,9 @@ def decision(
         confidence: The confidence of the check, at which a pass is decided.
         gated: Number of gates in the policy. The confidence of failures is corrected for it; 1 means no correction.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
-        severity: "gate", or "report" for an informational check.
         bounds: The lowest and the highest possible value.
         no_difference: The value of a model without any difference, if the threshold is a margin around it.
+        severity: "gate", or "report" for an informational check.
     """
     if value is None:
         estimate = None
