@@ -197,6 +197,7 @@ def measure(
         notes=_notes(measurements, unit, repeated=len(sequences) - len(set(sequences))),
         repeated_rows=repeated.rows,
         repeated_difference=repeated.largest_difference,
+        own_reading=measurements.own_reading,
     )
 
 

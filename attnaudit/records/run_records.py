@@ -9,7 +9,7 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]
@@ -295,6 +295,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         repeated_difference: The largest difference between the two results of these instances. It is the larger one of
             the difference in attention weights and the difference in logits relative to the size of the logits. Up to
             0.0001 counts as rounding.
+        own_reading: The model's own reading, which checks without a reading audit; "" for a model with one pooled
+            attention.
     """
 
     model: str
@@ -310,6 +312,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     notes: list[str] = msgspec.field(default_factory=list)
     repeated_rows: int = 0
     repeated_difference: float = 0.0
+    own_reading: str = ""
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
