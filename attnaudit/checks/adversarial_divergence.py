@@ -129,6 +129,10 @@ class AdversarialDivergence(PerInstanceCheck):
         above = self.interval_of_mean(measurements, np.fmax(values, upper_bounds), groups)
         return None if above is None else bracket(below, above)
 
+    @property
+    def not_linearised(self) -> str:
+        return "its values may be only lower bounds of the true ones"
+
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         largest = measurements.scalar(f"{self.column}.most")
         meaning = "mean of the largest JSD that any attention can have, whatever the output"

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
 from attnaudit.checks.reading_sweep import evidence_over_readings
@@ -144,6 +145,28 @@ class Check(CheckArguments, ABC):
         Raises:
             CheckError: The measurements lack a measure that the check reads.
         """
+
+    @property
+    def not_linearised(self) -> str:
+        """Why `linearised_values` is not defined, as a clause; "" if it is."""
+        return "its value is not computed from one number per instance"
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        """Return one number per instance, from which the values of two models can be compared instance by instance.
+
+        The mean of the numbers is the value of the check, and their spread gives its sampling error. For a mean, they
+        are the values of the instances. For a ratio of means, they are the value plus the influence of each instance.
+
+        Args:
+            measurements: The measurements of n instances under one reading.
+
+        Returns:
+            (n,) numbers, NaN at the instances that the value leaves out. All are NaN if the value is undefined.
+
+        Raises:
+            CheckError: The check does not define them (see `not_linearised`).
+        """
+        raise CheckError(f"{self.name_in_errors}: it has no numbers per instance to compare: {self.not_linearised}.")
 
     def in_words(self, evidence: Evidence) -> str:
         """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.

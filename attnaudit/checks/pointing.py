@@ -202,6 +202,17 @@ class Pointing(PerInstanceCheck):
             extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
         )
 
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        if self._value_of(measurements, self._column()) is None:
+            return np.full(len(measurements), np.nan)
+        gain, room = _gain_and_room(measurements, self._column())
+        above = gain if self.measure == "cosine" else _pointed(gain, room, POINTS)
+        return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, room)
+
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""

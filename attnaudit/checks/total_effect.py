@@ -129,6 +129,14 @@ class TotalEffect(WhereReplaced):
             largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        index = self._index(measurements, self.on)
+        return np.full(len(measurements), np.nan) if index is None else index.linearised()
+
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""

@@ -81,6 +81,26 @@ class WeightedRows:
         """
         return min(self.groups.effective, len(self.members) * self.fewest_effective)
 
+    def linearised_ratio(self, above: Floats, below: Floats) -> Floats:
+        """Return the ratio Σ weight · above / Σ weight · below, plus the influence of each selected row on it.
+
+        The influence is the derivative of the ratio with respect to the share of the row. The classes keep their
+        weight, so it depends on how far a row is from the mean of its class.
+
+        Args:
+            above: (n_all,) numerators.
+            below: (n_all,) denominators. Their weighted mean must not be 0.
+
+        Returns:
+            (n_all,) numbers whose mean over the selected rows is the ratio; NaN at all other rows.
+        """
+        ratio, denominator = float(self.mean(above)) / float(self.mean(below)), float(self.mean(below))
+        linearised = np.full(len(self.weights), np.nan)
+        for rows in self.members:
+            residuals = above[rows] - ratio * below[rows]
+            linearised[rows] = ratio + self.weights[rows] * (residuals - residuals.mean()) / denominator
+        return linearised
+
     def ratio_interval(
         self,
         above: Floats,

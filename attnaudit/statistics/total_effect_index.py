@@ -63,6 +63,13 @@ class TotalEffectIndex:
         """S_T, the weighted mean of the effects."""
         return float(self.rows.mean(self.effects))
 
+    def linearised(self) -> Floats:
+        """Return (n_all,) numbers whose mean is S_T: S_T plus the influence of each row; NaN at rows without a change.
+
+        As in `interval`, that the mean output is estimated makes no difference in the first order.
+        """
+        return self.rows.linearised_ratio(self.effects, self.deviations)
+
     def interval(
         self, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
     ) -> IntervalEstimate | None:
