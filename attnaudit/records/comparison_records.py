@@ -23,7 +23,8 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         candidate: The number in the candidate run; None if it is undefined.
         difference: `candidate` - `base`; None if one of them is undefined.
         interval: The interval of the difference, over sources; None if there is none.
-        error: The standard error of the difference; None without an interval.
+        detectable: The smallest true difference, up or down, whose interval would have excluded 0 with a probability of
+            80%; None without an interval.
         n: The number of instances that have a value in both runs.
         changed: The number of these instances whose values differ.
         direction: "at_least" if a higher number is better, "at_most" if a lower one is; None if neither is.
@@ -34,7 +35,7 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     candidate: float | None
     difference: float | None
     interval: Interval | None
-    error: float | None
+    detectable: float | None
     n: int
     changed: int
     direction: Direction | None
@@ -64,6 +65,18 @@ class MovedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     instance: str
     base: float
     candidate: float
+
+
+class MovedAttention(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An instance on which two models have different attention weights over the same tokens.
+
+    Attributes:
+        instance: The id of the instance.
+        distance: The total variation distance between the weights, from 0 to 1.
+    """
+
+    instance: str
+    distance: float
 
 
 class ComparedCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,6 +118,7 @@ class ComparedSubject(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
         attention_distance: The mean total variation distance between the attention weights of both models on the same
             tokens; None if no text has the same tokens in both runs.
         attention_compared: The number of instances that this mean is over.
+        attention_moved: The instances with the largest distances, the largest first.
         checks: The checks that were judged in both runs, gates first.
         only_base: The ids of the checks that only the base run judged.
         only_candidate: The ids of the checks that only the candidate run judged.
@@ -121,6 +135,7 @@ class ComparedSubject(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
     predictions_changed: int
     attention_distance: float | None
     attention_compared: int
+    attention_moved: list[MovedAttention]
     checks: list[ComparedCheck]
     only_base: list[str]
     only_candidate: list[str]

@@ -148,7 +148,14 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
     return sorted(chosen)
 
 
-def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
+def token_row(
+    name: str,
+    values: Sequence[float | None],
+    tokens: Sequence[str],
+    shown: Sequence[int],
+    *,
+    full_heat: float | None = None,
+) -> TokenRow:
     """Return the row of one column over the tokens of an instance.
 
     Args:
@@ -156,8 +163,10 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         values: One value per token of the instance; None where undefined.
         tokens: All tokens of the instance.
         shown: The positions of the tokens to show, in ascending order.
+        full_heat: The absolute value with the strongest colour; None for the largest one of the row.
     """
     largest = max(map(_size, values), default=0.0)
+    full = largest if full_heat is None else full_heat
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
     cells = []
     previous = -1
@@ -167,7 +176,7 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
             TokenCell(
                 text=_token_text(tokens[i]),
                 tooltip=_tooltip(tokens[i], value, position=i),
-                heat=round(_size(value) / largest, 2) if largest else 0.0,
+                heat=round(_size(value) / full, 2) if full else 0.0,
                 negative=value is not None and value < 0,
                 number=number(value, digits=2) if i in numbered else "",
                 skipped=i - previous - 1,

@@ -7,21 +7,21 @@ source. Nothing is measured again, so neither the models nor the data are needed
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.policy_diff import differences
-from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
 from attnaudit.records import CheckRecord, Direction, RunRecord
 from attnaudit.records.comparison_records import (
     ComparedCheck,
     ComparedSubject,
     Comparison,
+    MovedAttention,
     MovedInstance,
     PairedValue,
     PolicyChange,
@@ -39,8 +39,8 @@ from attnaudit.run.stored_numbers import (
 from attnaudit.seeding import keyed_generator
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import mean_interval
+from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
+from attnaudit.statistics.paired_difference import paired_difference
 
 if TYPE_CHECKING:
     from attnaudit.checks.base import Check
@@ -50,6 +50,8 @@ Mask = np.typing.NDArray[np.bool_]
 MOST_MOVED = 10
 #: The confidence of the intervals of accuracy and F1. The interval of a check has the confidence of the check.
 CONFIDENCE = 0.95
+#: The probability with which a difference of the detectable size is detected.
+POWER = 0.8
 NOT_STORED = "measurements.parquet does not contain the numbers per instance that it is computed from"
 
 
@@ -100,6 +102,9 @@ def _read(folder: Path) -> RunRecord:
     return run
 
 
+NO_INTERVAL = "the instances do not determine an interval: they have too few sources, or do not differ"
+
+
 @dataclass(frozen=True, slots=True)
 class _Both:
     """The measurements of both runs on the same n instances, in the same order.
@@ -123,20 +128,10 @@ class _Both:
         """The ids of the instances."""
         return self.base.ids
 
-    def groups(self, chosen: Mask) -> Groups:
-        """Group some of the instances by source. `chosen` is an (n,) mask."""
-        return Groups.of(self.sources, self.ids, chosen)
-
-    def only(self, chosen: Mask) -> _Both:
-        """Return the measurements of some of the instances. `chosen` is an (n,) mask."""
-        sources = [self.sources[i] for i in np.flatnonzero(chosen).tolist()]
-        return replace(
-            self,
-            base=self.base.only(chosen),
-            candidate=self.candidate.only(chosen),
-            sources=sources,
-            distances=self.distances[chosen],
-        )
+    def groups(self, chosen: Mask | None = None) -> Groups:
+        """Group instances by source. `chosen` is an (n,) mask; None for all instances."""
+        mask = np.ones(len(self.ids), dtype=np.bool_) if chosen is None else chosen
+        return Groups.of(self.sources, self.ids, mask)
 
 
 def _compared(pair: Pair, runs: tuple[RunRecord, RunRecord], folders: tuple[Path, Path]) -> ComparedSubject | None:
@@ -154,6 +149,9 @@ def _compared(pair: Pair, runs: tuple[RunRecord, RunRecord], folders: tuple[Path
     compared = [
         _check(records[0][name], records[1][name], runs, [known.get(name) for known in checks], both) for name in names
     ]
+    order = np.array([both.candidate.classes.index(name) for name in both.base.classes], dtype=np.int64)
+    earlier = order[both.base.predicted]  # the classes of the candidate, which may be in another order
+    alike = int(np.count_nonzero(~np.isnan(both.distances)))
     return ComparedSubject(
         base_model=pair.base_model.name,
         candidate_model=pair.candidate_model.name,
@@ -162,7 +160,11 @@ def _compared(pair: Pair, runs: tuple[RunRecord, RunRecord], folders: tuple[Path
         paired=len(both.ids),
         unpaired=both.unpaired,
         sources=len(set(both.sources)),
-        task=_task(both),
+        task=_task(both, earlier),
+        predictions_changed=int((earlier != both.candidate.predicted).sum()),
+        attention_distance=float(np.nanmean(both.distances)) if alike else None,
+        attention_compared=alike,
+        attention_moved=_attention_moved(both),
         checks=sorted(compared, key=lambda one: not one.is_gate),
         only_base=[name for name in records[0] if name not in records[1]],
         only_candidate=[name for name in records[1] if name not in records[0]],
@@ -247,30 +249,35 @@ def _check(
 
 def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) -> ComparedCheck:
     views = [one.under(one.readings_of(check.reading or "")[0]) for one in (both.base, both.candidate)]
-    evidence = [check.evidence(view) for view in views]
-    chosen = evidence[0].defined & evidence[1].defined
-    if not all(one.defined.all() for one in evidence) and chosen.any():
-        views = [view.only(chosen) for view in views]  # of the instances with both values
-        evidence = [check.evidence(view) for view in views]
-    else:
-        chosen = np.ones(len(both.ids), dtype=np.bool_)
-    both = both.only(chosen)
-    estimate, reason = _estimate(check, views, both)
-    before_values, after_values = (one.values for one in evidence)
+    base, candidate = (check.evidence(view) for view in views)
+    interval, reason = None, check.not_linearised
+    if not reason:
+        numbers = [check.linearised_values(view) for view in views]
+        interval = paired_difference(
+            numbers[1],
+            numbers[0],
+            both.groups(),
+            confidence=check.confidence,
+            generator=keyed_generator(after.seed, "compare", check.id),
+            bounds=check.bounds,
+        ).interval
+        reason = interval.coverage_warning if interval else NO_INTERVAL
+    old, new = (base.values, candidate.values)
     paired = _paired_value(
         after.value_name,
-        (evidence[0].value, evidence[1].value),
-        estimate,
-        n=int(chosen.sum()),
-        changed=int((change != 0).sum()),
+        (base.value, candidate.value),
+        interval,
+        n=int((base.defined & candidate.defined).sum()),
+        changed=0 if old is None or new is None else int(_differ(old, new).sum()),
         direction=_direction(check),
     )
-    return ComparedCheck(base=before, candidate=after, paired=paired, reason=reason, moved=moved)
+    return ComparedCheck(base=before, candidate=after, paired=paired, reason=reason, moved=_moved(old, new, both))
 
 
-def _estimate(check: Check, views: Sequence[Measurements], both: _Both) -> tuple[IntervalEstimate | None, str]:
-    """Return the interval of the paired difference, and why there is none; "" if there is one."""
-    return None, ""
+def _differ(before: Floats, after: Floats) -> Mask:
+    """Return an (n,) mask, True at the instances whose values differ. Two undefined values do not differ."""
+    differ: Mask = (before != after) & ~(np.isnan(before) & np.isnan(after))
+    return differ
 
 
 def _paired_value(
@@ -290,11 +297,16 @@ def _paired_value(
         candidate=candidate,
         difference=None if base is None or candidate is None else candidate - base,
         interval=estimate.at(estimate.confidence) if estimate else None,
-        error=estimate.error if estimate else None,
+        detectable=_detectable(estimate) if estimate else None,
         n=n,
         changed=changed,
         direction=direction,
     )
+
+
+def _detectable(estimate: IntervalEstimate) -> float:
+    """Return the smallest true difference whose interval excludes 0 with the probability POWER."""
+    return (normal_quantile(estimate.confidence) + normal_quantile(2 * POWER - 1)) * estimate.error
 
 
 def _direction(check: Check) -> Direction | None:
@@ -320,31 +332,50 @@ def _moved(before: Floats | None, after: Floats | None, both: _Both) -> list[Mov
     ]
 
 
-def _task(both: _Both) -> list[PairedValue]:
-    """Return the accuracy and F1 of both models, and how often and how far their outputs and attention differ."""
+def _attention_moved(both: _Both) -> list[MovedAttention]:
+    """List the instances whose attention weights are furthest apart. Equal distances are sorted by id."""
+    distances = np.nan_to_num(both.distances)
+    rows = sorted(np.flatnonzero(distances > 0).tolist(), key=lambda i: (-distances[i], both.ids[i]))
+    return [MovedAttention(instance=both.ids[i], distance=float(distances[i])) for i in rows[:MOST_MOVED]]
+
+
+def _task(both: _Both, earlier: Integers) -> list[PairedValue]:
+    """Return the accuracy and F1 of both models. `earlier` are the (n,) predictions of the base model."""
     classes = both.candidate.classes
-    to_candidate = np.array([classes.index(name) for name in both.base.classes], dtype=np.int64)
     labels, predicted = both.candidate.labels, both.candidate.predicted
-    earlier = to_candidate[both.base.predicted]
     labelled = labels >= 0
-    found = []
-    if labelled.any():
-        groups = both.groups(labelled)
-        right = [np.where(labelled, one == labels, np.nan).astype(np.float64) for one in (earlier, predicted)]
-        estimate = mean_interval(
-            right[1] - right[0],
-            groups,
-            confidence=CONFIDENCE,
-            generator=keyed_generator(0, "compare", "accuracy"),
-            bounds=(-1.0, 1.0),
-        )
-        accuracy = (float(np.nanmean(right[0])), float(np.nanmean(right[1])))
-        count = int(labelled.sum())
-        found.append(_paired_value("accuracy", accuracy, estimate, n=count, direction="at_least"))
-        f1 = F1Drop.of(labels, predicted[:, None], earlier[:, None], classes=len(classes))
-        new, old, _ = f1.value(groups)
-        name = f"F1 of {classes[1]}" if len(classes) == 2 else "macro F1"
-        f1_values = (None if np.isnan(old) else old, None if np.isnan(new) else new)
-        interval = f1.interval(groups, confidence=CONFIDENCE)
-        found.append(_paired_value(name, f1_values, interval, n=count, direction="at_least"))
-    return found
+    if not labelled.any():
+        return []
+    count = int(labelled.sum())
+    right = [np.where(labelled, one == labels, np.nan).astype(np.float64) for one in (earlier, predicted)]
+    groups = both.groups(labelled)
+    accuracy = paired_difference(
+        right[1],
+        right[0],
+        groups,
+        confidence=CONFIDENCE,
+        generator=keyed_generator(both.candidate.seed, "compare", "accuracy"),
+        bounds=(0.0, 1.0),
+    )
+    f1 = F1Drop.of(
+        labels, predicted[:, None].astype(np.float64), earlier[:, None].astype(np.float64), classes=len(classes)
+    )
+    new, old, _ = (None if np.isnan(one) else one for one in f1.value(groups))
+    return [
+        _paired_value(
+            "accuracy",
+            (float(np.nanmean(right[0])), float(np.nanmean(right[1]))),
+            accuracy.interval,
+            n=count,
+            changed=int((right[0] != right[1])[labelled].sum()),
+            direction="at_least",
+        ),
+        _paired_value(
+            f"F1 of '{classes[1]}'" if len(classes) == 2 else "macro F1",
+            (old, new),
+            f1.interval(groups, confidence=CONFIDENCE),
+            n=count,
+            changed=int((earlier != predicted)[labelled].sum()),
+            direction="at_least",
+        ),
+    ]
