@@ -57,6 +57,10 @@ COMMANDS = {
         "attnaudit.commands.verify_command",
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "compare": Command(
+        "compare two runs on the same data: what became better or worse, and on which texts",
+        "attnaudit.commands.compare_command",
+    ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),

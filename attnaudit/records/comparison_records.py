@@ -87,6 +87,7 @@ class ComparedCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         candidate: Its record in the candidate run.
         paired: The paired difference; None if the check is not comparable.
         reason: Why there is no paired difference, or no interval, as a clause; "" if there are both.
+        warning: Why the interval may be too narrow, as a clause; "" if nothing suggests that.
         moved: The instances whose values differ most, the largest difference first.
     """
 
@@ -94,6 +95,7 @@ class ComparedCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     candidate: CheckRecord
     paired: PairedValue | None
     reason: str = ""
+    warning: str = ""
     moved: list[MovedInstance] = msgspec.field(default_factory=list)
 
     @property

@@ -72,7 +72,8 @@ class DifferenceRow:
         strip: The drawing of the interval; None without one.
         verdicts: The verdict of each run, the base run first; empty for accuracy and F1.
         changed: Whether the verdict or the role differs between the runs.
-        remark: Why there is no difference or interval, or why the interval may be too narrow; "" if nothing is wrong.
+        reason: Why there is no difference or interval; "" if there are both.
+        warning: Why the interval may be too narrow; "" if nothing suggests that.
     """
 
     title: str
@@ -90,7 +91,8 @@ class DifferenceRow:
     strip: Drawing | None
     verdicts: tuple[VerdictView, ...] = ()
     changed: bool = False
-    remark: str = ""
+    reason: str = ""
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,11 +200,14 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
         found = f"The candidate is clearly worse on {count['worse']} {of}, and clearly better on {count['better']}."
     changed = sum(_verdict_changed(check) for check in checks)
     if lost:
-        gates = "gate that passed blocks" if len(lost) == 1 else "gates that passed block"
-        return f"{found} {len(lost)} {gates} the candidate."
+        return f"{found} {plural(len(lost), 'gate')} that passed in the base run {_do(len(lost))} not pass any more."
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed is lost."
     return f"{found} No verdict changed."
+
+
+def _do(count: int) -> str:
+    return "does" if count == 1 else "do"
 
 
 def _task_notes(subjects: Sequence[ComparedSubject]) -> list[str]:
@@ -338,7 +343,8 @@ def _check_row(compared: ComparedCheck, anchor: str, shown: set[str]) -> Differe
         "role": _role(compared),
         "verdicts": (_verdict(before), _verdict(after)),
         "changed": _verdict_changed(compared),
-        "remark": compared.reason,
+        "reason": compared.reason,
+        "warning": compared.warning,
     }
     if compared.paired is not None:
         row = _row(compared.paired, after.title)

@@ -14,6 +14,7 @@ from attnaudit.report.wording import column_name
 #: The strongest colour is that of the largest weight in both rows, but at least of this many times an equal weight.
 #: Otherwise weights that are all equal would have the strongest colour.
 LEAST_SCALE = 2.0
+NOT_DRAWN = "undefined or not measured on this instance"
 ROLES = ("base", "candidate")
 
 
@@ -86,9 +87,7 @@ def paired_map(
             row = (
                 token_row(name, drawable[name, i], instance.tokens, shown[i], full_heat=full_heat)
                 if (name, i) in drawable
-                else TokenRow(
-                    name=column_name(name), hue="attention", note="undefined or not measured on this instance"
-                )
+                else TokenRow(name=column_name(name), hue="attention", note=NOT_DRAWN)
             )
             rows.append((ROLES[i], row))
     return PairedMap(

@@ -261,7 +261,7 @@ def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) 
             generator=keyed_generator(after.seed, "compare", check.id),
             bounds=check.bounds,
         ).interval
-        reason = interval.coverage_warning if interval else NO_INTERVAL
+        reason = "" if interval else NO_INTERVAL
     old, new = (base.values, candidate.values)
     paired = _paired_value(
         after.value_name,
@@ -271,7 +271,14 @@ def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) 
         changed=0 if old is None or new is None else int(_differ(old, new).sum()),
         direction=_direction(check),
     )
-    return ComparedCheck(base=before, candidate=after, paired=paired, reason=reason, moved=_moved(old, new, both))
+    return ComparedCheck(
+        base=before,
+        candidate=after,
+        paired=paired,
+        reason=reason,
+        warning=interval.coverage_warning if interval else "",
+        moved=_moved(old, new, both),
+    )
 
 
 def _differ(before: Floats, after: Floats) -> Mask:
@@ -328,7 +335,8 @@ def _moved(before: Floats | None, after: Floats | None, both: _Both) -> list[Mov
     distances = np.nan_to_num(both.distances)
     rows = sorted(np.flatnonzero(change > 0).tolist(), key=lambda i: (-change[i], -distances[i], both.ids[i]))
     return [
-        MovedInstance(instance=both.ids[i], base=float(before[i]), candidate=float(after[i])) for i in rows[:MOST_MOVED]
+        MovedInstance(instance=str(both.ids[i]), base=float(before[i]), candidate=float(after[i]))
+        for i in rows[:MOST_MOVED]
     ]
 
 
@@ -336,7 +344,7 @@ def _attention_moved(both: _Both) -> list[MovedAttention]:
     """List the instances whose attention weights are furthest apart. Equal distances are sorted by id."""
     distances = np.nan_to_num(both.distances)
     rows = sorted(np.flatnonzero(distances > 0).tolist(), key=lambda i: (-distances[i], both.ids[i]))
-    return [MovedAttention(instance=both.ids[i], distance=float(distances[i])) for i in rows[:MOST_MOVED]]
+    return [MovedAttention(instance=str(both.ids[i]), distance=float(distances[i])) for i in rows[:MOST_MOVED]]
 
 
 def _task(both: _Both, earlier: Integers) -> list[PairedValue]:
