@@ -189,21 +189,27 @@ def assemble_comparison(comparison: Comparison, base: MeasurementsFile, candidat
 
 
 def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) -> str:
-    compared = [check.paired for check in checks if check.paired is not None]
-    count = Counter(paired.meaning for paired in compared)
-    of = f"of {plural(len(compared), 'compared check')}"
-    if not compared:
+    meanings = [check.paired.meaning for check in checks if check.paired and _decided(check.paired)]
+    count = Counter(meanings)
+    of = f"of {plural(len(meanings), 'compared check')}"
+    if not meanings:
         found = "No check could be compared instance by instance."
     elif not count["worse"] and not count["better"]:
         found = f"The candidate is not clearly better or worse on any {of}."
     else:
-        found = f"The candidate is clearly worse on {count['worse']} {of}, and clearly better on {count['better']}."
+        better, worse = (count[name] or "none" for name in ("better", "worse"))
+        found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."
     changed = sum(_verdict_changed(check) for check in checks)
     if lost:
         return f"{found} {plural(len(lost), 'gate')} that passed in the base run {_do(len(lost))} not pass any more."
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed is lost."
     return f"{found} No verdict changed."
+
+
+def _decided(paired: PairedValue) -> bool:
+    """Return whether it is known what a difference means."""
+    return paired.interval is not None or paired.meaning == "same"
 
 
 def _do(count: int) -> str:
@@ -318,7 +324,7 @@ def _only_one(subject: ComparedSubject) -> list[str]:
 
 def _row(paired: PairedValue, title: str) -> DifferenceRow:
     meaning: str = paired.meaning
-    if paired.interval is None and meaning != "same":
+    if not _decided(paired):
         meaning = "no interval"
     return DifferenceRow(
         title=title[:1].upper() + title[1:],
