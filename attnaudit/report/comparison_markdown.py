@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from attnaudit.report.comparison_view import ComparisonPage, DifferenceRow, SubjectComparison
+from attnaudit.report.comparison_view import ComparisonPage, SubjectComparison
+from attnaudit.report.difference_rows import DifferenceRow
 from attnaudit.report.markdown import LONGEST_REASON, escape
 
 HEAD = ("Difference", "Check", "Base", "Candidate", "Candidate − base", "Interval", "Verdict", "Instances")
