@@ -97,8 +97,8 @@ def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None 
 
 def _read(folder: Path) -> RunRecord:
     run = read_unedited(folder)
-    if not run.measurements_sha256:
-        raise ReportError(f"{folder}: has no {MEASUREMENTS}, because the run measured nothing. Run the audit again.")
+    if not run.models or not run.measurements_sha256:
+        raise ReportError(f"{folder}: the run measured nothing, so it cannot be compared. Run the audit again.")
     return run
 
 

@@ -213,6 +213,10 @@ def with_classes(run: RunRecord) -> dict[str, Any]:
         (with_data, "its rows changed"),
         (with_classes, "its classes are negative, positive, neutral instead of negative, positive"),
         (lambda run: {"unit": "words"}, "with the same --audit-unit"),
+        (
+            lambda run: {"models": [], "checks": [], "gates": [], "effective_policy": None, "status": "informational"},
+            "measured nothing",
+        ),
     ],
 )
 def test_runs_that_are_not_comparable_are_refused(
