@@ -56,6 +56,10 @@ COMMANDS = {
         "require that the newest run passed, was not edited, and audited what is to be released",
         "attnaudit.commands.verify_command",
     ),
+    "baseline": Command(
+        "accept a finished run as the baseline that later models are compared with",
+        "attnaudit.commands.baseline_command",
+    ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
     "compare": Command(
         "compare two runs on the same data: what became better or worse, and on which texts",

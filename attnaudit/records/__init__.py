@@ -5,7 +5,9 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 `msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package imports no torch.
 """
 
+from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
 from attnaudit.records.check_records import (
+    BaselineComparison,
     Chart,
     CheckRecord,
     Direction,
@@ -47,7 +49,13 @@ from attnaudit.records.run_records import (
 )
 
 __all__ = [
+    "BASELINE_FORMAT",
     "SCHEMA_VERSION",
+    "Anchor",
+    "Baseline",
+    "BaselineCheck",
+    "BaselineComparison",
+    "BaselineSubject",
     "Chart",
     "CheckRecord",
     "ConformanceResult",

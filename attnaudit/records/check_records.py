@@ -171,6 +171,36 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: str = ""
 
 
+class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a paired gate compared.
+
+    Attributes:
+        anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
+        base: The id of the check whose values were compared.
+        candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
+        reading: The reading under which it was measured; "" for a model with a single pooled attention.
+        measures_sha256: The SHA-256 hash of the code that computed it.
+        baseline: The value of the baseline; None if the two are not comparable.
+        baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.
+        baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
+        baseline_model: The name of the model of the baseline; "" if the two are not comparable.
+        same_model: Whether the two models have the same hash.
+        not_comparable: Why the two values cannot be compared, and what to do, without the last full stop; "" if they can.
+    """
+
+    anchor: str
+    base: str
+    candidate: float | None
+    reading: str
+    measures_sha256: str
+    baseline: float | None = None
+    baseline_sha256: str = ""
+    baseline_run: str = ""
+    baseline_model: str = ""
+    same_model: bool = False
+    not_comparable: str = ""
+
+
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of one case, that is, of one check on one model and one data set.
 
@@ -224,6 +254,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
             `interval` are then those of the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
+        comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
+            model minus that of the baseline.
     """
 
     check: str
@@ -266,6 +298,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     in_words: str = ""
     matrix: Matrix | None = None
     test: str = ""
+    comparison: BaselineComparison | None = None
 
     @property
     def key(self) -> tuple[str, str, str, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import policy_notes
 from attnaudit.report.remedies import remedies
@@ -123,7 +124,7 @@ def outcome(run: RunRecord) -> Outcome:
     return Outcome(
         headline=_headline(run),
         state=_STATES[run.status],
-        notes=(*notes, *policy_notes(run), *measuring_notes(run)),
+        notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )

@@ -132,6 +132,8 @@ def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunR
         after: The record in the candidate run.
         runs: The base run and the candidate run.
     """
+    if before.comparison is not None or after.comparison is not None:
+        return "its value is already a difference, from a baseline"
     readings = [_reading(record, run) for record, run in zip((before, after), runs, strict=True)]
     if readings[0] != readings[1]:
         shown = [reading or "the pooled attention" for reading in readings]

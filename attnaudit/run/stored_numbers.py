@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
 from attnaudit.engine.measurements import ALWAYS, Measurements
 from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
@@ -94,7 +95,8 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
 def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     """Return the records whose values can be computed from measurements.parquet, each with its check.
 
-    These are the records of the checks of attnaudit under a single reading. Some of them may turn out to need a table
+    These are the records of the checks of attnaudit under a single reading. The value of a baseline is the recorded
+    one, because a run does not contain the numbers of its baseline. Some of them may turn out to need a table
     that the file does not contain.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
@@ -102,6 +104,8 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     for record in run.checks:
         same = (table for table in tables_of(record, tables, run) if same_arguments(table, record.parameters))
         check = next((check for check in map(built_in_check, same) if check is not None), None)
+        if isinstance(check, PairedGate) and record.comparison is not None:
+            check = replace(check, baseline=BaselineNumbers(comparison=record.comparison))
         if check is not None and not check.several_readings:
             found.append((record, check))
     return found

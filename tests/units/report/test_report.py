@@ -211,7 +211,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 4}', b'{"schema_version": "x"}']
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 5}', b'{"schema_version": "x"}']
 )
 def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
@@ -221,7 +221,7 @@ def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: byt
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match="schema_version 99, expected 4"):
+    with pytest.raises(ReportError, match="schema_version 99, expected 5"):
         build(tmp_path)
 
 
