@@ -66,6 +66,10 @@ COMMANDS = {
         "attnaudit.commands.compare_command",
     ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
+    "stability": Command(
+        "audit a model several times, and report the verdicts that depend on seeds, batches or workers",
+        "attnaudit.commands.stability_command",
+    ),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),
 }
