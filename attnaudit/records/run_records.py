@@ -298,6 +298,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         labelled: The number of instances with a label, on which `accuracy` and `macro_f1` are computed.
         accuracy: The share of the labelled instances that the model predicts correctly; None without labels.
         macro_f1: The mean F1 over the classes that are labels or predictions; None without labels.
+        own_reading: The model's own reading, which checks without a reading audit; "" for a model with one pooled
+            attention.
     """
 
     model: str
@@ -316,6 +318,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     labelled: int = 0
     accuracy: float | None = None
     macro_f1: float | None = None
+    own_reading: str = ""
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

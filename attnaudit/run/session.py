@@ -274,6 +274,7 @@ class AuditSession:
                 seed=self.options.seed,
                 labels=labels,
                 device=self.options.device,
+                batch_tokens=self.options.batch_tokens,
                 unit="words" if self.options.unit == "words" else "tokens",
                 progress=progress,
                 worker=self.worker,
