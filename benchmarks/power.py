@@ -1,10 +1,10 @@
-"""Measure the power of gates at the detectable change that they report, and of samples of the planned size.
+"""Measure the power of gates at the detectable change that they report.
 
     python -m benchmarks.power [--quick] [--jobs N]
 
 A gate reports how far from its threshold the true value must be for a decision in 80% of samples. Here, samples of n
 instances of an audited population give this distance; their true value is on the threshold, or on the other side of it
-by one or two detectable changes. Then a population whose true value is that far from the threshold is audited many
+by one detectable change. Then a population whose true value is that far from the threshold is audited many
 times, with the intervals and the rule of the checks. The share of correct verdicts is the power.
 
 The populations are those of coverage.py. Another true value is reached by exponential tilting: every row keeps its
@@ -262,10 +262,10 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         "# Power at the detectable change, measured",
         "",
-        "`python -m benchmarks.power` writes this page. Every gate reports how far from its threshold the true value",
-        "must be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The table shows",
-        "how often samples of n instances were decided correctly at that distance, for one of two gates with at_least",
-        "at 95% confidence.",
+        "`python -m benchmarks.power` writes this page. Every gate reports how far from its threshold the true value must",
+        "be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The table shows how",
+        "often samples of n instances were decided correctly at that distance, for one of two gates with at_least at 95%",
+        "confidence.",
         "",
         "The change is the median over samples of the audited population. Its true value is on the threshold; or one",
         "detectable change on the other side of it (beyond), so that the spread at the new value is extrapolated; or as",
