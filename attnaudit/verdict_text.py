@@ -14,15 +14,6 @@ from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 INSTANCES_IN_MESSAGE = 3
 
 
-def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict; or "measured" for a case that cannot pass or fail, because its check has no threshold.
-
-    A case without a threshold whose value is undefined stays "undefined".
-    """
-    informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
-    return "measured" if informational else record.verdict
-
-
 def digits(record: CheckRecord) -> int:
     """Return the number of decimals, from 3 to 6, that distinguishes the value and its interval from the threshold."""
     numbers = [] if record.value is None else [record.value]
@@ -38,7 +29,8 @@ def headline(record: CheckRecord) -> str:
     """
     places = digits(record)
     if record.value is None:
-        text = f"{record.value_name} undefined"
+        reason = record.comparison.not_comparable if record.comparison else ""
+        text = f"{record.value_name} {'not comparable' if reason else 'undefined'}"
     else:
         text = f"{record.value_name} {plain_number(record.value, places)}"
         text += f" {_brackets(record.interval, places)}" if record.interval else " [no interval]"
@@ -50,6 +42,14 @@ def headline(record: CheckRecord) -> str:
         text += f" ({limit.expression})" if limit.expression else ""
     text += f", n={record.n_defined:,}"
     return text + (f" ({record.n - record.n_defined:,} undefined)" if record.n > record.n_defined else "")
+
+
+def exceeds_margin(record: CheckRecord) -> bool:
+    """Return whether the whole interval of a paired gate is better than the baseline by more than the margin."""
+    limit, interval = record.requirement, record.interval
+    if record.comparison is None or limit is None or interval is None:
+        return False
+    return interval.low > -limit.value if limit.direction == "at_least" else interval.high < -limit.value
 
 
 def failure_message(record: CheckRecord) -> str:

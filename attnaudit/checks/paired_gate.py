@@ -19,9 +19,12 @@ from attnaudit.formatting import number
 from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point
 from attnaudit.statistics.paired_difference import paired_difference
+from attnaudit.verdict_text import exceeds_margin
 
 #: Each baseline -> what it is, in words.
 ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
+#: The argument that names the baseline, in the canonical form of a policy. No other check may have such an argument.
+ANCHOR = "anchor"
 #: The names of two details of the record.
 CANDIDATE, BASELINE = "value of this model", "value of the baseline"
 #: The significant digits of the numbers per instance, in baseline files and in comparisons with them.
@@ -82,7 +85,7 @@ class PairedGate(Check):
     @property
     def parameters(self) -> dict[str, Parameter]:
         shared = {name: getattr(self, name) for name in CheckArguments.argument_names()}
-        return {**self.base.parameters, **shared, "anchor": self.anchor}
+        return {**self.base.parameters, **shared, ANCHOR: self.anchor}
 
     @property
     def family(self) -> str:
@@ -202,8 +205,8 @@ class PairedGate(Check):
         )
         record = msgspec.structs.replace(record, comparison=comparison)
         if comparison.not_comparable:
-            return msgspec.structs.replace(record, reason=comparison.not_comparable.removesuffix("."))
-        if record.value is not None and is_improvement(record):
+            return msgspec.structs.replace(record, reason=comparison.not_comparable)
+        if record.value is not None and exceeds_margin(record):
             return with_note(
                 record,
                 f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, more than the margin; the "
@@ -239,6 +242,12 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
             f"{check.name_in_errors}: not_worse_than_baseline_by is {margin!r}; expected a number above 0, in the unit "
             "of the value."
         )
+    low, high = check.bounds
+    if margin >= high - low:
+        raise CheckError(
+            f"{check.name_in_errors}: not_worse_than_baseline_by={margin:g} can never fail, because two values differ "
+            f"by at most {high - low:.4g}. Give a smaller margin."
+        )
     stripped = dataclasses.replace(check, at_least=None, at_most=None, severity="report", reading=None)
     lowest_is_worst = _direction(check) == "at_least"
     return PairedGate(
@@ -251,16 +260,6 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
         inconclusive=check.inconclusive,
         reading=check.reading,
     )
-
-
-def is_improvement(record: CheckRecord) -> bool:
-    """Return whether the whole interval of a paired gate is better than the baseline by more than the margin."""
-    if record.comparison is None or record.requirement is None or record.interval is None:
-        return False
-    limit = record.requirement
-    if limit.direction == "at_least":
-        return record.interval.low > -limit.value
-    return record.interval.high < -limit.value
 
 
 def rounded_numbers(numbers: Floats) -> Floats:

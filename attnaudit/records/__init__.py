@@ -8,6 +8,7 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
 from attnaudit.records.check_records import (
     BaselineComparison,
+    Breakdown,
     Chart,
     CheckRecord,
     DetectableChange,
@@ -16,6 +17,7 @@ from attnaudit.records.check_records import (
     InconclusiveRule,
     Interval,
     Matrix,
+    Part,
     Planning,
     RankedInstance,
     Record,
@@ -58,6 +60,7 @@ __all__ = [
     "BaselineCheck",
     "BaselineComparison",
     "BaselineSubject",
+    "Breakdown",
     "Chart",
     "CheckRecord",
     "ConformanceResult",
@@ -76,6 +79,7 @@ __all__ = [
     "MeasureRecord",
     "MissingCase",
     "ModelRecord",
+    "Part",
     "Planning",
     "PolicyException",
     "PolicyQuestion",

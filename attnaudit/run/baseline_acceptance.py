@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -63,8 +64,8 @@ def refusals(run: RunRecord, *, version: str) -> list[str]:
     code = code_fingerprint()
     if any(record.comparison and record.comparison.measures_sha256 != code for record in run.checks):
         found.append(
-            f"The run used another version of the code that measures: attnaudit {run.attnaudit}, {version} is installed. "
-            "Install that version, or run the audit again with this one."
+            f"Another version of the code that measures made the run (attnaudit {run.attnaudit}) than is installed "
+            f"({version}). Install that version, or run the audit again with this one."
         )
     return found
 

@@ -91,8 +91,8 @@ def compared(
 
 
 def accept_command(run: Path, folder: Path, anchor: str) -> str:
-    """Return the command that accepts a run as a baseline."""
-    return f"attnaudit baseline accept {_relative(run)} --out {_relative(folder)} --anchor {anchor}"
+    """Return the command that accepts a run as a baseline, in backquotes."""
+    return f"`attnaudit baseline accept {_relative(run)} --out {_relative(folder)} --anchor {anchor}`"
 
 
 def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from attnaudit.records import DetectableChange, Interval, Planning, Requirement, SamplingError, VerdictName
+from attnaudit.records import (
+    DetectableChange,
+    Interval,
+    Planning,
+    Requirement,
+    SamplingError,
+    Severity,
+    VerdictName,
+)
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
@@ -21,7 +29,7 @@ class Decision:
     """The verdict on a value, and the intervals that decided it.
 
     Attributes:
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined" or "informational".
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
@@ -55,6 +63,7 @@ def decision(
     no_interval: str = "",
     bounds: tuple[float, float] = (-math.inf, math.inf),
     no_difference: float | None = None,
+    severity: Severity = "gate",
 ) -> Decision:
     """Reach the verdict on a case, and compute its intervals and its planning.
 
@@ -69,6 +78,7 @@ def decision(
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
         bounds: The lowest and the highest possible value.
         no_difference: The value of a model without any difference, if the threshold is a margin around it.
+        severity: "gate", or "report" for an informational check.
     """
     if value is None:
         estimate = None
@@ -83,6 +93,7 @@ def decision(
         n_defined=n_defined,
         fail_interval=fail_interval,
         no_interval=no_interval,
+        severity=severity,
     )
     planning = None
     if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:
