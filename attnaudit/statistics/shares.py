@@ -54,8 +54,8 @@ def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float
 
     In such a ratio, every numerator is 0 or equals its denominator. The effective number of rows is the smaller of two
     numbers. p (1 - p) / error² is that of the observed share p. It is too large for other shares if the rows of the
-    rarer kind happen to have small weights. Kish's effective sample size (Σ b)² / Σ b², where b is the sum of the
-    denominators of a source, does not depend on which rows are of which kind.
+    rarer kind happen to have small weights. Kish's effective sample size (Kish 1965) is (Σ b)² / Σ b², where b is the
+    sum of the denominators of a source. It does not depend on which rows are of which kind.
 
     Args:
         above: (n_all,) numerators.
