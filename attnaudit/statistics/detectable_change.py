@@ -39,8 +39,8 @@ def detectable_change(
     pass. It is at least z · s, where s is the standard error and z the normal quantile, and more on the side to which
     the values are skewed. The bound on the other side is nearer to the value, but varies more. The gate passes in
     80% of samples if 80% of samples have a value of at least v, which holds for the true value v + z_0.8 · s. So the
-    detectable change is a + z_0.8 · s, and (z + z_0.8) · s for a normal distribution (Cohen 1988, ch. 2). The change that a failure detects is computed in the same way, from the upper bound at the corrected
-    confidence.
+    detectable change is a + z_0.8 · s, and (z + z_0.8) · s for a normal distribution (Cohen 1988, ch. 2). The change
+    that a failure detects is computed in the same way, from the upper bound at the corrected confidence.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share, and the interval
     is Wilson's. For other values, the distances in the observed sample are scaled by the standard deviation that their
