@@ -249,7 +249,7 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
         baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
         baseline_model: The name of the model of the baseline; "" if the two are not comparable.
         same_model: Whether the two models have the same hash.
-        not_comparable: Why the two values cannot be compared, and what to do, without the last full stop; "" if they can.
+        not_comparable: Why the two values cannot be compared, and what to do; "" if they can
     """
 
     anchor: str

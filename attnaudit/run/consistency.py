@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.model_families import informational_gates, unvalidated_models
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
 from attnaudit.run.declared_checks import (
-    ANCHOR,
     LIMITS,
     Table,
     is_gate,
