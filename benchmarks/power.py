@@ -5,8 +5,7 @@
 A gate reports how far from its threshold the true value must be for a decision in 80% of samples. Here, samples of n
 instances of an audited population give this distance; their true value is on the threshold, or on the other side of it
 by one or two detectable changes. Then a population whose true value is that far from the threshold is audited many
-times, with the intervals and the rule of the checks. The share of correct verdicts is the power. The rows that
-`attnaudit plan` asks for are audited in the same way.
+times, with the intervals and the rule of the checks. The share of correct verdicts is the power.
 
 The populations are those of coverage.py. Another true value is reached by exponential tilting: every row keeps its
 numbers, and rows with high values become more frequent, or rarer. The results are written to power.json and power.md.
@@ -50,7 +49,7 @@ LARGEST_BEYOND = 200
 #: The number of samples that give the detectable change.
 PILOTS, FEW_PILOTS = 61, 7
 #: The number of samples that are judged at it, by the number of instances.
-TRIALS = {50: 400, 200: 400, 2000: 200}
+TRIALS = {50: 400, 200: 400, 2000: 150}
 AUDITED = ("on the threshold", "beyond", "as measured")
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -264,13 +263,16 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "# Power at the detectable change, measured",
         "",
         "`python -m benchmarks.power` writes this page. Every gate reports how far from its threshold the true value",
-        "must be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The last columns",
-        "show how often samples of n instances were decided correctly at that distance, by one of two gates with at_least",
-        "at 95% confidence. The change is the median over samples of the audited population. Its true value is on the",
-        "threshold; or one detectable change on the other side of it (beyond), so that the spread at the new value is",
-        "extrapolated; or as measured on the demo model. The changed population contains the same rows in other",
-        f"frequencies. {TRIALS[50]} samples for n ≤ 200, {TRIALS[2000]} for larger n: the standard error of a power of 80%",
-        "is 2 and 3 percentage points. — means that no mixture of these rows has a value that far from the threshold.",
+        "must be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The table shows",
+        "how often samples of n instances were decided correctly at that distance, for one of two gates with at_least",
+        "at 95% confidence.",
+        "",
+        "The change is the median over samples of the audited population. Its true value is on the threshold; or one",
+        "detectable change on the other side of it (beyond), so that the spread at the new value is extrapolated; or as",
+        "measured on the demo model. The population with the changed value has the same rows in other frequencies.",
+        f"There are {TRIALS[50]} samples for n ≤ 200 and {TRIALS[2000]} for n = 2000, so the standard error of a power of",
+        "80% is 2 and 3 percentage points. An em dash means that no mixture of these rows has a value that far from the",
+        "threshold.",
         "",
         "| population | threshold | n | audited | change to pass | power | change to fail | power |",
         "|---|---:|---:|---|---:|---:|---:|---:|",
