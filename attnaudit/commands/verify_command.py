@@ -86,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (default: 0)"
+    )
     parser.add_argument(
         "--unit",
         choices=("tokens", "words"),

@@ -52,7 +52,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     first = item.nodeid if scope is None else state.first_failures.setdefault(id(error), item.nodeid)
     if first != item.nodeid:
         path, line, _ = item.location
-        reason = f"Skipped: no verdict, for the reason that the failure of {first} gives"
+        reason = f"Skipped: no verdict, for the reason given in the failure of {first}"
         report.outcome = "skipped"
         report.longrepr = (path, line or 0, reason)
         return
@@ -97,7 +97,7 @@ def _name(gate: DeclaredGate) -> str:
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why a test failed or was skipped, or why a file was, in one line."""
+    """Return, in one line, why a test or a test file failed or was skipped."""
     expected: str | None = getattr(report, "wasxfail", None)
     if expected is not None:
         return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"

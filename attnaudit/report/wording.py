@@ -144,7 +144,10 @@ def _headline(run: RunRecord) -> str:
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
     if run.status == "informational" and run.gates:
-        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
+        return (
+            "Every gate is informational, because the policy was not validated on these families of models. Nothing "
+            "was decided."
+        )
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"

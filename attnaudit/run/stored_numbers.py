@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,15 +42,31 @@ class TableNotStoredError(CheckError):
 
 @dataclass(slots=True, kw_only=True)
 class StoredMeasurements(Measurements):
-    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed."""
+    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed.
+
+    Attributes:
+        stored_sources: The names of the groups to which the instances belong when groups are resampled.
+    """
+
+    stored_sources: list[str]
 
     def table(self, name: str) -> Table:
-        """Refuse a table.
+        """Raise an error, because the Parquet file contains no tables.
 
         Raises:
             TableNotStoredError: Always.
         """
         raise TableNotStoredError(f"measurements.parquet does not contain the table '{name}'.")
+
+    def only(self, chosen: NDArray[np.bool_]) -> StoredMeasurements:
+        """Return the measurements of some of the instances.
+
+        Args:
+            chosen: (n,) True for the instances to include.
+        """
+        part = Measurements.only(self, chosen)
+        sources = [self.stored_sources[i] for i in np.flatnonzero(chosen).tolist()]
+        return StoredMeasurements(**{one.name: getattr(part, one.name) for one in fields(part)}, stored_sources=sources)
 
 
 def differing_values(run: RunRecord, path: Path) -> list[str]:
@@ -137,7 +153,7 @@ def read_measurements(
     rows = _rows(path, case, sorted({need for _, check in pairs for need in check.needs()}))
     numbers = rows.column("instance").to_numpy()
     ids, first, positions = np.unique(numbers.astype(str), return_index=True, return_inverse=True)
-    label, predicted = (rows.column(name).take(first).to_pylist() for name in ("label", "predicted"))
+    source, label, predicted = (rows.column(one).take(first).to_pylist() for one in ("source", "label", "predicted"))
     instances = [Instance(id=one, text=one, label=own) for one, own in zip(ids, label, strict=True)]
     lengths = np.zeros(len(ids), dtype=np.int64)
     valid, offsets = _lists(rows.column("tokens"))
@@ -152,6 +168,7 @@ def read_measurements(
         classes=tuple(classes),
         instances=instances,
         sources=["all"] * len(instances),
+        stored_sources=source,
         tokens=[("",) * length for length in lengths.tolist()],
         labels=_class_indices(label, classes, path),
         predicted=_class_indices(predicted, classes, path),
@@ -178,7 +195,7 @@ def _rows(path: Path, case: Case, needs: Sequence[str]) -> pa.Table:
     needed = pc.field("values").is_null()
     for name in (*SHARED, *needs):
         needed |= pc.starts_with(pc.field("measure"), name)
-    columns = ["instance", "label", "predicted", "measure", "value", "values", "tokens"]
+    columns = ["instance", "source", "label", "predicted", "measure", "value", "values", "tokens"]
     try:
         return pq.read_table(path, columns=columns, filters=chosen & needed).combine_chunks()
     except (pa.ArrowException, OSError) as error:

@@ -114,8 +114,8 @@ class WeightedRows:
     ) -> IntervalEstimate | None:
         """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
 
-        The classes of a resample have other shares than those of the sample, but as much weight each. So only the
-        deviations of rows from the mean of their class vary between resamples.
+        The shares of the classes differ between a resample and the sample, but their weights do not. Therefore, only
+        the deviations of rows from the mean of their class vary between resamples.
 
         Args:
             above: (n_all,) numerators.
