@@ -73,13 +73,17 @@ class Pointing(PerInstanceCheck):
     lists_classes: ClassVar[bool] = False
 
     family = "pointing"
-    title = "Attention points at the tokens that the prediction depends on"
     why = (
         "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
         "prediction no more than replacing others, it marks the wrong ones."
     )
     statistic = "ratio of means"
     worst = "highest"
+
+    @property
+    def title(self) -> str:
+        compared = "share of the texts, by" if self.measure == "share" else "cosine with"
+        return f"Attention points at the influential tokens: {compared} the effects on the {self.on}"
 
     @property
     def question(self) -> str:
