@@ -148,11 +148,8 @@ def policy_text(
         for remedy in base.remedies.get(question, ()):
             lines += ["", *_remedy_table(question, remedy)]
     for gate in gates:
-        lines += [
-            "",
-            *_figure_comments(figures_by_id.get(gate.check)),
-            *_gate_table(candidate_by_id[gate.check].check, gate),
-        ]
+        lines += ["", *_figure_comments(figures_by_id.get(gate.check))]
+        lines += _table(candidate_by_id[gate.check].check, f"{gate.direction} = {_value(gate.threshold)}")
     evidence = base.evidence_without({gate.check for gate in gates})
     return "\n".join([*lines, *(["", evidence] if evidence else [])]) + "\n"
 
