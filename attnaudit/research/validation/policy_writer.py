@@ -136,7 +136,7 @@ def policy_text(
             f"# All gates together, held out: area {figure_text.area(policy_figures.area)}",
             *_alarm_comments(policy_figures),
         ]
-    for question in dict.fromkeys(gate.question for gate in gates):
+    for question in dict.fromkeys(gate.question for gate in gates if gate.question != "evidence"):
         from_papers = [remedy.words for remedy in reproduced if remedy.question == question]
         lines += [
             "",
