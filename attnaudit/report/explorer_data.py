@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.explorer_rows import CaseRows, Floats, TokenColumn
 from attnaudit.report.run_files import Case
-from attnaudit.report.wording import column_name
+from attnaudit.report.wording import column_name, short_column_name
 
 #: The code of a number that is undefined. Defined numbers have smaller codes.
 UNDEFINED_NUMBER = 65_535
@@ -198,6 +198,7 @@ def _column(name: str) -> dict[str, Any]:
         "measure": measure,
         "reading": reading,
         "title": column_name(measure),
+        "short": short_column_name(measure),
         "kind": KINDS.get(measure.split(".")[0], "other"),
     }
     adversarial = re.fullmatch(r"adversarial\.(.+)\.attention", measure)

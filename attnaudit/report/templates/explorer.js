@@ -105,6 +105,7 @@ class Explorer {
       const rows = filtered(one, filters, this.other);
       if (sort) sortRows(rows, this.sorted, control("order").value === "down");
       this.list.show(rows, this.opened === null ? undefined : this.opened);
+      find(".list-head .last").textContent = this.sortedName();
       this.say(rows.length === one.n ? `${plural(one.n, "instance")}`
         : `${rows.length.toLocaleString("en-US")} of ${plural(one.n, "instance")}`);
     } catch (error) {
@@ -129,7 +130,7 @@ class Explorer {
     if (text === undefined) one.readTexts(one.block(one.texts, row)).then(drawn, (error) => this.fail(error));
     const label = one.labelOf(row);
     const classes = element("span", { class: "classes" }, visible(one.predictedOf(row) || "—"));
-    if (one.wrong(row)) classes.append(" ", element("em", { text: "wrong" }), visible(`, label ${label}`));
+    if (one.wrong(row)) classes.append(", ", element("em", { text: visible(`label ${label}`) }));
     return [
       element("span", { class: "id" }, element("bdi", { text: visible(one.ids[row]) })),
       element("span", { class: "text", dir: "auto", text: text === undefined ? "…" : visible(text.slice(0, 300)) }),
@@ -146,6 +147,11 @@ class Explorer {
     }
     if (this.sort && this.sort.startsWith("=")) return number(this.sorted[row]);
     return `${this.one.lengths[row].toLocaleString("en-US")} ${this.unit}`;
+  }
+
+  sortedName() {
+    if (this.sort === "worst") return "value of the check";
+    return this.sort && this.sort.startsWith("=") ? visible(this.sort.slice(1)) : "length";
   }
 
   // The permanent link of a row.
@@ -177,9 +183,10 @@ class Explorer {
     const fits = (one) => ["model", "data", "seed"].every((key) => !named.has(key) || String(one[key]) === named.get(key));
     for (const one of this.cases.filter(fits)) {
       await this.load(one);
-      if (!one.row_of.has(id)) continue;
+      const row = one.row_of.get(id) ?? one.ids.findIndex((other) => visible(other) === id);
+      if (row < 0) continue;
       if (one !== this.one) await this.choose(one);
-      return this.open(one.row_of.get(id));
+      return this.open(row);
     }
     this.fail(new Error(`This run has no instance ${visible(id)}.`));
     root.scrollIntoView();
@@ -230,7 +237,7 @@ class Explorer {
     const used = readings.has(reading) ? reading : [...readings][0] ?? "";
     const rows = all.filter(({ column }) => !column.reading || column.reading === used)
       .filter(({ column }) => column.epsilon === undefined || column.epsilon === epsilon)
-      .map(({ column, scale, values }) => ({ name: column.title, measure: column.measure, kind: column.kind, scale, values,
+      .map(({ column, scale, values }) => ({ name: column.title, short: column.short, measure: column.measure, kind: column.kind, scale, values,
         model: "" }));
     const order = ["attention", "importance", "effect", "adversarial", "other"];
     rows.sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));

@@ -154,7 +154,7 @@ class TextView {
       head.append(token);
     }
     const body = this.rows.map((row, r) => {
-      const name = element("th", { scope: "row", title: row.name }, element("span", { text: row.name }));
+      const name = element("th", { scope: "row", title: row.name }, element("span", { text: row.short }));
       if (row.model) name.append(element("small", { text: row.model }));
       const cells = line.map(({ i }) => {
         const value = row.values[i];
