@@ -57,6 +57,7 @@ COMMANDS = {
         "attnaudit.commands.verify_command",
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "explore": Command("open the instance explorer of a run in a browser", "attnaudit.commands.explore_command"),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),

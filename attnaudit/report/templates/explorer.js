@@ -58,6 +58,7 @@ class Explorer {
     find(".disagree").hidden = !others.length;
     const names = (prefix, word, all) => all.map((name) => [`${prefix}${name}`, `${word} ${visible(name)}`]);
     fill(control("class"), [["", "all"], ...names("p", "predicted", one.classes), ...names("l", "label", one.labels)]);
+    control("confidence").parentElement.hidden = one.confidence.every(Number.isNaN);
     const long = longFrom(one.lengths);
     fill(control("length"), [["", "all"], ["long", `longest tenth (${long} ${this.unit} or more)`],
       ["short", `below ${long} ${this.unit}`]]);
@@ -271,7 +272,8 @@ class Explorer {
   async facts({ each, there }, several) {
     const bold = (text) => element("b", {}, element("bdi", { text: visible(text) }));
     const parts = several ? [bold(this.nameOf(each)), ": "] : [];
-    parts.push("predicted ", bold(each.predictedOf(there) || "—"), ` with confidence ${number(each.confidence[there])}`);
+    parts.push("predicted ", bold(each.predictedOf(there) || "—"), 
+      Number.isNaN(each.confidence[there]) ? "" : ` with confidence ${number(each.confidence[there])}`);
     const label = each.labelOf(there);
     if (label === null) parts.push(", no label");
     else parts.push(", label ", bold(label), ...(each.wrong(there) ? [" ", element("em", { text: "wrong" })] : []));

@@ -45,6 +45,7 @@ class Parts {
     this.key = manifest.key;
     this.folder = manifest.folder;
     this.waiting = new Map();
+    this.reading = new Map();
     window.attnauditPart = (key, name, base64) => {
       const wait = this.waiting.get(name);
       if (!wait) return;
@@ -55,7 +56,15 @@ class Parts {
     };
   }
 
-  async bytes(name) {
+  // Reads a part. Calls for a part that is being read share the result.
+  bytes(name) {
+    if (!this.reading.has(name)) {
+      this.reading.set(name, this.read(name).finally(() => this.reading.delete(name)));
+    }
+    return this.reading.get(name);
+  }
+
+  async read(name) {
     return inflated(this.folder ? await this.fromFile(name) : document.getElementById(`explorer-${name}`).textContent);
   }
 

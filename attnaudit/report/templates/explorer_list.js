@@ -1,5 +1,7 @@
 // The list of instances. Only the rows in view are elements of the page, so that it can hold 100,000 of them.
 
+const MOST_HIGH = 326; // pixels
+
 class RowList {
   constructor(list, { onOpen, describe }) {
     this.list = list;
@@ -25,6 +27,7 @@ class RowList {
   show(rows, active) {
     this.rows = rows;
     this.active = Math.max(0, active === undefined ? 0 : rows.indexOf(active));
+    this.list.style.height = `${Math.min(MOST_HIGH, Math.max(1, rows.length) * this.height() + 2)}px`;
     this.space.style.height = `${rows.length * this.height()}px`;
     this.list.scrollTop = 0;
     this.reveal();
