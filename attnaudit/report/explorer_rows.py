@@ -96,9 +96,7 @@ def read_rows(path: Path) -> dict[Case, CaseRows]:
             for group in range(file.num_row_groups):
                 _read_tokens(file, group, cases)
             for group in range(file.num_row_groups):
-                per_token = not _all_null(file, group, "tokens.list.element")
-                for case, measure, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "value", "values"])):
-                    cases[case].add_measure(measure, rows, per_token=per_token)
+                _read_measures(file, group, cases)
     except (pa.ArrowException, OSError) as error:
         raise ReportError(f"{path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
     return {case: reader.rows for case, reader in cases.items()}
@@ -106,22 +104,35 @@ def read_rows(path: Path) -> dict[Case, CaseRows]:
 
 def _read_tokens(file: Any, group: int, cases: dict[Case, _Reader]) -> None:
     """Read the tokens of those instances whose tokens are not yet known."""
-    if not any(reader.without_tokens for reader in cases.values()) or _all_null(file, group, "tokens.list.element"):
+    if not any(reader.without_tokens for reader in cases.values()) or not _has_tokens(file, group):
         return
     for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"])):
         if cases[case].without_tokens:
             cases[case].add_tokens(rows)
 
 
-def _all_null(file: Any, group: int, column: str) -> bool:
-    """Return whether the statistics of a row group show that a column holds only null."""
+def _read_measures(file: Any, group: int, cases: dict[Case, _Reader]) -> None:
+    """Read the numbers of a row group. Only measures with one number per token have tokens in their rows."""
+    per_token = _has_tokens(file, group)
+    several = _statistics(file, group, "measure")
+    several = several is None or not several.has_min_max or several.min != several.max
+    columns = [*KEYS, "value", "values", *(["tokens"] if per_token and several else [])]
+    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns)):
+        with_tokens = rows.column("tokens").null_count < rows.num_rows if "tokens" in columns else per_token
+        cases[case].add_measure(measure, rows, per_token=with_tokens)
+
+
+def _has_tokens(file: Any, group: int) -> bool:
+    """Return whether rows of a row group may have tokens. The statistics show whether the column holds only null."""
+    statistics = _statistics(file, group, "tokens.list.element")
+    return statistics is None or not statistics.has_null_count or statistics.num_values > 0
+
+
+def _statistics(file: Any, group: int, column: str) -> Any:
+    """Return the statistics of a column in a row group; None if the file has none."""
     metadata = file.metadata.row_group(group)
-    for i in range(metadata.num_columns):
-        chunk = metadata.column(i)
-        if chunk.path_in_schema == column:
-            statistics = chunk.statistics
-            return bool(statistics and statistics.has_null_count and statistics.null_count == chunk.num_values)
-    return False
+    chunks = (metadata.column(i) for i in range(metadata.num_columns))
+    return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == column), None)
 
 
 def _by_measure(table: pa.Table) -> Iterator[tuple[Case, str, pa.Table]]:
@@ -189,7 +200,7 @@ class _Reader:
         Args:
             measure: The name of the measure.
             rows: Its rows.
-            per_token: Whether its vectors may have one number per token.
+            per_token: Whether its vectors have one number per token.
         """
         positions = np.asarray(self._positions_of(rows), dtype=np.int64)
         value = rows.column("value").to_numpy().astype(np.float64)
@@ -221,13 +232,14 @@ class _Reader:
             self.rows.probabilities[positions] = flat.reshape(len(positions), -1)
 
     def _add_column(self, measure: str, positions: Integers, sizes: Integers, flat: Floats) -> None:
-        """Add a measure if it has one number per token; a vector of another length is left out."""
+        """Add a measure with one number per token. A row with another count of numbers is left undefined."""
         if self._starts is None:
             self._starts = np.concatenate([[0], np.cumsum(self.rows.lengths)])
         expected = np.diff(self._starts)[positions]
         fits = (sizes == expected) & (sizes > 0)
-        if not fits.any() or ((sizes > 0) & ~fits).any():
+        if not fits.any():
             return
+        flat = flat[np.repeat(fits, sizes)]
         column = self.rows.columns.get(measure)
         if column is None:
             column = self.rows.columns[measure] = TokenColumn(
