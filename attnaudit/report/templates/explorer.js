@@ -60,8 +60,8 @@ class Explorer {
     fill(control("class"), [["", "all"], ...names("p", "predicted", one.classes), ...names("l", "label", one.labels)]);
     control("confidence").parentElement.hidden = one.confidence.every(Number.isNaN);
     const long = longFrom(one.lengths);
-    fill(control("length"), [["", "all"], ["long", `longest tenth (${long} ${this.unit} or more)`],
-      ["short", `below ${long} ${this.unit}`]]);
+    fill(control("length"), [["", "all"], ["long", `long: ${long} ${this.unit} or more`],
+      ["short", `shorter than ${long} ${this.unit}`]]);
     fill(control("worst"), [["", "all"], ...one.checks.map((check, i) =>
       [i, visible(`${check.gate ? "gate" : "informational"}: ${check.title}`)])]);
     fill(control("sort"), [["", "order of the file"], ["confidence", "confidence"], ["length", `number of ${this.unit}`],
@@ -146,7 +146,9 @@ class Explorer {
     if (this.sort === "worst") {
       return number(this.one.checks[control("worst").value].worst.find(([other]) => other === row)[1]);
     }
-    if (this.sort && this.sort.startsWith("=")) return number(this.sorted[row]);
+    if (this.sort && this.sort.startsWith("=")) {
+      return number(this.sorted[row], { whole: this.one.entry(this.sort.slice(1), this.reading).step === 1 });
+    }
     return `${this.one.lengths[row].toLocaleString("en-US")} ${this.unit}`;
   }
 
@@ -476,7 +478,7 @@ class Explorer {
       const lines = [];
       for (const entry of entries) {
         const value = (await each.numbersOf(entry))[there];
-        lines.push(element("p", {}, element("span", { text: visible(entry.measure) }), element("b", { text: number(value) })));
+        lines.push(element("p", {}, element("span", { text: visible(entry.measure) }), element("b", { text: number(value, { whole: entry.step === 1 }) })));
       }
       box.replaceChildren(element("div", { class: "columns" }, ...lines), element("p", { class: "fine",
         text: "These numbers are accurate to 0.001% of the range of their measure. measurements.parquet has the exact ones." }));

@@ -14,12 +14,13 @@ function visible(text) {
   });
 }
 
-function number(value, digits = 3) {
+// Formats a number as the rest of the report does. Whole numbers have no decimals.
+function number(value, { digits = 3, whole = false } = {}) {
   if (value === null || Number.isNaN(value)) return "—";
   const size = Math.abs(value);
   let text;
-  if (Number.isInteger(value) || size >= 1000) text = Math.round(value).toLocaleString("en-US");
-  else if (size < 0.5 * 10 ** -digits) text = value.toExponential(1);
+  if (whole || size >= 1000) text = Math.round(value).toLocaleString("en-US");
+  else if (size && size < 0.5 * 10 ** -digits) text = value.toExponential(1);
   else text = value.toFixed(digits);
   return text.replace(/-/g, "−");
 }

@@ -2,7 +2,7 @@
 
 const LONG_SHARE = 0.1;
 
-// The number of tokens that the longest tenth of the texts has at least.
+// The number of tokens from which a text is called long. At least a tenth of the texts is.
 function longFrom(lengths) {
   const sorted = Uint32Array.from(lengths).sort();
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * (1 - LONG_SHARE)))];

@@ -16,7 +16,7 @@ function tokenText(token) {
 // Values in a cell: two decimals without a leading zero.
 function cellNumber(value) {
   if (Number.isNaN(value)) return "";
-  if (Math.abs(value) >= 10) return number(value, 0);
+  if (Math.abs(value) >= 10) return number(value, { digits: 0 });
   return value.toFixed(2).replace("0.", ".").replace("-.00", ".00").replace("-", "−");
 }
 
@@ -46,7 +46,7 @@ class TextView {
     this.readout = element("p", { class: "readout", "aria-live": "polite" });
     const written = tokens.filter((token) => /\p{L}/u.test(token));
     this.rtl = written.filter((token) => RIGHT_TO_LEFT.test(token)).length > written.length / 2;
-    this.lines.addEventListener("pointerover", (event) => this.read(event.target.closest("[data-i]")));
+    this.lines.addEventListener("pointermove", (event) => this.read(event.target.closest("[data-i]")));
     this.lines.addEventListener("focusin", (event) => this.read(event.target.closest("[data-i]")));
     this.lines.addEventListener("click", (event) => {
       const cell = event.target.closest("[data-i]");
