@@ -526,7 +526,7 @@ class Explorer {
         this.say(link);
       }
     });
-    find(".all-numbers").addEventListener("toggle", (event) => { if (event.target.open) this.drawNumbers(); });
+    find(".all-numbers").addEventListener("toggle", (event) => { if (event.target.open && this.views) this.drawNumbers(); });
     root.addEventListener("keydown", (event) => this.key(event));
     window.addEventListener("hashchange", () => this.follow().catch((error) => this.fail(error)));
     let width = 0;
