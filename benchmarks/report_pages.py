@@ -249,8 +249,10 @@ def measure(folder: Path, browser: Any) -> PageTimes:
     )
 
 
-SET = "const set = (name, value) => {{ const c = document.querySelector(`#explorer [name=${{name}}]`); c.value = value; \
+SET = (
+    "const set = (name, value) => {{ const c = document.querySelector(`#explorer [name=${{name}}]`); c.value = value; \
 c.dispatchEvent(new Event('{event}')); }};"
+)
 STATUS = "document.querySelector('#explorer .status').textContent"
 ACTIONS = (
     (
@@ -311,7 +313,9 @@ def main() -> None:
             rows.append((name, measure(folder, browser)))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
         browser.close()
-    options.out.write_text(PAGE.format(version=version, machine=platform.machine(), table=table(rows)), encoding="utf-8")
+    options.out.write_text(
+        PAGE.format(version=version, machine=platform.machine(), table=table(rows)), encoding="utf-8"
+    )
 
 
 PAGE = """# Reports of large runs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import webbrowser
 from pathlib import Path
+from urllib.parse import quote
 
 from attnaudit.errors import ReportError, require_reachable
 from attnaudit.formatting import terminal_safe
@@ -29,10 +30,9 @@ def run(options: argparse.Namespace) -> int:
         The exit status, 0.
 
     Raises:
-        ReportError: The folder does not exist or contains no run, the run has no report, or no browser could be started.
+        ReportError: The folder does not exist or contains no run, the run has no report or no measurements, or no
+            browser could be started.
     """
-    from urllib.parse import quote
-
     given = Path(options.folder)
     require_reachable("explore", given)
     if not given.is_dir():

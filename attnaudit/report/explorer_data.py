@@ -15,6 +15,7 @@ measure consists of whole numbers, and otherwise accurate to 1/131,068 of the ra
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -115,7 +116,7 @@ def _encode_case(run: RunRecord, case: Case, rows: CaseRows, prefix: str, parts:
     parts[f"{prefix}-index"] = compressed(to_json(_index(rows)))
     starts = _text_starts(rows)
     bounds = [*starts, len(rows.ids)]
-    for block, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for block, (first, last) in enumerate(itertools.pairwise(bounds)):
         parts[f"{prefix}-text{block}"] = compressed(to_json(rows.tokens[first:last]))
     value_starts = _value_starts(rows)
     for block, content in enumerate(_values(rows, value_starts)):
@@ -182,7 +183,7 @@ def _values(rows: CaseRows, starts: Sequence[int]) -> Iterable[bytes]:
     """Yield the values of consecutive instances: for each column, the scales of the instances, and then the codes."""
     ends = np.concatenate([[0], np.cumsum(rows.lengths)])
     bounds = [*starts, len(rows.ids)]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in itertools.pairwise(bounds):
         yield b"".join(_block(column, first, last, ends) for column in rows.columns.values())
 
 

@@ -76,8 +76,8 @@ def read_rows(path: Path) -> dict[Case, CaseRows]:
         path: The file.
 
     Returns:
-        Model, data set and seed -> their measurements. Vectors with other than one number per token are left out, except
-        for the probabilities.
+        Model, data set and seed -> their measurements. Of the vectors, only the probabilities and those with one number
+        per token are included.
 
     Raises:
         ReportError: The file is corrupt.

@@ -103,7 +103,14 @@ def choose(page: Any, name: str, value: str) -> None:
 @pytest.mark.parametrize("name", ["one", "files"])
 def test_search_finds_words_phrases_and_ids(explore: Callable[..., Any], name: str) -> None:
     page = explore(name)
-    for query, count in (("CATS", 8), ("cats text", 8), ('"dogs and more"', 32), ("r39", 1), ("word399", 1), ("שלום", 1)):
+    for query, count in (
+        ("CATS", 8),
+        ("cats text", 8),
+        ('"dogs and more"', 32),
+        ("r39", 1),
+        ("word399", 1),
+        ("שלום", 1),
+    ):
         page.fill("#explorer [name=search]", query)
         becomes(lambda: status(page), f"{count} of {len(TEXTS)} instances")
     page.fill("#explorer [name=search]", "nothing has this")
@@ -242,6 +249,13 @@ def test_two_models_are_shown_over_the_same_text(explore: Callable[..., Any]) ->
     becomes(lambda: opened(page), "r3")
     models = page.locator("#explorer .gloss").first.locator("th[scope=row] small").all_inner_texts()
     assert models == ["other", "demo"] * 5
+    page.evaluate("location.hash = location.hash.replace('r3', 'r6')")
+    becomes(
+        lambda: page.locator("#explorer .texts h4").all_inner_texts(),
+        ["other on movie-reviews", "demo on movie-reviews"],
+    )
+    tables = page.locator("#explorer .gloss")
+    assert [tables.nth(i).locator("thead th").count() for i in (0, 1)] == [7, 6]
     page.check("#explorer [name=disagree]")
     differ = sum((i % 2 == 0) != (i % 3 == 2) for i in range(len(TEXTS)))
     becomes(lambda: status(page), f"{differ} of {len(TEXTS)} instances")
@@ -279,8 +293,11 @@ def test_right_to_left_text_runs_from_right_to_left(explore: Callable[..., Any])
     hebrew = TEXTS.index(HOSTILE_TEXTS[3])
     page = explore("one", f"instance=r{hebrew}")
     becomes(lambda: opened(page), f"r{hebrew}")
-    left = page.locator("#explorer .gloss thead th[data-i]").evaluate_all("all => all.map(th => th.getBoundingClientRect().x)")
-    assert left == sorted(left, reverse=True) and len(left) == 4
+    left = page.locator("#explorer .gloss thead th[data-i]").evaluate_all(
+        "all => all.map(th => th.getBoundingClientRect().x)"
+    )
+    assert left == sorted(left, reverse=True)
+    assert len(left) == 4
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -296,7 +313,9 @@ def test_the_explorer_fits_its_window_and_can_be_read(explore: Callable[..., Any
     assert lowest[0][0] >= 4.5, lowest
 
 
-def test_a_missing_file_is_named(explore: Callable[..., Any], pages: dict[str, Path], tmp_path: Path, chromium: Any) -> None:
+def test_a_missing_file_is_named(
+    explore: Callable[..., Any], pages: dict[str, Path], tmp_path: Path, chromium: Any
+) -> None:
     copy = tmp_path / "report.html"
     copy.write_bytes(pages["files"].read_bytes())
     page = chromium.new_page()
@@ -321,5 +340,6 @@ def test_without_javascript_the_report_is_complete(chromium: Any, pages: dict[st
     assert not page.is_visible("#explorer")
     text = page.inner_text("body")
     assert "The instance explorer needs JavaScript." in text
-    assert "Verdicts" in text and "Worst instances" in text
+    assert "Verdicts" in text
+    assert "Worst instances" in text
     context.close()

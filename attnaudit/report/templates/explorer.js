@@ -147,13 +147,13 @@ class Explorer {
       return number(this.one.checks[control("worst").value].worst.find(([other]) => other === row)[1]);
     }
     if (this.sort && this.sort.startsWith("=")) {
-      return number(this.sorted[row], { whole: this.one.entry(this.sort.slice(1), this.reading).step === 1 });
+      return measured(this.one.entry(this.sort.slice(1), this.reading), this.sorted[row]);
     }
     return `${this.one.lengths[row].toLocaleString("en-US")} ${this.unit}`;
   }
 
   sortedName() {
-    if (this.sort === "worst") return "value of the check";
+    if (this.sort === "worst") return "value";
     return this.sort && this.sort.startsWith("=") ? visible(this.sort.slice(1)) : "length";
   }
 
@@ -478,7 +478,7 @@ class Explorer {
       const lines = [];
       for (const entry of entries) {
         const value = (await each.numbersOf(entry))[there];
-        lines.push(element("p", {}, element("span", { text: visible(entry.measure) }), element("b", { text: number(value, { whole: entry.step === 1 }) })));
+        lines.push(element("p", {}, element("span", { text: visible(entry.measure) }), element("b", { text: measured(entry, value) })));
       }
       box.replaceChildren(element("div", { class: "columns" }, ...lines), element("p", { class: "fine",
         text: "These numbers are accurate to 0.001% of the range of their measure. measurements.parquet has the exact ones." }));
@@ -579,6 +579,7 @@ function addLinks() {
 
 async function main() {
   root.hidden = false;
+  document.querySelector(".to-explorer").hidden = false;
   try {
     if (typeof DecompressionStream === "undefined") throw new Error("This browser cannot read the data of the explorer. Use a newer one.");
     const manifest = asJson(await inflated(document.getElementById("explorer-manifest").textContent));

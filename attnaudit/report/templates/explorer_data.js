@@ -25,6 +25,12 @@ function number(value, { digits = 3, whole = false } = {}) {
   return text.replace(/-/g, "−");
 }
 
+// Formats a number of an instance, whose accuracy the step of its measure limits.
+function measured(entry, value) {
+  const whole = entry.step === 1;
+  return !whole && Math.abs(value) < Math.min(0.0005, 10 * entry.step) ? "≈ 0" : number(value, { whole });
+}
+
 function plural(count, noun) {
   return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 }

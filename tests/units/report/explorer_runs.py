@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import zlib
@@ -75,14 +76,18 @@ def rows_of(
 def explorable(
     folder: Path, texts: Sequence[str], *, second_model: bool = False, heads: int = 0, run_changes: Any = None
 ) -> Path:
-    """Write a run in which r2, r0 and r1 are the worst instances of a gate."""
+    """Write a run in which r2, r0 and r1 are the worst instances of a gate.
+
+    If there is a second model, it has other tokens than the first one for the instance r6.
+    """
     worst = [RankedInstance(instance=f"r{i}", value=-0.5 + i / 10) for i in (2, 0, 1)]
     check = check_record(worst=worst)
     rows = rows_of("demo", texts, heads=heads)
     checks = [check]
     if second_model:
         checks.append(msgspec.structs.replace(check, model="other"))
-        rows += rows_of("other", texts, predicted=("positive", "positive", "negative"))
+        other = [f"{text} s" if i == 6 else text for i, text in enumerate(texts)]  # other tokens for r6
+        rows += rows_of("other", other, predicted=("positive", "positive", "negative"))
     return write_run(folder, run_record(checks, **(run_changes or {})), rows)
 
 
@@ -92,11 +97,13 @@ def page_parts(source: str) -> dict[str, bytes]:
     return {name: zlib.decompress(base64.b64decode(content), wbits=-15) for name, content in found}
 
 
-def decoded_values(case: dict[str, Any], parts: dict[str, bytes], lengths: Sequence[int]) -> dict[str, list[list[float]]]:
+def decoded_values(
+    case: dict[str, Any], parts: dict[str, bytes], lengths: Sequence[int]
+) -> dict[str, list[list[float]]]:
     """Return the numbers per token of every column and instance; NaN where undefined."""
     found: dict[str, list[list[float]]] = {}
     bounds = [*case["value_starts"], case["n"]]
-    for block, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for block, (first, last) in enumerate(itertools.pairwise(bounds)):
         content, position = parts[f"{case['prefix']}-values{block}"], 0
         for column in case["columns"]:
             name = "/".join(filter(None, (column["measure"], column["reading"])))

@@ -55,7 +55,8 @@ def test_a_page_holds_every_instance_and_value(tmp_path: Path) -> None:
     np.testing.assert_allclose(numbers["uniform.tvd"], expected, atol=1 / 131_000)
     assert numbers["adversarial.0.01.jsd"] == [0.25] * len(HOSTILE_TEXTS)
     (check,) = case["checks"]
-    assert check["gate"] and [row for row, _ in check["worst"]] == [2, 0, 1]
+    assert check["gate"]
+    assert [row for row, _ in check["worst"]] == [2, 0, 1]
 
 
 @given(st.lists(st.lists(FLOATS, min_size=1, max_size=6), min_size=1, max_size=5))
@@ -139,7 +140,8 @@ def test_the_layout_of_the_file_does_not_matter(tmp_path: Path) -> None:
     for case, one in rows.items():
         other = regrouped[case]
         assert (one.ids, one.tokens, one.predicted) == (other.ids, other.tokens, other.predicted)
-        assert set(one.columns) == set(other.columns) and "curve" not in one.columns
+        assert set(one.columns) == set(other.columns)
+        assert "curve" not in one.columns
         for name, column in one.columns.items():
             np.testing.assert_array_equal(column.codes, other.columns[name].codes)
             np.testing.assert_array_equal(column.scales, other.columns[name].scales)
