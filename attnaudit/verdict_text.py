@@ -14,15 +14,6 @@ from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 INSTANCES_IN_MESSAGE = 3
 
 
-def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict; or "measured" for a case that cannot pass or fail, because its check has no threshold.
-
-    A case without a threshold whose value is undefined stays "undefined".
-    """
-    informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
-    return "measured" if informational else record.verdict
-
-
 def digits(record: CheckRecord) -> int:
     """Return the number of decimals, from 3 to 6, that distinguishes the value and its interval from the threshold."""
     numbers = [] if record.value is None else [record.value]

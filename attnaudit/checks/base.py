@@ -12,7 +12,14 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from attnaudit.checks.check_arguments import CheckArguments
-from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
+from attnaudit.checks.evidence import (
+    Evidence,
+    complete_counts,
+    histogram,
+    join_remarks,
+    typical_instances,
+    worst_instances,
+)
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.vacuous_thresholds import why_vacuous
@@ -72,6 +79,11 @@ class Check(CheckArguments, ABC):
     @abstractmethod
     def unit(self) -> str:
         """The unit of the value, such as "Kendall τ-b"; "" if it has none."""
+
+    @property
+    def when_failed(self) -> str:
+        """What a failed gate says about the model, as a short sentence without a full stop."""
+        return f"“{self.title}” does not hold"
 
     @property
     def how_to_read(self) -> str:
@@ -218,6 +230,7 @@ class Check(CheckArguments, ABC):
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
+            severity=self.severity,
         )
         distribution = None
         if evidence.values is not None:
@@ -233,6 +246,7 @@ class Check(CheckArguments, ABC):
             why=self.why,
             how_to_read=self.how_to_read,
             in_words=in_words,
+            when_failed=self.when_failed,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
             verdict=decided.verdict,
@@ -253,6 +267,10 @@ class Check(CheckArguments, ABC):
             distribution=distribution,
             charts=list(evidence.charts),
             worst=worst_instances(measurements, evidence, self.worst),
+            better=self.directions[0] if len(self.directions) == 1 else None,
+            typical=typical_instances(measurements, evidence),
+            typical_of=evidence.typical.of if evidence.typical else "",
+            breakdowns=list(evidence.breakdowns),
             worst_first=self.worst,
             token_columns=_measured_columns(measurements, self.token_columns, reading),
             note=join_remarks([evidence.note, decided.coverage_warning]),

@@ -12,7 +12,7 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
-from attnaudit.checks.evidence import Detail, Evidence, Mask, join_remarks, no_real_attention, single_token
+from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import percentage
@@ -73,13 +73,18 @@ class Pointing(PerInstanceCheck):
     lists_classes: ClassVar[bool] = False
 
     family = "pointing"
-    title = "Attention points at the tokens that the prediction depends on"
+    when_failed = "Attention points at other tokens than those that the prediction depends on"
     why = (
         "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
         "prediction no more than replacing others, it marks the wrong ones."
     )
     statistic = "ratio of means"
     worst = "highest"
+
+    @property
+    def title(self) -> str:
+        where = "on most texts" if self.measure == "share" else "in proportion to their effects"
+        return f"Attention points at the tokens that the prediction depends on, {where}"
 
     @property
     def question(self) -> str:
@@ -200,6 +205,24 @@ class Pointing(PerInstanceCheck):
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
             extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
+        )
+
+    def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
+        return self._value_of(measurements, self._column(), chosen=part)
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts in which much is at stake, and on which attention points as well as it does in the middle."""
+        gain, room = _gain_and_room(measurements, self._column())
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pointing = np.where(room > 0, gain / room, np.nan)
+        if np.isnan(pointing).all():
+            return super().typical(measurements, values)
+        much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
+        chosen = np.where(much, pointing, np.nan)
+        return Typical(
+            "texts in which more than the median is at stake, and on which attention is about as far from the effects "
+            "as on half of them",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:

@@ -11,11 +11,13 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
+from attnaudit.checks.breakdowns import confidence
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
     Mask,
+    Typical,
     join_remarks,
     mean_of,
     no_real_attention,
@@ -38,6 +40,8 @@ OUTPUTS = {
     "logits": "logits",
     "standardised": "standardised probabilities",
 }
+#: The share of the texts that count as those of which the model is least sure.
+UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
 
@@ -74,6 +78,7 @@ class TotalEffect(WhereReplaced):
         "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
         "one. Values above 1 are possible."
     )
+    when_failed = "Attention is barely used"
     statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)
@@ -135,6 +140,18 @@ class TotalEffect(WhereReplaced):
         few = why_no_interval(weighted_rows(measurements, groups, self.classes))
         return few or (
             f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
+        )
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts of which the model is unsure: if attention is used at all, rearranging it should show there."""
+        sure = confidence(measurements)
+        if sure is None or np.isnan(values).all():
+            return super().typical(measurements, values)
+        unsure = sure <= np.nanquantile(np.where(np.isnan(values), np.nan, sure), UNSURE)
+        chosen = np.where(unsure, values, np.nan)
+        return Typical(
+            f"texts among the {UNSURE:.0%} of which the model is least sure, with about their median value",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:

@@ -6,6 +6,7 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 """
 
 from attnaudit.records.check_records import (
+    Breakdown,
     Chart,
     CheckRecord,
     Direction,
@@ -13,6 +14,7 @@ from attnaudit.records.check_records import (
     InconclusiveRule,
     Interval,
     Matrix,
+    Part,
     Planning,
     RankedInstance,
     Record,
@@ -48,6 +50,7 @@ from attnaudit.records.run_records import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "Breakdown",
     "Chart",
     "CheckRecord",
     "ConformanceResult",
@@ -65,6 +68,7 @@ __all__ = [
     "MeasureRecord",
     "MissingCase",
     "ModelRecord",
+    "Part",
     "Planning",
     "PolicyException",
     "PolicyQuestion",

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-VerdictName = Literal["pass", "fail", "inconclusive", "undefined"]
+VerdictName = Literal["pass", "fail", "inconclusive", "undefined", "informational"]
 Severity = Literal["gate", "report"]
 InconclusiveRule = Literal["fail", "warn", "pass"]
 Direction = Literal["at_least", "at_most"]
@@ -148,6 +148,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
+        low: The lower bounds of the intervals of the values, in the same form.
+        high: The upper bounds of these intervals.
     """
 
     row_label: str
@@ -155,6 +157,34 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: list[str]
     columns: list[str]
     values: list[list[float | None]]
+    low: list[list[float | None]] = msgspec.field(default_factory=list)
+    high: list[list[float | None]] = msgspec.field(default_factory=list)
+
+
+class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check on some of the instances.
+
+    Attributes:
+        name: What the instances have in common, such as "0.8 to 0.95".
+        n: The number of these instances that have a value.
+        value: The value on them; None if it is undefined.
+    """
+
+    name: str
+    n: int
+    value: float | None
+
+
+class Breakdown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check in parts of the data.
+
+    Attributes:
+        by: What the parts differ in: "confidence", "length", "predicted class" or "label".
+        parts: At least two parts.
+    """
+
+    by: str
+    parts: list[Part]
 
 
 class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,9 +216,10 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         how_to_read: How to interpret the value.
         in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
             "" if the check has no such sentence or the value is undefined.
+        when_failed: What a failed gate says about the model, as a short sentence without a full stop.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined", or "informational" for a check without a threshold.
         reason: The reason for the verdict, as a clause without a full stop.
         severity: "gate" if the case can fail, "report" if the check is informational.
         inconclusive: What happens to the case if a gate is inconclusive: "fail" fails it, "warn" passes it with a
@@ -210,6 +241,11 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
+        better: The direction in which values speak for the model, "at_least" for higher values. None if the check
+            accepts thresholds of both kinds.
+        typical: Instances that show how the value comes about.
+        typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
+        breakdowns: The value of a gate in parts of the data; empty for informational checks.
         worst_first: Which values are the worst: "lowest" or "highest".
         token_columns: The names of the columns, with one number per token, that the report draws as heatmaps.
         note: Remarks on the value, separated by semicolons; "" if there are none.
@@ -264,6 +300,11 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     planning: Planning | None = None
     reading: str = ""
     in_words: str = ""
+    when_failed: str = ""
+    better: Direction | None = None
+    typical: list[RankedInstance] = msgspec.field(default_factory=list)
+    typical_of: str = ""
+    breakdowns: list[Breakdown] = msgspec.field(default_factory=list)
     matrix: Matrix | None = None
     test: str = ""
 

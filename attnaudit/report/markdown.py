@@ -13,7 +13,7 @@ from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.gate_text import gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
-from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
+from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol
 
 #: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
@@ -99,7 +99,7 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
         seeds: Whether the column for the model also gives the seed.
     """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
-    verdict = shown_verdict(check)
+    verdict = check.verdict
     return [
         f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}",
         escape(check.check),

@@ -69,6 +69,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         n=record.n,
         n_defined=record.n_defined,
         fail_interval=record.fail_interval,
+        severity=record.severity,
     )
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"

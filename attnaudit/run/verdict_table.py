@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attnaudit.formatting import one_line, plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.verdict_text import digits, planned, shown_verdict
+from attnaudit.verdict_text import digits, planned
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -78,13 +78,14 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
 
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
-    name = terminal_safe(record.check if gate else f"{record.check} (informational)")
+    told = gate or record.verdict == "informational"
+    name = terminal_safe(record.check if told else f"{record.check} (informational)")
     references = [terminal_safe(f"{r.name} {plain_number(r.value)}") for r in record.references if r.value is not None]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
+        Text(record.verdict, style=STYLES[record.verdict] if gate else "dim"),
         Text.assemble(_break_name(name, name_width), (_below_name(references, name_width), "dim")),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnaudit.records import Interval, Planning, Requirement, VerdictName
+from attnaudit.records import Interval, Planning, Requirement, Severity, VerdictName
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
 from attnaudit.statistics.verdict import decide, fail_confidence
@@ -19,7 +19,7 @@ class Decision:
     """The verdict on a value, and the intervals that decided it.
 
     Attributes:
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined" or "informational".
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
@@ -46,6 +46,7 @@ def decision(
     confidence: float,
     gated: int,
     no_interval: str = "",
+    severity: Severity = "gate",
 ) -> Decision:
     """Reach the verdict on a case, and compute its intervals and its planning.
 
@@ -58,6 +59,7 @@ def decision(
         confidence: The confidence of the check, at which a pass is decided.
         gated: Number of gates in the policy. The confidence of failures is corrected for it; 1 means no correction.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
+        severity: "gate", or "report" for an informational check.
     """
     if value is None:
         estimate = None
@@ -72,6 +74,7 @@ def decision(
         n_defined=n_defined,
         fail_interval=fail_interval,
         no_interval=no_interval,
+        severity=severity,
     )
     planning = None
     if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:

@@ -49,8 +49,7 @@ def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(p
             "tiny on rows",
             "pass*attention_peak*<= 0.99*40",
             "fail*token_count*>= 50*40",
-            "measured*uniform_fragility*",
-            "*(informational)",
+            "informational*uniform_fragility*",
             "report: reports*report.html",
         ]
     )

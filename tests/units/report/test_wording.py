@@ -34,7 +34,7 @@ def test_columns_are_named_in_words(name: str, words: str) -> None:
 
 MISSING = [MissingCase(test="t", model="demo", data="d", check="c", reason="crashed")]
 PASSED = check_record(verdict="pass", blocks=False)
-INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_the_summary_says_what_would_decide_an_inconclusive_case() -> None:
     assert "About 790 instances would decide it" in summary(run_record([check_record(**AMONG_TWENTY)]), report="r")
 
 
-def test_the_summary_calls_a_check_without_a_threshold_measured() -> None:
-    assert "Measured" in summary(run_record([INFORMATIONAL]), report="r")
+def test_the_summary_calls_a_check_without_a_threshold_informational() -> None:
+    assert "• Informational" in summary(run_record([INFORMATIONAL]), report="r")
 
 
 def test_the_page_shows_the_interval_for_a_failure_and_the_plan(tmp_path: Path) -> None:
