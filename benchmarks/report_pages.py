@@ -326,8 +326,8 @@ measure per instance. Data of up to 2 MB are in the page; larger data are in fil
 page loads when they are needed.
 
 Measured in Chromium {version} ({machine}), opened as a file, on a machine with 2 cores that did other work as well.
-Times are medians of 5 openings. For the page and the list they are counted from the start of the navigation, and for the
-others from the action. The time of a search includes a delay of 0.12 s after the last key.
+Times are medians of 5 openings. For the page and the list they are counted from the start of the navigation, and for
+the others from the action. The time of a search includes a delay of 0.12 s after the last key.
 
 {table}
 

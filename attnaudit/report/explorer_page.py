@@ -24,7 +24,14 @@ MOST_IN_PAGE = 2_000_000
 #: The folder for larger data, next to report.html.
 FOLDER = "explorer"
 #: The scripts, in the order in which they are joined.
-SCRIPTS = ("explorer_data.js", "explorer_filter.js", "explorer_list.js", "explorer_text.js", "explorer.js")
+SCRIPTS = (
+    "explorer_data.js",
+    "explorer_filter.js",
+    "explorer_list.js",
+    "explorer_text.js",
+    "explorer_instance.js",
+    "explorer.js",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

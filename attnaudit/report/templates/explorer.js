@@ -3,7 +3,6 @@
 const root = document.getElementById("explorer");
 const find = (selector) => root.querySelector(selector);
 const control = (name) => find(`[name=${name}]`);
-const HEAD = /^(.*)layer=(-?\d+),heads=(\d+)(.*)$/;
 const SHOWN_AT_FIRST = ["attention", "gradient.meister.inputs", "leave_one_out.inputs", "token_effect.held"];
 
 function fill(select, options) {
@@ -232,32 +231,16 @@ class Explorer {
     if (next !== undefined) this.go(next);
   }
 
-  // The rows of one case for an instance: the measures of the chosen reading and ε.
-  async rowsOf(one, row, reading) {
-    const epsilon = this.epsilons[this.epsilon];
-    const all = await one.values(row);
-    const readings = new Set(one.columns.filter((c) => c.measure === "attention").map((c) => c.reading));
-    const used = readings.has(reading) ? reading : [...readings][0] ?? "";
-    const rows = all.filter(({ column }) => !column.reading || column.reading === used)
-      .filter(({ column }) => column.epsilon === undefined || column.epsilon === epsilon)
-      .map(({ column, scale, values }) => ({ name: column.title, short: column.short, measure: column.measure, kind: column.kind, scale, values,
-        model: "" }));
-    const order = ["attention", "importance", "effect", "adversarial", "other"];
-    rows.sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind));
-    const weights = all.filter(({ column }) => ["attention", "adversarial"].includes(column.kind))
-      .filter(({ column }) => !column.reading || column.reading === used).map(({ scale }) => scale);
-    return { rows, used, all, attentionScale: Math.max(0, ...weights.filter((scale) => scale > 0)) };
-  }
-
   async show(row, opening) {
     const one = this.one;
     const shown = [one];
     if (this.other && this.other.row_of.has(one.ids[row])) shown.push(this.other);
     const views = await Promise.all(shown.map(async (each) => {
       const there = each.row_of.get(one.ids[row]);
-      return { each, there, tokens: await each.tokens(there), ...(await this.rowsOf(each, there, this.reading)) };
+      return { each, there, tokens: await each.tokens(there), ...(await rowsOf(each, there, this.reading, this.epsilons[this.epsilon])) };
     }));
-    const facts = await Promise.all(views.map((view) => this.facts(view, views.length > 1)));
+    const facts = await Promise.all(views.map(({ each, there }) =>
+      factsOf(each, there, this.unit, views.length > 1 ? this.nameOf(each) : "")));
     if (opening !== this.opening) return;
     find("#explorer-instance").replaceChildren(element("bdi", { text: visible(one.ids[row]) }));
     find(".facts-line").replaceChildren(...facts.flat());
@@ -265,28 +248,9 @@ class Explorer {
     this.chooseRows(views);
     this.drawSettings(one, views[0]);
     this.drawTexts();
-    this.drawHeads(views[0]);
+    find(".heads").replaceChildren(...headMatrices(views[0], this));
     find(".all-numbers").open = false;
     await this.drawAdversary(views[0], opening);
-  }
-
-  // What the model predicted, in words.
-  async facts({ each, there }, several) {
-    const bold = (text) => element("b", {}, element("bdi", { text: visible(text) }));
-    const parts = several ? [bold(this.nameOf(each)), ": "] : [];
-    parts.push("predicted ", bold(each.predictedOf(there) || "—"), 
-      Number.isNaN(each.confidence[there]) ? "" : ` with confidence ${number(each.confidence[there])}`);
-    const label = each.labelOf(there);
-    if (label === null) parts.push(", no label");
-    else parts.push(", label ", bold(label), ...(each.wrong(there) ? [" ", element("em", { text: "wrong" })] : []));
-    const probabilities = each.numbers.filter((entry) => entry.measure.startsWith("probability of ")).slice(0, 6);
-    const values = await Promise.all(probabilities.map((entry) => each.numbersOf(entry)));
-    const written = probabilities.map((entry, i) =>
-      `${visible(entry.measure.slice("probability of ".length))} ${number(values[i][there])}`);
-    parts.push(`; ${each.lengths[there].toLocaleString("en-US")} ${this.unit}${written.length > 2 ? `; ${written.join(", ")}` : ""}`);
-    const truncated = each.entry("truncated", "");
-    if (truncated && (await each.numbersOf(truncated))[there] > 0) parts.push("; truncated to the limit of the model");
-    return [...parts, element("br")];
   }
 
   // The choice of the rows that are shown. At first these are one per kind.
@@ -342,10 +306,8 @@ class Explorer {
     const [first, second] = this.views;
     const same = several && JSON.stringify(first.tokens) === JSON.stringify(second.tokens);
     const named = (view) => shown(view).map((row) => ({ ...row, model: several ? visible(view.each.model) : "" }));
-    const texts = same ? [{ tokens: first.tokens, rows: [...named(first), ...named(second)], title: "",
-      attentionScale: Math.max(first.attentionScale, second.attentionScale) }]
-      : this.views.map((view) => ({ tokens: view.tokens, rows: named(view), attentionScale: view.attentionScale,
-        title: several ? this.nameOf(view.each) : "" }));
+    const texts = same ? [{ tokens: first.tokens, rows: [...named(first), ...named(second)], title: "" }]
+      : this.views.map((view) => ({ tokens: view.tokens, rows: named(view), title: several ? this.nameOf(view.each) : "" }));
     if (same) {
       const kinds = first.rows.concat(second.rows).map((row) => row.name);
       texts[0].rows.sort((a, b) => kinds.indexOf(a.name) - kinds.indexOf(b.name));
@@ -362,12 +324,10 @@ class Explorer {
       return new TextView(box, { ...text, start: this.start?.row === this.opened ? this.start.at : undefined,
         onWindow: (at) => { this.start = { row: this.opened, at }; } });
     });
-    const scale = Math.max(...texts.map((text) => text.attentionScale));
-    find(".scale-note").textContent = scale > 0
-      ? `Rows of attention share one scale, from 0 to ${number(scale)}; their colour is proportional to the square root of the ` +
-        `weight. With equal weights, every token would have ${number(1 / first.tokens.length)}. Every other row has a scale of its own, ` +
-        "from 0 to its largest value. Negative values are underlined in red. Values are accurate to 0.4% of the largest value of " +
-        "their row; measurements.parquet has the exact ones."
+    find(".scale-note").textContent = first.tokens.length
+      ? "The darker a cell, the larger the share of its token in the row: the darkest have at least six times the share of equal " +
+        `values, which is ${number(1 / first.tokens.length)} here. Negative values are underlined in red. Values are accurate to ` +
+        "0.4% of the largest value of their row; measurements.parquet has the exact ones."
       : "";
   }
 
@@ -388,71 +348,6 @@ class Explorer {
     line.textContent = Number.isNaN(jsd) ? ""
       : `The adversarial attention differs from the model's by a JSD of ${number(jsd)} (at most ${number(Math.LN2)}), while the ` +
         `output moves by a TVD of ${number(tvd)}.`;
-  }
-
-  // A matrix of the readings of single heads. A cell shows the text under its head.
-  drawHeads(view) {
-    const groups = new Map();
-    for (const { column, scale } of view.all) {
-      const match = column.measure === "attention" && HEAD.exec(column.reading);
-      if (!match) continue;
-      const key = `${match[1]}…${match[4]}`;
-      if (!groups.has(key)) groups.set(key, []);
-      groups.get(key).push({ layer: Number(match[2]), head: Number(match[3]), reading: column.reading, scale });
-    }
-    const measures = [...new Set(view.each.numbers.filter((one) => HEAD.test(one.reading)).map((one) => one.measure))];
-    if (this.headMeasure && !measures.includes(this.headMeasure)) this.headMeasure = "";
-    find(".heads").replaceChildren(...[...groups.values()].filter((cells) => cells.length > 1)
-      .map((cells) => this.headMatrix(cells, measures, view)));
-  }
-
-  headMatrix(cells, measures, view) {
-    const layers = [...new Set(cells.map((cell) => cell.layer))].sort((a, b) => a - b);
-    const heads = [...new Set(cells.map((cell) => cell.head))].sort((a, b) => a - b);
-    const choice = element("select", {});
-    fill(choice, [["", "largest weight in this text"], ...measures.map((name) => [name, visible(name)])]);
-    choice.value = this.headMeasure || "";
-    choice.addEventListener("change", () => { this.headMeasure = choice.value; color(); });
-    const head = element("tr", {}, element("td", { text: "layer" }), ...heads.map((name) => element("th", { scope: "col", text: name })));
-    const buttons = new Map();
-    const body = layers.map((layer) => element("tr", {}, element("th", { scope: "row", text: layer }),
-      ...heads.map((name) => {
-        const cell = cells.find((one) => one.layer === layer && one.head === name);
-        if (!cell) return element("td");
-        const chosen = cell.reading === view.used;
-        const button = element("button", { type: "button", "aria-pressed": String(chosen), tabindex: chosen ? 0 : -1,
-          "data-layer": layer, "data-head": name });
-        button.addEventListener("click", () => this.read(cell.reading));
-        buttons.set(button, cell);
-        return element("td", {}, button);
-      })));
-    const table = element("table", { "aria-label": "Heads by layer" }, element("thead", {}, head), element("tbody", {}, ...body));
-    if (![...buttons.keys()].some((button) => button.tabIndex === 0)) buttons.keys().next().value.tabIndex = 0;
-    table.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-      const at = event.target.closest("button");
-      if (!at || !(event.key in moves)) return;
-      event.preventDefault();
-      event.stopPropagation();
-      const [down, right] = moves[event.key];
-      const next = [layers[layers.indexOf(Number(at.dataset.layer)) + down], heads[heads.indexOf(Number(at.dataset.head)) + right]];
-      table.querySelector(`button[data-layer="${next[0]}"][data-head="${next[1]}"]`)?.focus();
-    });
-    const color = async () => {
-      const numbers = await Promise.all([...buttons.values()].map(async (cell) => {
-        const entry = this.headMeasure && view.each.numbers.find((one) => one.measure === this.headMeasure && one.reading === cell.reading);
-        return this.headMeasure ? (entry ? (await view.each.numbersOf(entry))[view.there] : NaN) : cell.scale;
-      }));
-      const largest = Math.max(0, ...numbers.map(Math.abs).filter((value) => value > 0));
-      [...buttons].forEach(([button, cell], i) => {
-        button.style.setProperty("--h", largest && numbers[i] ? (Math.abs(numbers[i]) / largest).toFixed(3) : 0);
-        button.textContent = cellNumber(numbers[i]) || "—";
-        button.setAttribute("aria-label", `layer ${cell.layer}, head ${cell.head}: ${number(numbers[i])}. Show the text under this head.`);
-      });
-    };
-    color().catch((error) => this.fail(error));
-    return element("div", {}, element("h4", { text: "Heads: choose a cell to read the text under it" }),
-      element("label", {}, "Number in the cells", choice), table);
   }
 
   // Shows the opened instance under another reading.

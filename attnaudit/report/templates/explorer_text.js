@@ -4,6 +4,7 @@ const WHOLE = 150; // texts with at most this many tokens are shown in full
 const WINDOW = 100; // of longer texts, this many tokens are shown at once
 const NUMBERED = 3; // the largest values of a row are written into their cells
 const LONGEST = 28;
+const STRONG = 6; // the darkest tokens have at least this many times the share of equal values
 const RIGHT_TO_LEFT = /[\u0591-\u07ff\ufb1d-\ufdfd\ufe70-\ufefc]/;
 
 function tokenText(token) {
@@ -20,23 +21,19 @@ function cellNumber(value) {
   return value.toFixed(2).replace("0.", ".").replace("-.00", ".00").replace("-", "−");
 }
 
-// The heat of each token, from 0 to 1. Rows of attention share a scale, and their heat is the square root of the weight,
-// so that a small weight can be seen next to a large one.
-function heats(row, attentionScale) {
-  const attention = row.kind === "attention" || row.kind === "adversarial";
-  const scale = attention ? attentionScale : row.scale;
-  return Array.from(row.values, (value) => {
-    if (Number.isNaN(value) || !(scale > 0)) return 0;
-    const share = Math.min(1, Math.abs(value) / scale);
-    return attention ? Math.sqrt(share) : share;
-  });
+// The heat of each token, from 0 to 1: its share of the row, compared with the share that is drawn darkest. This is the
+// scale of the rest of the report (see heatmaps.py).
+function heats(values) {
+  const sizes = Array.from(values, (value) => (Number.isNaN(value) ? 0 : Math.abs(value)));
+  const darkest = sizes.reduce((sum, size) => sum + size, 0) * Math.min(1, STRONG / sizes.length);
+  return sizes.map((size) => (darkest ? Math.min(1, size / darkest) : 0));
 }
 
-// One text with its rows. `rows` have: name, note, kind, scale and values (one per token).
+// One text with its rows. Each row has a name, a short name, a model (or ""), a kind and values (one per token).
 class TextView {
-  constructor(box, { tokens, rows, attentionScale, start, onWindow }) {
-    Object.assign(this, { box, tokens, rows, attentionScale, onWindow });
-    this.heat = rows.map((row) => heats(row, attentionScale));
+  constructor(box, { tokens, rows, start, onWindow }) {
+    Object.assign(this, { box, tokens, rows, onWindow });
+    this.heat = rows.map((row) => heats(row.values));
     this.numbered = rows.map((row) => new Set([...row.values.keys()].filter((i) => Math.abs(row.values[i]) > 0)
       .sort((a, b) => Math.abs(row.values[b]) - Math.abs(row.values[a])).slice(0, NUMBERED)));
     this.folded = tokens.length > WHOLE;
