@@ -163,7 +163,7 @@ def test_a_link_opens_its_instance(explore: Callable[..., Any], name: str) -> No
     assert shown == TEXTS[7].split(" ")
     rows = page.locator("#explorer .gloss").first.locator("th[scope=row] span").all_inner_texts()
     assert rows == ["Attention", "Gradient norm", "Leave-one-out", "Effect", "Adversarial"]
-    page.click("#explorer .next")
+    page.click("#explorer .step-on")
     becomes(lambda: (opened(page), page.url.split("#")[1]), ("r8", "instance=r8"))
     page.go_back()
     becomes(lambda: opened(page), "r7")

@@ -325,7 +325,7 @@ class Explorer {
         onWindow: (at) => { this.start = { row: this.opened, at }; } });
     });
     find(".scale-note").textContent = first.tokens.length
-      ? "The darker a cell, the larger the share of its token in the row: the darkest have at least six times the share of equal " +
+      ? "The stronger the colour of a cell, the larger its share of the row: the strongest have at least six times the share of equal " +
         `values, which is ${number(1 / first.tokens.length)} here. Negative values are underlined in red. Values are accurate to ` +
         "0.4% of the largest value of their row; measurements.parquet has the exact ones."
       : "";
@@ -409,8 +409,8 @@ class Explorer {
       this.redraw();
     });
     control("numbers").addEventListener("change", () => find(".texts").classList.toggle("all", control("numbers").checked));
-    find(".previous").addEventListener("click", () => this.step(-1));
-    find(".next").addEventListener("click", () => this.step(1));
+    find(".step-back").addEventListener("click", () => this.step(-1));
+    find(".step-on").addEventListener("click", () => this.step(1));
     find(".close").addEventListener("click", () => this.close());
     find(".copy").addEventListener("click", async () => {
       const link = location.href.split("#")[0] + this.link(this.opened);
