@@ -30,6 +30,9 @@ from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval
 
+#: The statistics that are means of the values per instance.
+MEANS = ("mean", "proportion")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PerInstanceCheck(Check):
@@ -157,6 +160,13 @@ class PerInstanceCheck(Check):
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
         )
+
+    @property
+    def not_linearised(self) -> str:
+        return "" if self.statistic in MEANS else f"its value is a {self.statistic}, not a mean over the instances"
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        return super().linearised_values(measurements) if self.not_linearised else self.values(measurements)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         """Return why there is no interval, as a clause; "" if the reason is too few sources."""

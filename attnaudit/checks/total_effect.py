@@ -60,8 +60,9 @@ class TotalEffect(WhereReplaced):
     Args:
         on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
             influence. "logits": the logits minus their mean over the classes, so that the index depends neither on the
-            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after each class
-            got the mean 0 and all classes together the variance 1. It has both properties.
+            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after they are
+            shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
+            average. It has both properties.
         classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
             predicted class. "as_sampled": every text has the same weight.
     """
@@ -134,6 +135,14 @@ class TotalEffect(WhereReplaced):
             largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        index = self._index(measurements, self.on)
+        return np.full(len(measurements), np.nan) if index is None else index.linearised()
+
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
@@ -170,9 +179,8 @@ class TotalEffect(WhereReplaced):
         if evidence.value is None:
             return ""
         return (
-            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} by "
-            f"{percentage(evidence.value)} of what replacing the text by another one changes them (mean squared "
-            "changes)."
+            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
+            f"{percentage(evidence.value)} as much as replacing the text by another one does (mean squared changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

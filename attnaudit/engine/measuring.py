@@ -199,6 +199,7 @@ def measure(
         repeated_rows=repeated.rows,
         repeated_difference=repeated.largest_difference,
         **_scores(measurements),
+        own_reading=measurements.own_reading,
     )
 
 

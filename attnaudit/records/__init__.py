@@ -5,10 +5,13 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 `msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package imports no torch.
 """
 
+from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
 from attnaudit.records.check_records import (
+    BaselineComparison,
     Breakdown,
     Chart,
     CheckRecord,
+    DetectableChange,
     Direction,
     Histogram,
     InconclusiveRule,
@@ -20,6 +23,7 @@ from attnaudit.records.check_records import (
     Record,
     Reference,
     Requirement,
+    SamplingError,
     Series,
     Severity,
     VerdictName,
@@ -49,12 +53,19 @@ from attnaudit.records.run_records import (
 )
 
 __all__ = [
+    "BASELINE_FORMAT",
     "SCHEMA_VERSION",
+    "Anchor",
+    "Baseline",
+    "BaselineCheck",
+    "BaselineComparison",
+    "BaselineSubject",
     "Breakdown",
     "Chart",
     "CheckRecord",
     "ConformanceResult",
     "DataRecord",
+    "DetectableChange",
     "Direction",
     "EarlierFailure",
     "EffectivePolicy",
@@ -81,6 +92,7 @@ __all__ = [
     "Requirement",
     "RunRecord",
     "RunStatus",
+    "SamplingError",
     "Series",
     "Severity",
     "UnvalidatedModel",

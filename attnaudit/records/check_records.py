@@ -77,6 +77,40 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power: float
 
 
+class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The distances of the true value from the threshold at which a gate is decided with a probability of `power`.
+
+    Attributes:
+        to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
+            that far.
+        to_fail: How far it must be on the other side for the case to fail; None if no possible value is that far.
+        power: The probability of the decision.
+        warning: Why the sample is too small for the threshold, as a clause; "" if it is not.
+    """
+
+    to_pass: float | None
+    to_fail: float | None
+    power: float
+    warning: str = ""
+
+
+class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a value varies between samples, from which `attnaudit plan` computes the size of another sample.
+
+    Attributes:
+        standard_error: The standard error of the value, in its unit.
+        slope: The relative change of its square per unit of the value; 0 if the error is taken to be constant.
+        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth;
+            None for other statistics.
+        narrows_with_rows: Whether more rows reduce the error without limit.
+    """
+
+    standard_error: float
+    slope: float = 0.0
+    share_rows: float | None = None
+    narrows_with_rows: bool = True
+
+
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A value with which the value of a check is compared, such as the value for shuffled attention.
 
@@ -201,6 +235,36 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tokens: str = ""
 
 
+class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a paired gate compared.
+
+    Attributes:
+        anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
+        base: The id of the check whose values were compared.
+        candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
+        reading: The reading under which it was measured; "" for a model with a single pooled attention.
+        measures_sha256: The SHA-256 hash of the code that computed it.
+        baseline: The value of the baseline; None if the two are not comparable.
+        baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.
+        baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
+        baseline_model: The name of the model of the baseline; "" if the two are not comparable.
+        same_model: Whether the two models have the same hash.
+        not_comparable: Why the two values cannot be compared, and what to do; "" if they can
+    """
+
+    anchor: str
+    base: str
+    candidate: float | None
+    reading: str
+    measures_sha256: str
+    baseline: float | None = None
+    baseline_sha256: str = ""
+    baseline_run: str = ""
+    baseline_model: str = ""
+    same_model: bool = False
+    not_comparable: str = ""
+
+
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of one case, that is, of one check on one model and one data set.
 
@@ -256,10 +320,15 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
             possible.
+        sampling_error: How much the value varies between samples; None without an interval.
+        detectable_change: The smallest change that the case detects in 80% of samples; None without a threshold or an
+            interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
             `interval` are then those of the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
+        comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
+            model minus that of the baseline.
     """
 
     check: str
@@ -298,6 +367,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gated: int = 1
     fail_interval: Interval | None = None
     planning: Planning | None = None
+    sampling_error: SamplingError | None = None
+    detectable_change: DetectableChange | None = None
     reading: str = ""
     in_words: str = ""
     when_failed: str = ""
@@ -307,6 +378,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     breakdowns: list[Breakdown] = msgspec.field(default_factory=list)
     matrix: Matrix | None = None
     test: str = ""
+    comparison: BaselineComparison | None = None
 
     @property
     def key(self) -> tuple[str, str, str, int]:

@@ -19,6 +19,7 @@ from attnaudit.report.run_files import Case, MeasurementsFile
 from attnaudit.report.shown_instances import shown_instances
 from attnaudit.verdict_text import (
     defined_sentence,
+    detected,
     digits,
     interval_range,
     interval_words,
@@ -304,7 +305,13 @@ def _case(
 ) -> CaseView:
     verdict = record.verdict
     places = digits(record)
-    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (
+        record.in_words,
+        verdict_sentence(record),
+        planned(record),
+        detected(record),
+        defined_sentence(record),
+    )
     return CaseView(
         anchor=anchor,
         check=record,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import lead, notes_below_lead, policy_notes
 from attnaudit.report.remedies import remedies
@@ -156,8 +157,8 @@ def outcome(run: RunRecord) -> Outcome:
         lead=lead(run),
         headline=_headline(run),
         state=_STATES[run.status],
-        notes=(*notes, *policy_notes(run), *measuring_notes(run)),
-        notes_below_lead=(*notes, *notes_below_lead(run), *measuring_notes(run)),
+        notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
@@ -170,7 +171,10 @@ def _headline(run: RunRecord) -> str:
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
     if run.status == "informational" and run.gates:
-        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
+        return (
+            "Every gate is informational, because the policy was not validated on these families of models. Nothing "
+            "was decided."
+        )
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"

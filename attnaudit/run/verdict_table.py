@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attnaudit.formatting import one_line, plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.verdict_text import digits, planned
+from attnaudit.verdict_text import detected, digits, planned, power_warning
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -102,7 +102,9 @@ def _missing_row(case: MissingCase) -> list[Text]:
 
 
 def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Return sentences on when a gate fails, and on how many instances would decide each inconclusive case.
+    """Return sentences on when a gate fails, and on the power of inconclusive gates.
+
+    The power of a gate consists of the number of instances that would decide it, and the smallest change it detects.
 
     Args:
         records: The checks of the run.
@@ -117,9 +119,12 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
             f"{plural(gates, 'check')} gate this release."
         )
     for record in records:
+        subject = f" for {record.model} on {record.data}" if several else ""
         if record.planning is not None:
-            subject = f" for {record.model} on {record.data}" if several else ""
             lines.append(f"{record.check}{subject}: {planned(record)}")
+        if record.severity == "gate":
+            power = detected(record) if record.verdict == "inconclusive" else power_warning(record)
+            lines += [f"{record.check}{subject}: {power}"] if power else []
     return lines
 
 

@@ -199,7 +199,7 @@ def test_an_inconclusive_gate_needs_more_texts(instances: int | None, words: str
 def test_an_undefined_gate_needs_other_texts() -> None:
     undefined = {"a single token": 3, "all attention weights are equal": 200}
     (text,) = remedies(with_remedies(run(blocks=True), verdict="undefined", value=None, undefined=undefined))
-    assert text.endswith("because of: all attention weights are equal")
+    assert text.endswith("missing value is: all attention weights are equal")
 
 
 def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:

@@ -1,0 +1,22 @@
+"""Text about the baselines that the models of a run were compared with."""
+
+from __future__ import annotations
+
+from attnaudit.records import RunRecord
+from attnaudit.verdict_text import exceeds_margin
+
+
+def baseline_notes(run: RunRecord) -> list[str]:
+    """Return sentences about baselines: why values are not comparable, and which values are better by the margin.
+
+    There is one for each reason, which names the gates, and one for each value.
+    """
+    reasons: dict[str, list[str]] = {}
+    better = []
+    for record in run.checks:
+        place = f"{record.check} ({record.model} on {record.data})"
+        if record.comparison is not None and record.comparison.not_comparable:
+            reasons.setdefault(record.comparison.not_comparable, []).append(place)
+        elif exceeds_margin(record):
+            better.append(f"{place}: {record.note}.")
+    return [*(f"{', '.join(places)}: {reason}." for reason, places in reasons.items()), *better]
