@@ -42,7 +42,7 @@ def test_a_single_gate_has_no_line_on_correction():
 
 def test_informational_checks_are_called_informational():
     lines = table(check_record(check="conicity", severity="report", requirement=None, blocks=False))
-    assert any(line.startswith("measured conicity (informational) ") for line in lines)
+    assert any(line.startswith("informational conicity ") for line in lines)
 
 
 def test_cases_without_a_verdict_share_one_line_per_reason():
