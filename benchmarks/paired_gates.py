@@ -128,7 +128,7 @@ def outcome(check: Check, candidate: Measurements, baseline: Measurements) -> Ou
     first, second = (check.linearised_values(one) for one in (candidate, baseline))
     difference = float(np.nanmean(first) - np.nanmean(second))
     level = fail_confidence(CONFIDENCE, GATES)
-    found = list(samples(check, candidate, baseline))
+    found = list(estimates(check, candidate, baseline))
     ends = np.array([interval.at(level).high for _, interval in found])
     detectable = float(np.median([_detectable(value, interval, check) for value, interval in found]))
     paired = float(np.nanvar(first - second))
