@@ -61,11 +61,16 @@ COMMANDS = {
         "attnaudit.commands.baseline_command",
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "evidence": Command(
+        "write an unsigned in-toto statement, a model card and a test report about a run",
+        "attnaudit.commands.evidence_command",
+    ),
+    "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
+    "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
     "compare": Command(
         "compare two runs on the same data: what became better or worse, and on which texts",
         "attnaudit.commands.compare_command",
     ),
-    "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
     "stability": Command(
         "audit a model several times, and report the verdicts that depend on seeds, batches or workers",
         "attnaudit.commands.stability_command",
@@ -107,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # from a conftest, a model or a data set: no command exits by itself
         print(
             f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "
-            "the command was done. Remove this call.",
+            "the command had finished. Remove this call.",
             file=sys.stderr,
         )
         return 1

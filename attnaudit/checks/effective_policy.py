@@ -17,7 +17,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.code_hash import hash_of_code
 from attnaudit.checks.custom_check import CustomCheck
-from attnaudit.checks.paired_gate import PairedGate
+from attnaudit.checks.paired_gate import ANCHOR, PairedGate
 from attnaudit.checks.policy import load_policy
 from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
@@ -121,7 +121,8 @@ def hash_of(policy: EffectivePolicy) -> str:
 def _table(check: Check) -> dict[str, Parameter]:
     """Return the table of a check in the canonical form."""
     arguments = {name: _scalar(value) for name, value in check.parameters.items()}
-    reserved = sorted(set(arguments) & set(FACTS))
+    paired = isinstance(check, PairedGate)
+    reserved = sorted(set(arguments) & {*FACTS, *(() if paired else (ANCHOR,))})
     if reserved:
         raise CheckError(
             f"{check.name_in_errors}: a check cannot have an argument '{reserved[0]}', because the effective policy of "

@@ -16,13 +16,15 @@ from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.formatting import number
-from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, WorstOrder
+from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point
 from attnaudit.statistics.paired_difference import paired_difference
 from attnaudit.verdict_text import exceeds_margin
 
 #: Each baseline -> what it is, in words.
 ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
+#: The argument that names the baseline, in the canonical form of a policy. No other check may have such an argument.
+ANCHOR = "anchor"
 #: The names of two details of the record.
 CANDIDATE, BASELINE = "value of this model", "value of the baseline"
 #: The significant digits of the numbers per instance, in baseline files and in comparisons with them.
@@ -83,7 +85,7 @@ class PairedGate(Check):
     @property
     def parameters(self) -> dict[str, Parameter]:
         shared = {name: getattr(self, name) for name in CheckArguments.argument_names()}
-        return {**self.base.parameters, **shared, "anchor": self.anchor}
+        return {**self.base.parameters, **shared, ANCHOR: self.anchor}
 
     @property
     def family(self) -> str:
@@ -187,6 +189,10 @@ class PairedGate(Check):
             f"{ANCHORS[self.anchor]}, on the same instances."
         )
 
+    def no_difference(self, requirement: Requirement | None) -> float | None:
+        """Return 0, the difference of two models with the same value."""
+        return 0.0
+
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Judge the gate as `Check.judge` does, and record what was compared.
 
@@ -235,6 +241,12 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
         raise CheckError(
             f"{check.name_in_errors}: not_worse_than_baseline_by is {margin!r}; expected a number above 0, in the unit "
             "of the value."
+        )
+    low, high = check.bounds
+    if margin >= high - low:
+        raise CheckError(
+            f"{check.name_in_errors}: not_worse_than_baseline_by={margin:g} can never fail, because two values differ "
+            f"by at most {high - low:.4g}. Give a smaller margin."
         )
     stripped = dataclasses.replace(check, at_least=None, at_most=None, severity="report", reading=None)
     lowest_is_worst = _direction(check) == "at_least"

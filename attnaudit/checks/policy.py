@@ -115,7 +115,7 @@ def from_tables(
 
 
 def to_table(check: Check) -> dict[str, Parameter]:
-    """Return the table of a check, from which `from_tables` makes an equal check. It leaves out arguments with None."""
+    """Return the table of a check, without arguments that are None. `from_tables` makes an equal check from it."""
     name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 

@@ -10,7 +10,6 @@ from attnaudit.records.comparison_records import ComparedCheck, PairedValue
 from attnaudit.report.charts import Drawing
 from attnaudit.report.difference_strip import difference_strip
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS
-from attnaudit.verdict_text import shown_verdict
 
 #: The meaning of a difference -> its name, its symbol, and the verdict that has the same colour.
 MEANINGS = {
@@ -151,14 +150,14 @@ def _role(compared: ComparedCheck) -> str:
 
 def verdict_changed(compared: ComparedCheck) -> bool:
     """Return whether the verdict or the role of a check differs between the runs."""
-    return shown_verdict(compared.base) != shown_verdict(compared.candidate) or (
+    return compared.base.verdict != compared.candidate.verdict or (
         compared.base.severity != compared.candidate.severity
     )
 
 
 def verdict_view(record: CheckRecord) -> VerdictView:
     """Return the verdict of a case as text."""
-    verdict = shown_verdict(record)
+    verdict = record.verdict
     return VerdictView(css=verdict, name=VERDICT_NAMES[verdict], symbol=VERDICT_SYMBOLS[verdict])
 
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord
-from attnaudit.report.heatmaps import TokenRow, positions, token_row
+from attnaudit.report.heatmaps import TokenRow, direction_of, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
 from attnaudit.report.wording import column_name
 
-#: The strongest colour is that of the largest weight in both rows, but at least of this many times an equal weight.
-#: Otherwise weights that are all equal would have the strongest colour.
-LEAST_SCALE = 2.0
 NOT_DRAWN = "undefined or not measured on this instance"
 ROLES = ("base", "candidate")
 
@@ -30,7 +27,9 @@ class PairedMap:
         same_tokens: Whether both models split the text into the same tokens.
         tokens: The number of tokens of the instance for each model.
         shown_tokens: The number of tokens that are shown for each model.
-        rows: Pairs of "base" or "candidate" and a row. The rows of a column follow each other and share their colours.
+        rows: Pairs of "base" or "candidate" and a row. The rows of a column follow each other.
+            Equal colours in them mean equal shares (see `darkest_share`).
+        direction: "rtl" if most letters of the text are written from right to left, otherwise "ltr".
     """
 
     instance: str
@@ -41,6 +40,7 @@ class PairedMap:
     tokens: tuple[int, int]
     shown_tokens: tuple[int, int]
     rows: tuple[tuple[str, TokenRow], ...]
+    direction: str
 
 
 def columns_of(check: CheckRecord, measured: Sequence[set[str]]) -> list[str]:
@@ -82,10 +82,9 @@ def paired_map(
     ]
     rows = []
     for name in columns:
-        full_heat = _full_heat(name, [drawable[name, i] for i in range(2) if (name, i) in drawable])
         for i, instance in enumerate((one, other)):
             row = (
-                token_row(name, drawable[name, i], instance.tokens, shown[i], full_heat=full_heat)
+                token_row(name, drawable[name, i], instance.tokens, shown[i])
                 if (name, i) in drawable
                 else TokenRow(name=column_name(name), hue="attention", note=NOT_DRAWN)
             )
@@ -99,11 +98,5 @@ def paired_map(
         tokens=(len(one.tokens), len(other.tokens)),
         shown_tokens=(len(shown[0]), len(shown[1])),
         rows=tuple(rows),
+        direction=direction_of(one.tokens or other.tokens),
     )
-
-
-def _full_heat(name: str, rows: Sequence[Sequence[float | None]]) -> float:
-    """Return the absolute value that gets the strongest colour in all rows of a column."""
-    sizes = [abs(value) for row in rows for value in row if value is not None and math.isfinite(value)]
-    equal_weight = max((1 / len(row) for row in rows), default=0.0) if name.split("/")[0] == "attention" else 0.0
-    return max([*sizes, LEAST_SCALE * equal_weight], default=0.0)

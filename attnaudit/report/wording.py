@@ -11,17 +11,16 @@ from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
-from attnaudit.report.questions import policy_notes
+from attnaudit.report.questions import lead, notes_below_lead, policy_notes
 from attnaudit.report.remedies import remedies
 from attnaudit.report.unvalidated import blocked_reason
-from attnaudit.verdict_text import shown_verdict
 
 VERDICT_NAMES = {
     "pass": "Pass",
     "fail": "Fail",
     "inconclusive": "Inconclusive",
     "undefined": "Undefined",
-    "measured": "Measured",
+    "informational": "Informational",
 }
 #: Verdict -> the words that follow the number of cases with this verdict. "missing" stands for cases without a verdict.
 COUNTED = {
@@ -29,10 +28,10 @@ COUNTED = {
     "fail": "failed",
     "inconclusive": "inconclusive",
     "undefined": "undefined",
-    "measured": "measured",
+    "informational": "informational",
     "missing": "without a verdict",
 }
-VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
+VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "informational": "•"}
 
 IMPORTANCE_NAMES = {
     "gradient.meister": "Gradient norm",
@@ -40,6 +39,8 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The direction in which values of a check speak for the model -> words for the column of thresholds.
+BETTER = {"at_least": "higher is better", "at_most": "lower is better", None: "—"}
 #: Exit status of a run -> the reason why no gate was judged in it.
 NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
 #: Status of a run -> the verdict whose colour its headline gets.
@@ -101,30 +102,36 @@ class Outcome:
     """What a run decided, in words.
 
     Attributes:
-        headline: The decision in a few sentences.
+        lead: Why the release is blocked, in words (see `attnaudit.report.questions.lead`); "" if no gate blocks it.
+        headline: The decision in a few sentences, with the number of gates.
         state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
             end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
+        notes_below_lead: The same sentences without what `lead` says already.
         remedies: Changes that are known to help if a gate did not pass.
         counts: For each verdict that occurs, the verdict, the words for it in a count, and the number of cases.
     """
 
+    lead: str
     headline: str
     state: str
     notes: tuple[str, ...]
+    notes_below_lead: tuple[str, ...]
     remedies: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
 
 
 def outcome(run: RunRecord) -> Outcome:
     """Describe what a run decided. The text gives checks and counts, and never calls a model faithful."""
-    counts: Counter[str] = Counter(shown_verdict(check) for check in run.checks)
+    counts: Counter[str] = Counter(check.verdict for check in run.checks)
     counts["missing"] = len(run.missing)
     notes = [run.problem[0].upper() + run.problem[1:]] if run.problem else []
     return Outcome(
+        lead=lead(run),
         headline=_headline(run),
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
@@ -137,7 +144,10 @@ def _headline(run: RunRecord) -> str:
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
     if run.status == "informational" and run.gates:
-        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
+        return (
+            "Every gate is informational, because the policy was not validated on these families of models. Nothing "
+            "was decided."
+        )
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.model_families import informational_gates, unvalidated_models
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
 from attnaudit.run.declared_checks import (
-    ANCHOR,
     LIMITS,
     Table,
     is_gate,
@@ -71,6 +71,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         n=record.n,
         n_defined=record.n_defined,
         fail_interval=record.fail_interval,
+        severity=record.severity,
     )
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
@@ -123,7 +124,7 @@ def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
         yield "its arguments differ from those in the effective policy"
     for name, actual in (("severity", record.severity), ("inconclusive", record.inconclusive)):
         if given.get(name, actual) != actual:
-            yield f"{name} is '{actual}', but its argument is '{given[name]}'"
+            yield f"its {name} is '{actual}', but its arguments say '{given[name]}'"
     if (
         record.interval is not None
         and given.get("confidence", record.interval.confidence) != record.interval.confidence
@@ -199,7 +200,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 def _of_families(run: RunRecord) -> Iterator[str]:
     """Compare the models on which the policy was not validated with what follows from their families."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
-        yield "the models on whose family the policy was not validated do not follow from the policy and the models"
+        yield "the list of models on whose family the policy was not validated contradicts the policy or the models"
 
 
 def _of_status(run: RunRecord) -> Iterator[str]:

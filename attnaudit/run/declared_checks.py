@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.model_families import informational_gates
 from attnaudit.readings import named
@@ -20,8 +21,6 @@ Argument = str | float | int | bool | None
 Table = Mapping[str, Argument]
 #: The keys of a table that are no arguments of its check, but facts about it.
 FACTS = ("id", "name", "code", "needs", "statistic", "low", "high")
-#: The argument of a paired gate that names its baseline.
-ANCHOR = "anchor"
 LIMITS = ("at_least", "at_most")
 NAME = re.compile(r"[A-Za-z_]\w*")
 #: The modules of the checks that attnaudit provides begin with this.

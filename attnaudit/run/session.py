@@ -118,12 +118,12 @@ class AuditSession:
             test: The node id of the test, for the record.
 
         Raises:
-            AuditError: The model or the data cannot be audited, or the check was declared with other arguments.
+            AuditError: The model or the data cannot be audited, or the check was declared with different arguments.
         """
         if check != self._declared.get(check.id, check):
             raise CheckError(
-                f"{check.id}: judged with other arguments than it was declared with. Change the declaration of the "
-                "check, in @audit or in the policy file, instead of the check in the test."
+                f"{check.id}: judged with different arguments from those it was declared with. Change the declaration "
+                "of the check, in @audit or in the policy file, instead of the check in the test."
             )
         key = (model, data, check.id)
         if key not in self._records:
@@ -175,7 +175,7 @@ class AuditSession:
         return self._records.get((model, data, check.id))
 
     def family(self, model: str) -> str:
-        """Return the family of a model, which is loaded for it unless that was done.
+        """Return the family of a model. The model is loaded if its family is not known yet.
 
         Raises:
             AuditError: The model cannot be loaded. `judge` raises the same error for each case of the model.

@@ -51,7 +51,7 @@ class StoredMeasurements(Measurements):
     stored_sources: list[str]
 
     def table(self, name: str) -> Table:
-        """Refuse a table.
+        """Raise an error, because the Parquet file contains no tables.
 
         Raises:
             TableNotStoredError: Always.

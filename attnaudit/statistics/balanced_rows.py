@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
+from attnaudit.statistics.shares import weighted_share
 
 #: Deviations from the mean of a class count as 0 if they are at most this share of the largest value.
 ROUNDING = 1e-12
@@ -113,8 +114,8 @@ class WeightedRows:
     ) -> IntervalEstimate | None:
         """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
 
-        The classes of a resample have other shares than those of the sample, but as much weight each. So only the
-        deviations of rows from the mean of their class vary between resamples.
+        The shares of the classes differ between a resample and the sample, but their weights do not. Therefore, only
+        the deviations of rows from the mean of their class vary between resamples.
 
         Args:
             above: (n_all,) numerators.
@@ -129,19 +130,24 @@ class WeightedRows:
         """
         if self.fewest_sources < 2:
             return None
-        if len(self.members) > 1:
-            above, below = self._around_the_mean(above), self._around_the_mean(below)
-        return ratio_interval(
-            above,
-            below,
+        freedom = self.fewest_effective - 1
+        several = len(self.members) > 1
+        estimate = ratio_interval(
+            self._around_the_mean(above) if several else above,
+            self._around_the_mean(below) if several else below,
             self.groups,
             confidence=confidence,
             generator=generator,
             bounds=bounds,
             extremes=extremes,
             effective=self.effective,
-            freedom=self.fewest_effective - 1,
+            freedom=freedom,
         )
+        if estimate is None or not several or extremes != (0.0, 1.0):
+            return estimate
+        above, below = self.weights * above, self.weights * below
+        share = weighted_share(above, below, self.groups, error=estimate.error, freedom=max(1.0, freedom))
+        return replace(estimate, share=share)
 
     def _sources(self) -> list[Floats]:
         """Return, for each class, how many of its rows each of its sources has."""

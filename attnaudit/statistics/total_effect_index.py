@@ -1,4 +1,4 @@
-"""The total-effect index: how much of the variance of the outputs a factor moves when it is resampled.
+"""The total-effect index: how far the outputs move when a factor is resampled, relative to their variance.
 
 Jansen's estimator (Jansen 1999; Saltelli et al. 2010, table 2) of the index of Homma & Saltelli 1996:
 S_T = mean of E ‖y - y′‖² / (2 V), where y′ is the output after the factor was resampled, and V the variance of the

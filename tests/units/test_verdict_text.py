@@ -16,12 +16,11 @@ from attnaudit.verdict_text import (
     planned,
     required_words,
     requirement_symbol,
-    shown_verdict,
     verdict_sentence,
 )
 from tests.units.report.example_runs import check_record
 
-INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
 ONE_OF_20_GATES = {
     "verdict": "inconclusive",
@@ -191,12 +190,6 @@ def test_how_many_instances_would_decide_an_inconclusive_case(
 
 def test_a_decided_case_has_no_plan() -> None:
     assert planned(check_record()) == ""
-
-
-def test_a_check_without_a_threshold_is_displayed_as_measured() -> None:
-    assert shown_verdict(INFORMATIONAL) == "measured"
-    assert shown_verdict(check_record()) == "fail"
-    assert shown_verdict(check_record(requirement=None, verdict="undefined", severity="report")) == "undefined"
 
 
 def test_a_relative_threshold_is_shown_with_its_mean() -> None:

@@ -158,9 +158,8 @@ def test_the_margin_is_compared_with_the_whole_interval_of_the_difference(by: fl
     assert record.requirement.value == -0.05
     assert ("better than the last release by 0.300" in record.note) == (by == -0.3)
     assert record.comparison is not None
-    assert record.comparison.candidate == pytest.approx(
-        checks.Pointing(on="logits", severity="report").judge(MEASURED).value
-    )
+    own = checks.Pointing(on="logits", severity="report").judge(MEASURED).value
+    assert record.comparison.candidate == pytest.approx(own)
 
 
 def test_an_upper_limit_bounds_the_rise() -> None:
