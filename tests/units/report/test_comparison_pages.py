@@ -50,7 +50,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "there are only 8 independent sources",
         "Only the base run judged: negative.",
         "The model negative was not compared.",
-        "The candidate's policy may pass what that of the base run blocks",
+        "Because of 1 of 1 difference, listed first, the candidate's policy may pass what",
     ):
         assert text in shown, text
         assert text in summary, text
