@@ -61,6 +61,7 @@ COMMANDS = {
         "attnaudit.commands.baseline_command",
     ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "explore": Command("open the instance explorer of a run in a browser", "attnaudit.commands.explore_command"),
     "evidence": Command(
         "write an unsigned in-toto statement, a model card and a test report about a run",
         "attnaudit.commands.evidence_command",

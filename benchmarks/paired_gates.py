@@ -72,7 +72,7 @@ def with_noise(loaded: LoadedModel) -> LoadedModel:
     """Add noise to every parameter, with a standard deviation that is a share of that of the parameter."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for module in loaded.adapter.modules():
+        for module in loaded.adapter.modules:
             for parameter in module.parameters():
                 spread = NOISE * float(parameter.std()) if parameter.numel() > 1 else 0.0
                 parameter += spread * torch.randn(parameter.shape, generator=generator)

@@ -51,6 +51,10 @@ _STATES = {
     "running": "inconclusive",
     "informational": "undefined",
 }
+EFFECT_NAMES = {
+    "held": "Effect of replacing the token, with the attention held fixed",
+    "live": "Effect of replacing the token, with the attention computed again",
+}
 PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 
 
@@ -80,12 +84,35 @@ def column_name(name: str) -> str:
     if re.fullmatch(r"retrained\..+\.attention", name):
         adversary = "attention=adversary" in name
         return f"Attention of {'the trained adversary' if adversary else 'a copy trained with another seed'}"
+    effect = re.fullmatch(r"token_effect\.(held|live)(\.logits)?", name)
+    if effect:
+        return EFFECT_NAMES[effect[1]] + (", on the logits" if effect[2] else "")
     importance = name.removesuffix(".change")
     stem, _, place = importance.rpartition(".")
     if stem in IMPORTANCE_NAMES and place in PLACE_NAMES:
         suffix = ", change of output (TVD)" if importance != name else ""
         return f"{IMPORTANCE_NAMES[stem]}, {PLACE_NAMES[place]}{suffix}"
     return name
+
+
+def short_column_name(name: str) -> str:
+    """Return the name of a measured column in one to three words, without its reading.
+
+    >>> short_column_name("leave_one_out.inputs")
+    'Leave-one-out'
+    """
+    stem, _, ending = name.partition("/")[0].rpartition(".")
+    kind = name.partition("/")[0].split(".")[0]
+    if kind == "adversarial":
+        return "Adversarial"
+    if kind == "token_effect":
+        live = " (live)" if ".live" in name else ""
+        return f"Effect{live}{', logits' if ending == 'logits' else ''}"
+    if ending == "change":
+        return f"{short_column_name(stem)}, TVD"
+    if stem in IMPORTANCE_NAMES and ending in PLACE_NAMES:
+        return IMPORTANCE_NAMES[stem].partition(",")[0] + (", hidden" if ending == "hidden" else "")
+    return column_name(name.partition("/")[0])
 
 
 def role(check: CheckRecord, run: RunRecord) -> str:
@@ -131,7 +158,7 @@ def outcome(run: RunRecord) -> Outcome:
         headline=_headline(run),
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
-        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
