@@ -15,10 +15,10 @@ from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS
 MEANINGS = {
     "better": ("Better", "+", "pass"),
     "worse": ("Worse", "−", "fail"),
-    "higher": ("Higher", "↑", "measured"),
-    "lower": ("Lower", "↓", "measured"),
-    "unclear": ("No clear difference", "≈", "measured"),
-    "same": ("Unchanged", "=", "measured"),
+    "higher": ("Higher", "↑", "informational"),
+    "lower": ("Lower", "↓", "informational"),
+    "unclear": ("No clear difference", "≈", "informational"),
+    "same": ("Unchanged", "=", "informational"),
     "no interval": ("No interval", "?", "undefined"),
     "not comparable": ("Not comparable", "∅", "undefined"),
 }
