@@ -18,8 +18,14 @@ from tests.units.report.explorer_runs import HOSTILE_TEXTS, explorable
 
 pytestmark = pytest.mark.browser
 
+SPLIT = "beaut iful"  # a word of two tokens
 LONG = " ".join(f"word{i}" for i in range(400))
-TEXTS = (*(f"text {i} about {'cats' if i % 5 == 0 else 'dogs'} and more" for i in range(40)), LONG, *HOSTILE_TEXTS)
+TEXTS = (
+    *(f"text {i} about {'cats' if i % 5 == 0 else 'dogs'} and more" for i in range(40)),
+    LONG,
+    *HOSTILE_TEXTS,
+    SPLIT,
+)
 NARROW, WIDE = 390, 1440
 
 
@@ -110,6 +116,7 @@ def test_search_finds_words_phrases_and_ids(explore: Callable[..., Any], name: s
         ("r39", 1),
         ("word399", 1),
         ("שלום", 1),
+        ("beautiful", 1),
     ):
         page.fill("#explorer [name=search]", query)
         becomes(lambda: status(page), f"{count} of {len(TEXTS)} instances")
@@ -238,6 +245,8 @@ def test_a_cell_of_the_matrix_shows_the_text_under_its_head(explore: Callable[..
     page.locator("#explorer .heads button[data-layer='2'][data-head='1']").click()
     becomes(lambda: page.input_value("#explorer [name=reading]"), "own@layer=2,heads=1")
     becomes(lambda: row.all_text_contents() != before, True)
+    assert page.inner_text("#explorer .readout").startswith("Token 1 of 6 text: Attention, own@layer=2,heads=1 ")
+    assert not page.is_visible("#explorer [name=epsilon]")  # the adversary was measured for another reading
     pressed = page.locator("#explorer .heads [aria-pressed=true]")
     becomes(lambda: pressed.get_attribute("data-layer"), "2")
     page.keyboard.press("ArrowUp")

@@ -153,7 +153,9 @@ class Explorer {
 
   sortedName() {
     if (this.sort === "worst") return "value";
-    return this.sort && this.sort.startsWith("=") ? visible(this.sort.slice(1)) : "length";
+    if (!this.sort || !this.sort.startsWith("=")) return "length";
+    const entry = this.one.entry(this.sort.slice(1), this.reading);
+    return fullName(entry.measure, entry.reading);
   }
 
   // The permanent link of a row.
@@ -275,7 +277,7 @@ class Explorer {
         else this.hidden.add(name);
         this.drawTexts();
       });
-      const text = name === "adversarial" ? "Adversarial attention" : row.name;
+      const text = name === "adversarial" ? "Adversarial attention" : row.title;
       return element("label", { class: "check-box" }, box, element("span", { text: visible(text) }));
     });
     find(".choices").replaceChildren(...choices);
@@ -286,7 +288,7 @@ class Explorer {
     find(".reading").hidden = readings.length < 2;
     fill(control("reading"), readings.map((reading) => [reading, visible(reading || "the model's own reading")]));
     control("reading").value = view.used;
-    find(".epsilon").hidden = this.epsilons.length < 1;
+    find(".epsilon").hidden = !view.rows.some((row) => row.kind === "adversarial");
     control("epsilon").max = Math.max(0, this.epsilons.length - 1);
     control("epsilon").value = this.epsilon;
     control("epsilon").disabled = this.epsilons.length < 2;
@@ -309,8 +311,8 @@ class Explorer {
     const texts = same ? [{ tokens: first.tokens, rows: [...named(first), ...named(second)], title: "" }]
       : this.views.map((view) => ({ tokens: view.tokens, rows: named(view), title: several ? this.nameOf(view.each) : "" }));
     if (same) {
-      const kinds = first.rows.concat(second.rows).map((row) => row.name);
-      texts[0].rows.sort((a, b) => kinds.indexOf(a.name) - kinds.indexOf(b.name));
+      const order = [...first.rows, ...second.rows].map((row) => row.measure);
+      texts[0].rows.sort((a, b) => order.indexOf(a.measure) - order.indexOf(b.measure));
     }
     const boxes = texts.map(({ title }) => element("div", {}, ...(title ? [element("h4", { text: visible(title) })] : [])));
     find(".texts").replaceChildren(...boxes);
@@ -336,7 +338,7 @@ class Explorer {
     const line = find(".adversary");
     line.textContent = "";
     if (epsilon === undefined) return;
-    const column = each.columns.find((one) => one.epsilon === epsilon && (!one.reading || one.reading === used));
+    const column = each.columns.find((one) => one.epsilon === epsilon && one.reading === used);
     if (!column) return;
     const stem = column.measure.replace(/\.attention$/, "");
     const read = async (name) => {
@@ -373,7 +375,7 @@ class Explorer {
       const lines = [];
       for (const entry of entries) {
         const value = (await each.numbersOf(entry))[there];
-        lines.push(element("p", {}, element("span", { text: visible(entry.measure) }), element("b", { text: measured(entry, value) })));
+        lines.push(element("p", {}, element("span", { text: fullName(entry.measure, entry.reading) }), element("b", { text: measured(entry, value) })));
       }
       box.replaceChildren(element("div", { class: "columns" }, ...lines), element("p", { class: "fine",
         text: "These numbers are accurate to 0.001% of the range of their measure. measurements.parquet has the exact ones." }));

@@ -1,6 +1,7 @@
 // Chooses and sorts the rows that the list shows.
 
 const LONG_SHARE = 0.1;
+const LONG_WORD = 5; // characters
 
 // The number of tokens from which a text is called long. At least a tenth of the texts is.
 function longFrom(lengths) {
@@ -11,6 +12,11 @@ function longFrom(lengths) {
 // The words of a search, in lower case. Words in double quotes belong together.
 function searchWords(query) {
   return [...query.toLowerCase().matchAll(/"([^"]+)"|([^\s"]+)/g)].map((match) => match[1] || match[2]);
+}
+
+// Whether a text contains a word. Since tokens can be parts of words, a long word may also run over several of them.
+function contains(text, word) {
+  return text.includes(word) || (word.length >= LONG_WORD && text.replace(/\s/g, "").includes(word.replace(/\s/g, "")));
 }
 
 const CONFIDENCE = {
@@ -43,7 +49,7 @@ function filtered(one, filters, other) {
     }
     if (words.length) {
       const text = `${one.ids[row]}\n${one.joined[row]}`.toLowerCase();
-      if (!words.every((word) => text.includes(word))) continue;
+      if (!words.every((word) => contains(text, word))) continue;
     }
     rows.push(row);
   }

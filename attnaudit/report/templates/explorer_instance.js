@@ -9,12 +9,18 @@ async function rowsOf(one, row, reading, epsilon) {
   const all = await one.values(row);
   const readings = one.columns.filter((column) => column.measure === "attention").map((column) => column.reading);
   const used = readings.includes(reading) ? reading : readings[0] ?? "";
-  const rows = all.filter(({ column }) => !column.reading || column.reading === used)
+  const ofReading = ({ reading, kind }) =>
+    reading === used || (!reading && kind !== "attention" && kind !== "adversarial");
+  const rows = all.filter(({ column }) => ofReading(column))
     .filter(({ column }) => column.epsilon === undefined || column.epsilon === epsilon)
-    .map(({ column, values }) =>
-      ({ name: column.title, short: column.short, measure: column.measure, kind: column.kind, model: "", values }));
+    .map(({ column, scale, values }) =>
+      ({ ...column, name: fullName(column.title, column.reading, ", "), model: "", scale, values }));
   rows.sort((a, b) => KINDS.indexOf(a.kind) - KINDS.indexOf(b.kind));
   return { rows, used, all };
+}
+
+function fullName(name, reading, separator = "/") {
+  return visible(reading ? `${name}${separator}${reading}` : name);
 }
 
 // What a model predicted for an instance, in words. `name` is that of the model, if there are several.
@@ -103,7 +109,7 @@ function headMatrix(cells, measures, view, explorer) {
     const largest = Math.max(0, ...values.map(Math.abs).filter((one) => one > 0));
     [...buttons].forEach(([button, cell], i) => {
       button.style.setProperty("--h", largest && values[i] ? (Math.abs(values[i]) / largest).toFixed(3) : 0);
-      button.textContent = cellNumber(values[i]) || "—";
+      button.textContent = cellNumber(values[i], decimals(largest)) || "—";
       button.setAttribute("aria-label",
         `layer ${cell.layer}, head ${cell.head}: ${number(values[i])}. Show the text under this head.`);
     });

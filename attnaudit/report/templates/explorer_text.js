@@ -14,11 +14,17 @@ function tokenText(token) {
   return characters.length > LONGEST ? `${characters.slice(0, LONGEST - 1).join("")}…` : text;
 }
 
-// Values in a cell: two decimals without a leading zero.
-function cellNumber(value) {
+// The decimals that show two digits of the largest of some numbers, from 2 to 5.
+function decimals(largest) {
+  return largest > 0 ? Math.max(2, Math.min(5, 1 - Math.floor(Math.log10(largest)))) : 2;
+}
+
+// A number in a cell, without a leading zero.
+function cellNumber(value, digits) {
   if (Number.isNaN(value)) return "";
   if (Math.abs(value) >= 10) return number(value, { digits: 0 });
-  return value.toFixed(2).replace("0.", ".").replace("-.00", ".00").replace("-", "−");
+  const text = value.toFixed(digits);
+  return (Number(text) ? text : text.replace("-", "")).replace("0.", ".").replace("-", "−");
 }
 
 // The heat of each token, from 0 to 1: its share of the row, compared with the share that is drawn darkest. This is the
@@ -29,11 +35,13 @@ function heats(values) {
   return sizes.map((size) => (darkest ? Math.min(1, size / darkest) : 0));
 }
 
-// One text with its rows. Each row has a name, a short name, a model (or ""), a kind and values (one per token).
+// One text with its rows. Each row has a name, a short name, a model (or ""), a kind, a scale (its largest absolute
+// value) and values (one per token).
 class TextView {
   constructor(box, { tokens, rows, start, onWindow }) {
     Object.assign(this, { box, tokens, rows, onWindow });
     this.heat = rows.map((row) => heats(row.values));
+    this.digits = rows.map((row) => decimals(row.scale));
     this.numbered = rows.map((row) => new Set([...row.values.keys()].filter((i) => Math.abs(row.values[i]) > 0)
       .sort((a, b) => Math.abs(row.values[b]) - Math.abs(row.values[a])).slice(0, NUMBERED)));
     this.folded = tokens.length > WHOLE;
@@ -155,7 +163,7 @@ class TextView {
       if (row.model) name.append(element("small", { text: row.model }));
       const cells = line.map(({ i }) => {
         const value = row.values[i];
-        const cell = element("td", { "data-i": i, text: cellNumber(value),
+        const cell = element("td", { "data-i": i, text: cellNumber(value, this.digits[r]),
           class: this.numbered[r].has(i) ? null : "minor" });
         if (this.heat[r][i] > 0.02) cell.style.setProperty("--h", this.heat[r][i].toFixed(3));
         if (value < 0) cell.classList.add("neg");
