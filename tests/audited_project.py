@@ -127,9 +127,9 @@ class AuditedProject:
         """Run `attnaudit verify` in a new process."""
         return self.command("verify", *(f"--model={model}" for model in models), *arguments)
 
-    def command(self, *arguments: str) -> Completed:
-        """Run `attnaudit` in a new process."""
-        return self._interpreter.run("attnaudit.cli", arguments, cwd=self.root)
+    def command(self, *arguments: str, timeout: float = 120) -> Completed:
+        """Run `attnaudit` in a new process, for at most `timeout` seconds."""
+        return self._interpreter.run("attnaudit.cli", arguments, cwd=self.root, timeout=timeout)
 
     def assert_red(
         self,
