@@ -12,16 +12,31 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import marked_tokens
-from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
+from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
 Mask = NDArray[np.bool_]
 #: How many of the worst instances a record lists.
 WORST_INSTANCES = 10
+#: How many typical instances a record lists.
+TYPICAL_INSTANCES = 5
 HISTOGRAM_BINS = 24
 #: The reason that is recorded for instances without a value if the check gives no reason.
 NO_REASON = "no reason given"
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A choice of instances that show how the value of a check comes about.
+
+    Attributes:
+        of: How they are chosen, as a noun phrase.
+        distances: (n,) how far each instance is from a typical one; NaN for instances that are not to be shown.
+    """
+
+    of: str
+    distances: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +62,8 @@ class Evidence:
         charts: Further charts.
         note: Remarks on the value.
         no_interval: Why there is no interval, as a clause; "" if there is one, or if the reason is too few sources.
+        breakdowns: The value in parts of the data.
+        typical: Which instances show how the value comes about; None if the check has no values per instance.
     """
 
     value: float | None
@@ -64,6 +81,8 @@ class Evidence:
     charts: tuple[Chart, ...] = ()
     note: str = ""
     no_interval: str = ""
+    breakdowns: tuple[Breakdown, ...] = ()
+    typical: Typical | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +228,18 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
         return (sign * float(values[row]), -largest_weight, ids[row])
 
     rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:WORST_INSTANCES]
+    return [
+        RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
+    ]
+
+
+def typical_instances(measurements: Measurements, evidence: Evidence) -> list[RankedInstance]:
+    """List up to 5 instances that `Evidence.typical` chooses, the most typical one first."""
+    if evidence.typical is None or evidence.values is None:
+        return []
+    ids, distances, values = measurements.ids, evidence.typical.distances, evidence.values
+    allowed = np.flatnonzero(~np.isnan(distances) & ~np.isnan(values)).tolist()
+    rows = sorted(allowed, key=lambda row: (float(distances[row]), ids[row]))[:TYPICAL_INSTANCES]
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]

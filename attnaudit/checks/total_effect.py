@@ -11,11 +11,13 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
+from attnaudit.checks.breakdowns import confidence
 from attnaudit.checks.class_weights import CLASSES, Classes, note_on_classes, weighted_rows, why_no_interval
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
     Mask,
+    Typical,
     join_remarks,
     mean_of,
     no_real_attention,
@@ -38,6 +40,8 @@ OUTPUTS = {
     "logits": "logits",
     "standardised": "standardised probabilities",
 }
+#: The share of the texts that count as those of which the model is least sure.
+UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
 
@@ -57,8 +61,9 @@ class TotalEffect(WhereReplaced):
     Args:
         on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
             influence. "logits": the logits minus their mean over the classes, so that the index depends neither on the
-            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after each class
-            got the mean 0 and all classes together the variance 1. It has both properties.
+            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after they are
+            shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
+            average. It has both properties.
         classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
             predicted class. "as_sampled": every text has the same weight.
     """
@@ -75,6 +80,7 @@ class TotalEffect(WhereReplaced):
         "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
         "one. Values above 1 are possible."
     )
+    when_failed = "Attention is barely used"
     statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)
@@ -130,12 +136,32 @@ class TotalEffect(WhereReplaced):
             largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        index = self._index(measurements, self.on)
+        return np.full(len(measurements), np.nan) if index is None else index.linearised()
+
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
         few = why_no_interval(weighted_rows(measurements, groups, self.classes))
         return few or (
             f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
+        )
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts of which the model is unsure: if attention is used at all, rearranging it should show there."""
+        sure = confidence(measurements)
+        if sure is None or np.isnan(values).all():
+            return super().typical(measurements, values)
+        unsure = sure <= np.nanquantile(np.where(np.isnan(values), np.nan, sure), UNSURE)
+        chosen = np.where(unsure, values, np.nan)
+        return Typical(
+            f"texts among the {UNSURE:.0%} of which the model is least sure, with about their median value",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
@@ -154,9 +180,8 @@ class TotalEffect(WhereReplaced):
         if evidence.value is None:
             return ""
         return (
-            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} by "
-            f"{percentage(evidence.value)} of what replacing the text by another one changes them (mean squared "
-            "changes)."
+            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
+            f"{percentage(evidence.value)} as much as replacing the text by another one does (mean squared changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -181,7 +181,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.LeavesRowsSorted, "in the order of the inputs|not put back in order"),
     ],
     "embeddings": [
-        (computed.ScalesGivenEmbeddings, "in place of the model's embedding lookup"),
+        (computed.ScalesGivenEmbeddings, "instead of the model's embedding lookup"),
         (computed.EmbedsFlat, r"of shape \(9, 20, d\)"),
     ],
     "gradients": [
