@@ -22,30 +22,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from scipy.stats import binomtest
 
 from attnaudit.adapters.loading import LoadedModel, load_model
 from attnaudit.arrays import Integers
-from attnaudit.checks import Agreement, PermutationFragility, Pointing, TotalEffect
+from attnaudit.checks import Agreement, Pointing, TotalEffect
 from attnaudit.checks.base import Check
 from attnaudit.data import label_indices, load, sample
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
+from attnaudit.records import Requirement
+from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.paired_difference import paired_difference
+from attnaudit.statistics.sample_size import POWER
 from attnaudit.statistics.verdict import fail_confidence
 
 CHECKS: tuple[Check, ...] = (
     TotalEffect(on="standardised", severity="report"),
     Pointing(on="logits", measure="share", severity="report"),
     Agreement(importance="leave_one_out", severity="report"),
-    PermutationFragility(severity="report"),
 )
 #: The rows of the population, the rows of a sample, and the number of samples.
-POPULATION, ROWS, TRIALS = 500, 200, 200
-CONFIDENCE, GATES, POWER = 0.95, 2, 0.8
+POPULATION, ROWS, TRIALS = 500, 400, 200
+CONFIDENCE, GATES = 0.95, 2
 NOISE = 0.05
 
 
@@ -72,7 +73,7 @@ def with_noise(loaded: LoadedModel) -> LoadedModel:
     """Add noise to every parameter, with a standard deviation that is a share of that of the parameter."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for module in loaded.adapter.modules():
+        for module in loaded.adapter.modules:
             for parameter in module.parameters():
                 spread = NOISE * float(parameter.std()) if parameter.numel() > 1 else 0.0
                 parameter += spread * torch.randn(parameter.shape, generator=generator)
@@ -101,8 +102,10 @@ def drawn(measurements: Measurements, rows: Integers) -> Measurements:
     )
 
 
-def estimates(check: Check, candidate: Measurements, baseline: Measurements) -> Iterator[IntervalEstimate]:
-    """Yield the interval of the difference in each sample."""
+def estimates(
+    check: Check, candidate: Measurements, baseline: Measurements
+) -> Iterator[tuple[float, IntervalEstimate]]:
+    """Yield the difference in each sample, and its interval."""
     generator = np.random.default_rng(0)
     for _ in range(TRIALS):
         rows = generator.integers(0, len(candidate), ROWS)
@@ -116,8 +119,8 @@ def estimates(check: Check, candidate: Measurements, baseline: Measurements) -> 
             generator=generator,
             bounds=check.bounds,
         )
-        if found.interval is not None:
-            yield found.interval
+        if found.value is not None and found.interval is not None:
+            yield found.value, found.interval
 
 
 def outcome(check: Check, candidate: Measurements, baseline: Measurements) -> Outcome:
@@ -126,8 +129,8 @@ def outcome(check: Check, candidate: Measurements, baseline: Measurements) -> Ou
     difference = float(np.nanmean(first) - np.nanmean(second))
     level = fail_confidence(CONFIDENCE, GATES)
     found = list(estimates(check, candidate, baseline))
-    ends = np.array([one.at(level).high for one in found])
-    detectable = float(ndtri((1 + level) / 2) + ndtri(POWER)) * float(np.median([one.error for one in found]))
+    ends = np.array([interval.at(level).high for _, interval in found])
+    detectable = float(np.median([_detectable(value, interval, check) for value, interval in found]))
     paired = float(np.nanvar(first - second))
     return Outcome(
         difference=difference,
@@ -136,6 +139,20 @@ def outcome(check: Check, candidate: Measurements, baseline: Measurements) -> Ou
         detectable=detectable,
         saving=(np.nanvar(first) + np.nanvar(second)) / paired if paired else np.inf,
     )
+
+
+def _detectable(value: float, interval: IntervalEstimate, check: Check) -> float:
+    """Return the change for the worse that a sample reports as detectable if its value is at the margin."""
+    low, high = check.bounds
+    change = detectable_change(
+        value=value,
+        estimate=interval,
+        requirement=Requirement(direction="at_least", value=value),
+        confidence=CONFIDENCE,
+        fail_confidence=fail_confidence(CONFIDENCE, GATES),
+        bounds=(low - high, high - low),
+    )
+    return np.inf if change.to_fail is None else change.to_fail
 
 
 def share(count: int) -> str:
@@ -157,8 +174,8 @@ def main(arguments: Sequence[str]) -> None:
     print("# Paired gates: false blocks, detection and rows saved\n")
     print(
         f"`benchmarks/paired_gates.py`, {TRIALS} samples of {ROWS} of {POPULATION} rows for each line. *False blocks*: "
-        "the true change is exactly the margin. *Detected*: it exceeds the margin by the detectable change, "
-        f"which a gate with {POWER:.0%} power has, with {GATES} gates. *Rows saved*: how many times as many rows two "
+        "the true change is exactly the margin. *Detected*: it exceeds the margin by the detectable change that the "
+        f"samples report, for {POWER:.0%} power and {GATES} gates. *Rows saved*: how many times as many rows two "
         "independent samples need for the same standard error.\n"
     )
     print("| pair | check | true change | detectable change | false blocks | detected | rows saved |")

@@ -1,10 +1,10 @@
-"""Measure the power of gates at the detectable change that they report, and of samples of the planned size.
+"""Measure the power of gates at the detectable change that they report.
 
     python -m benchmarks.power [--quick] [--jobs N]
 
 A gate reports how far from its threshold the true value must be for a decision in 80% of samples. Here, samples of n
 instances of an audited population give this distance; their true value is on the threshold, or on the other side of it
-by one or two detectable changes. Then a population whose true value is that far from the threshold is audited many
+by one detectable change. Then a population whose true value is that far from the threshold is audited many
 times, with the intervals and the rule of the checks. The share of correct verdicts is the power.
 
 The populations are those of coverage.py. Another true value is reached by exponential tilting: every row keeps its
@@ -47,10 +47,10 @@ RESAMPLES = 1000
 #: Populations beyond the threshold are audited up to this size, and the change is the median of more samples.
 LARGEST_BEYOND = 200
 #: The number of samples that give the detectable change.
-PILOTS, FEW_PILOTS = 61, 7
+PILOTS, FEW_PILOTS = 41, 7
 #: The number of samples that are judged at it, by the number of instances.
-TRIALS = {50: 400, 200: 400, 2000: 150}
-AUDITED = ("on the threshold", "beyond", "as measured")
+TRIALS = {50: 300, 200: 300, 2000: 100}
+AUDITED = ("on the threshold", "beyond", "as measured", "scaled")
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
@@ -67,6 +67,7 @@ class Population:
         judge: Returns the value and the interval of a sample of rows.
         bounds: The lowest and the highest possible value.
         threshold: The threshold of the gate; None for the statistic of the measured rows.
+        scaled: Returns the population of rows that are scaled to have the given value; None if they cannot be scaled.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Population:
     judge: Callable[[Rows, Groups, np.random.Generator], tuple[float, IntervalEstimate | None]]
     bounds: tuple[float, float]
     threshold: float | None = None
+    scaled: Callable[[float], Population] | None = None
 
     def at(self, value: float) -> Floats:
         """Return the (K,) probabilities with which the statistic has the given value."""
@@ -94,7 +96,16 @@ class Population:
 def of_mean(shape: str, bounds: tuple[float, float]) -> Population:
     """Return the population of a mean of measured values."""
     values = coverage.populations()[shape].at((np.arange(2000) + 0.5) / 2000)
+    mean = float(values.mean())
+    end = bounds[0] if ((values - mean) ** 3).mean() > 0 else bounds[1]
 
+    def scaled(value: float) -> Population:
+        return replace(_of_values(shape, end + (values - end) * (value - end) / (mean - end), bounds), scaled=scaled)
+
+    return replace(_of_values(shape, values, bounds), scaled=scaled)
+
+
+def _of_values(shape: str, values: Floats, bounds: tuple[float, float]) -> Population:
     def judge(rows: Rows, groups: Groups, random: np.random.Generator) -> tuple[float, IntervalEstimate | None]:
         drawn = values[rows]
         estimate = mean_interval(drawn, groups, confidence=CONFIDENCE, generator=random, bounds=bounds)
@@ -138,16 +149,22 @@ def of_pointing(measure: str) -> Population:
     gain, room = largest * (cosine - uniform), largest * (1 - uniform)
     if measure == "cosine":
         return of_ratio("pointing, cosine", gain, room, (-math.inf, 1.0), (-1.0, 1.0))
-    pointed = np.where(gain >= 0.25 * room, room, 0.0)
-    found = of_ratio("pointing, share", pointed, room, (0.0, 1.0), (0.0, 1.0))
-    return replace(found, scores=(pointed > 0).astype(np.float64), threshold=0.63)
+    pointed = gain >= 0.25 * room
+    above, below = np.where(pointed, room, 0.0), room
+    share = float(above.sum() / below.sum())
+    base = np.full(len(room), 1 / len(room))
+    if measure == "share, any text":  # whether attention points does not depend on what is at stake in the text
+        above, below = np.concatenate([room, 0 * room]), np.concatenate([room, room])
+        base = np.concatenate([share * base, (1 - share) * base])
+    found = of_ratio(f"pointing, {measure}", above, below, (0.0, 1.0), (0.0, 1.0))
+    return replace(found, base=base, scores=(above > 0).astype(np.float64), threshold=0.63)
 
 
-def of_total_effect() -> Population:
-    """Return the population of the total-effect index of the probabilities."""
+def of_total_effect(factor: float = 1.0) -> Population:
+    """Return the population of the total-effect index of the probabilities, with all effects times a factor."""
     stored = {name: np.array(values) for name, values in coverage.shapes()["rearrangement"].items()}
     p = 1 / (1 + np.exp(-stored["logit"]))
-    outputs, changes = np.stack([1 - p, p], axis=1), stored["change of the probabilities"]
+    outputs, changes = np.stack([1 - p, p], axis=1), factor * stored["change of the probabilities"]
     base = np.full(len(p), 1 / len(p))
 
     def truth(weights: Floats) -> float:
@@ -161,7 +178,9 @@ def of_total_effect() -> Population:
 
     deviations = ((outputs - base @ outputs) ** 2).sum(1)
     scores = changes - 2 * truth(base) * deviations
-    return Population("total effect, probabilities", base, scores, truth, judge, (0.0, math.inf))
+    index = truth(base)
+    found = Population("total effect, probabilities", base, scores, truth, judge, (0.0, math.inf))
+    return replace(found, scaled=lambda value: of_total_effect(factor * value / index))
 
 
 def populations() -> list[Population]:
@@ -174,7 +193,8 @@ def populations() -> list[Population]:
         of_ratio("ratio of means, share of uniform TVD", gain, largest, (-math.inf, 1.0), (-1.0, 1.0)),
         of_total_effect(),
         of_pointing("cosine"),
-        of_pointing("share"),
+        of_pointing("share, any text"),
+        of_pointing("share, same texts"),
         of_share(0.95),
         of_share(0.98, threshold=0.9),
     ]
@@ -229,7 +249,7 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
         number: The position of the population in `populations`.
         n: The sample size.
         audited: The true value of the samples that report the change: "on the threshold"; "beyond", one detectable
-            change on the other side of it; or "as measured".
+            change on the other side of it; "as measured"; or "scaled": on the threshold, and its rows are then scaled.
         share: The share of `TRIALS` to draw.
     """
     intervals.RESAMPLES = RESAMPLES
@@ -247,12 +267,16 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
             change = first[position]
             if audited == "beyond":
                 change = reported(population, population.at(threshold - side * change), threshold, n, random)[position]
-            changed = population.at(threshold + side * change)
+            if audited == "scaled" and population.scaled is not None:
+                judged = population.scaled(threshold + side * change)
+                changed = judged.base
+            else:
+                judged, changed = population, population.at(threshold + side * change)
         except ValueError:  # no probabilities of these rows have such a value
             continue
         trials = max(20, int(TRIALS[n] * share))
         requirement = Requirement(direction="at_least", value=threshold)
-        decided = sum(verdict(*sample(population, changed, n, random), requirement, n) == right for _ in range(trials))
+        decided = sum(verdict(*sample(judged, changed, n, random), requirement, n) == right for _ in range(trials))
         results[-1] |= {"change": change, "trials": trials, "power": decided / trials}
     return results
 
@@ -263,15 +287,19 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "# Power at the detectable change, measured",
         "",
         "`python -m benchmarks.power` writes this page. Every gate reports how far from its threshold the true value",
-        "must be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The table shows",
-        "how often samples of n instances were decided correctly at that distance, for one of two gates with at_least",
-        "at 95% confidence.",
+        "must be for a decision in 80% of samples ([verdicts.md](../docs/verdicts.md#detectable-change)). The table",
+        "shows how often samples of n instances were decided correctly at that distance, for one of two gates with",
+        "at_least at 95% confidence.",
         "",
         "The change is the median over samples of the audited population. Its true value is on the threshold; or one",
-        "detectable change on the other side of it (beyond), so that the spread at the new value is extrapolated; or as",
-        "measured on the demo model. The population with the changed value has the same rows in other frequencies.",
-        f"There are {TRIALS[50]} samples for n ≤ 200 and {TRIALS[2000]} for n = 2000, so the standard error of a power of",
-        "80% is 2 and 3 percentage points. An em dash means that no mixture of these rows has a value that far from the",
+        "detectable change on the other side of it (beyond), so that the spread at the new value is extrapolated; or",
+        "as measured on the demo model. The population with the changed value has the same rows in other frequencies.",
+        '"Scaled" means instead that the distance of every row from one end of the range changes by the same factor.',
+        'With "any text", the texts to which attention does not point are drawn from all texts. With "same texts",',
+        "they are the few of the demo model, in which little is at stake.",
+        "",
+        f"There are {TRIALS[50]} samples for n ≤ 200 and {TRIALS[2000]} for n = 2000, so the standard error of a power",
+        "of 80% is 2 and 4 percentage points. An em dash means that no such population has a value that far from the",
         "threshold.",
         "",
         "| population | threshold | n | audited | change to pass | power | change to fail | power |",
@@ -292,8 +320,9 @@ def cases() -> list[tuple[int, int, str]]:
         for n in SIZES:
             if population.threshold is not None:
                 found.append((number, n, "as measured"))
-            else:
-                found += [(number, n, audited) for audited in (AUDITED[:2] if n <= LARGEST_BEYOND else AUDITED[:1])]
+                continue
+            found += [(number, n, audited) for audited in (AUDITED[:2] if n <= LARGEST_BEYOND else AUDITED[:1])]
+            found += [(number, n, "scaled")] if population.scaled is not None else []
     return found
 
 

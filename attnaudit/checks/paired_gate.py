@@ -107,6 +107,10 @@ class PairedGate(Check):
         )
 
     @property
+    def when_failed(self) -> str:
+        return f"The model is worse than the {ANCHORS[self.anchor]}"
+
+    @property
     def unit(self) -> str:
         return self.base.unit
 

@@ -20,6 +20,7 @@ from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.weighted_share import weighted_share_interval
 
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
@@ -83,8 +84,8 @@ class Pointing(PerInstanceCheck):
 
     @property
     def title(self) -> str:
-        where = "on most texts" if self.measure == "share" else "in proportion to their effects"
-        return f"Attention points at the tokens that the prediction depends on, {where}"
+        compared = "share of the texts, by" if self.measure == "share" else "cosine with"
+        return f"Attention points at the influential tokens: {compared} the effects on the {self.on}"
 
     @property
     def question(self) -> str:
@@ -194,17 +195,20 @@ class Pointing(PerInstanceCheck):
         if self._value_of(measurements, self._column()) is None:
             return None
         gain, room = _gain_and_room(measurements, self._column())
+        rows = self._weighted(measurements, groups)
+        if self.measure == "share":
+            return weighted_share_interval(_pointed(gain, room, POINTS), room, rows, confidence=self.confidence)
         # For texts that the sample may have missed: no effect on a probability exceeds 1; effects on logits have no
         # limit, so the largest one that was observed takes its place.
         largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
         unit = 1.0 if self.on == "probabilities" else float(largest)
-        return self._weighted(measurements, groups).ratio_interval(
-            (gain if self.measure == "cosine" else _pointed(gain, room, POINTS)) / unit,
+        return rows.ratio_interval(
+            gain / unit,
             room / unit,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
-            extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
+            extremes=(-1.0, 1.0),
         )
 
     @property

@@ -53,9 +53,10 @@ class TotalEffect(WhereReplaced):
 
     The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here y(x, α) is the output for the text x with the
     attention α, α′ is a random rearrangement of the weights that differs from α, and V is the variance of y(x, α) over
-    the texts, summed over the classes. Texts whose weights cannot be rearranged, because they have one token or equal
-    weights only, enter neither the mean nor the variance. The details contain Cohen's κ between the decisions under α
-    and α′. The arguments `where` and `replacement` are described in `WhereReplaced`.
+    the texts, summed over the classes. If all weights of a text are equal, rearranging them changes nothing, so its
+    change is 0. If no text can be rearranged, the index is undefined. Texts with a single token enter neither the mean
+    nor the variance. The details contain Cohen's κ between the decisions under α and α′. The arguments `where` and
+    `replacement` are described in `WhereReplaced`.
 
     Args:
         on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
@@ -171,7 +172,7 @@ class TotalEffect(WhereReplaced):
         return (
             no_real_attention(measurements),
             single_token(measurements),
-            ("all attention weights are equal", ~self._rearranged(measurements, self.on)),
+            ("all attention weights are equal", self._equal(measurements)),
             (f"the {OUTPUTS[self.on]} do not vary", undefined),
         )
 
@@ -185,7 +186,7 @@ class TotalEffect(WhereReplaced):
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         indices = {on: self._index(measurements, on) for on in OUTPUTS}
-        index, groups = indices.pop(self.on), measurements.groups(self._rearranged(measurements, self.on))
+        index, groups = indices.pop(self.on), measurements.groups(self._counted(measurements))
         kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
         estimate = kappa.interval(groups, confidence=self.confidence, generator=self.generator(measurements, "kappa"))
         changed = 1 - kappa.columns[groups.rows, -1]
@@ -203,30 +204,47 @@ class TotalEffect(WhereReplaced):
         }
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        constant = np.isnan(values).all() and self._rearranged(measurements, self.on).any()
+        constant = np.isnan(values).all() and self._rearranged(measurements).any()
         unvaried = (
             f"the {OUTPUTS[self.on]} are the same for every text, so an effect relative to their variance is undefined"
         )
-        return join_remarks([unvaried if constant else "", note_on_classes(measurements, self.classes)])
+        equal = 0 if np.isnan(values).all() else int(np.count_nonzero(self._equal(measurements)))
+        unchanged = f"{equal} texts whose attention weights are all equal count as unchanged" if equal else ""
+        return join_remarks([unvaried if constant else "", unchanged, note_on_classes(measurements, self.classes)])
 
-    def _rearranged(self, measurements: Measurements, on: str) -> Mask:
+    def _rearranged(self, measurements: Measurements) -> Mask:
         """Return (n,) True at the instances whose weights can be rearranged, which have a change of the output."""
-        mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.{'logits' if on == 'logits' else 'probabilities'}"))
+        mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.probabilities"))
+        return mask
+
+    def _equal(self, measurements: Measurements) -> Mask:
+        """Return (n,) True at the instances with several tokens whose weights are all equal."""
+        (_, single), (_, nothing) = single_token(measurements), no_real_attention(measurements)
+        mask: Mask = ~self._rearranged(measurements) & ~single & ~nothing
+        return mask
+
+    def _counted(self, measurements: Measurements) -> Mask:
+        """Return (n,) True at the instances that the index counts: none if no weights can be rearranged."""
+        rearranged = self._rearranged(measurements)
+        mask: Mask = rearranged | (self._equal(measurements) & rearranged.any())
         return mask
 
     def _index(self, measurements: Measurements, on: str) -> TotalEffectIndex | None:
         """Return the index of an output; None if it is undefined."""
-        rows = weighted_rows(measurements, measurements.groups(self._rearranged(measurements, on)), self.classes)
+        counted, rearranged = self._counted(measurements), self._rearranged(measurements)
+        rows = weighted_rows(measurements, measurements.groups(counted), self.classes)
+        unchanged = counted & ~rearranged
         if on != "standardised":
             outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
-            return TotalEffectIndex.of(measurements.scalar(f"{self.column}.{on}"), outputs, rows)
+            changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{on}"))
+            return TotalEffectIndex.of(changes, outputs, rows)
         logits = _logits(measurements)
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        changes = np.full(len(logits), np.nan)
+        changes = np.where(unchanged, 0.0, np.nan)
         permuted = measurements.vector(f"{self.column}.centred_logits")
-        for i in rows.groups.rows.tolist():
+        for i in np.flatnonzero(rearranged).tolist():
             variants = permuted[i].reshape(-1, logits.shape[1])
             changes[i] = standard.squared_change(logits[i], variants[~np.isnan(variants).any(1)])
         return TotalEffectIndex.of(changes, standard.probabilities(logits), rows)
@@ -236,6 +254,7 @@ class TotalEffect(WhereReplaced):
         shares = np.full((len(measurements), len(measurements.classes)), np.nan)
         for i, row in enumerate(measurements.vector(f"{self.column}.decisions")):
             shares[i] = row
+        shares[self._equal(measurements)] = np.eye(shares.shape[1])[measurements.predicted[self._equal(measurements)]]
         return shares
 
 

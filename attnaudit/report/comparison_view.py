@@ -58,7 +58,7 @@ class ComparisonPage:
         comparison: The records.
         title: The names of the runs.
         headline: What the comparison found, in one or two sentences.
-        state: "fail" if a gate that passed in the base run blocks in the candidate run; otherwise "measured".
+        state: "fail" if a gate that passed in the base run blocks in the candidate run; otherwise "neutral".
         notes: Sentences that explain or qualify the headline.
         subjects: The models and data sets.
         policy: A sentence about the policies.
@@ -89,7 +89,7 @@ def assemble_comparison(comparison: Comparison, base: MeasurementsFile, candidat
         comparison=comparison,
         title=f"{comparison.base.run} and {comparison.candidate.run}",
         headline=_headline(checks, lost),
-        state="fail" if lost else "measured",
+        state="fail" if lost else "neutral",
         notes=(*_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
             _subject(one, i, comparison, (base, candidate), most_cells=cells) for i, one in enumerate(subjects)
@@ -145,8 +145,8 @@ def _policy_sentence(comparison: Comparison) -> str:
     laxer = sum(change.kind in ("laxer", "disappeared", "compare by hand") for change in changes)
     if laxer:
         return (
-            f"The policies differ. The candidate's policy may pass what that of the base run blocks: see the first "
-            f"{plural(laxer, 'line')} of {len(changes)}."
+            f"The policies differ. Because of {laxer} of {plural(len(changes), 'difference')}, listed first, the "
+            "candidate's policy may pass what that of the base run blocks."
         )
     return "The policies differ, and nothing became laxer."
 

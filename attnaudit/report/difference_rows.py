@@ -15,10 +15,10 @@ from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS
 MEANINGS = {
     "better": ("Better", "+", "pass"),
     "worse": ("Worse", "−", "fail"),
-    "higher": ("Higher", "↑", "measured"),
-    "lower": ("Lower", "↓", "measured"),
-    "unclear": ("No clear difference", "≈", "measured"),
-    "same": ("Unchanged", "=", "measured"),
+    "higher": ("Higher", "↑", "informational"),
+    "lower": ("Lower", "↓", "informational"),
+    "unclear": ("No clear difference", "≈", "informational"),
+    "same": ("Unchanged", "=", "informational"),
     "no interval": ("No interval", "?", "undefined"),
     "not comparable": ("Not comparable", "∅", "undefined"),
 }
@@ -104,6 +104,22 @@ def difference_row(paired: PairedValue) -> DifferenceRow:
     )
 
 
+def not_comparable_row(title: str, base: float | None, candidate: float | None) -> DifferenceRow:
+    """Return the row of two numbers that cannot be compared."""
+    return DifferenceRow(
+        title=title,
+        base=number(base),
+        candidate=number(candidate),
+        difference="—",
+        interval="",
+        level="",
+        detectable="",
+        count="—",
+        meaning=_meaning("not comparable"),
+        strip=None,
+    )
+
+
 def check_row(compared: ComparedCheck, anchor: str) -> DifferenceRow:
     """Return the row of a check.
 
@@ -112,28 +128,15 @@ def check_row(compared: ComparedCheck, anchor: str) -> DifferenceRow:
         anchor: The fragment identifier of its instances; "" if none are shown.
     """
     before, after = compared.base, compared.candidate
-    if compared.paired is None:
-        row = DifferenceRow(
-            title=after.title,
-            base=number(before.value),
-            candidate=number(after.value),
-            difference="—",
-            interval="",
-            level="",
-            detectable="",
-            count="—",
-            meaning=_meaning("not comparable"),
-            strip=None,
-        )
-    else:
-        row = difference_row(compared.paired)
+    paired = compared.paired
+    row = difference_row(paired) if paired else not_comparable_row(after.title, before.value, after.value)
     return replace(
         row,
         title=after.title,
         id=after.check,
         anchor=anchor,
         role=_role(compared),
-        verdicts=(_verdict(before), _verdict(after)),
+        verdicts=(verdict_view(before), verdict_view(after)),
         changed=verdict_changed(compared),
         reason=compared.reason,
         warning=compared.warning,
@@ -152,7 +155,8 @@ def verdict_changed(compared: ComparedCheck) -> bool:
     )
 
 
-def _verdict(record: CheckRecord) -> VerdictView:
+def verdict_view(record: CheckRecord) -> VerdictView:
+    """Return the verdict of a case as text."""
     verdict = record.verdict
     return VerdictView(css=verdict, name=VERDICT_NAMES[verdict], symbol=VERDICT_SYMBOLS[verdict])
 

@@ -272,7 +272,7 @@ def heatmap(
         label=instance.label,
         predicted=instance.predicted,
         outputs=_outputs(instance, classes),
-        direction=_direction(instance.tokens),
+        direction=direction_of(instance.tokens),
         tokens=count,
         shown_tokens=len(shown),
         rows=tuple(rows),
@@ -298,7 +298,7 @@ def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
     return f"{text}; with rearranged weights {low}" + (f" to {high}" if high != low else "")
 
 
-def _direction(tokens: Sequence[str]) -> str:
+def direction_of(tokens: Sequence[str]) -> str:
     """Return "rtl" if most letters of the tokens are written from right to left, otherwise "ltr"."""
     classes = Counter(unicodedata.bidirectional(letter) for token in tokens for letter in token)
     return "rtl" if classes["R"] + classes["AL"] > classes["L"] else "ltr"

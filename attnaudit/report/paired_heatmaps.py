@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import CheckRecord
-from attnaudit.report.heatmaps import TokenRow, positions, token_row
+from attnaudit.report.heatmaps import TokenRow, direction_of, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
 from attnaudit.report.wording import column_name
 
@@ -27,7 +27,9 @@ class PairedMap:
         same_tokens: Whether both models split the text into the same tokens.
         tokens: The number of tokens of the instance for each model.
         shown_tokens: The number of tokens that are shown for each model.
-        rows: Pairs of "base" or "candidate" and a row. The rows of a column follow each other and share their colours.
+        rows: Pairs of "base" or "candidate" and a row. The rows of a column follow each other.
+            Equal colours in them mean equal shares (see `darkest_share`).
+        direction: "rtl" if most letters of the text are written from right to left, otherwise "ltr".
     """
 
     instance: str
@@ -38,6 +40,7 @@ class PairedMap:
     tokens: tuple[int, int]
     shown_tokens: tuple[int, int]
     rows: tuple[tuple[str, TokenRow], ...]
+    direction: str
 
 
 def columns_of(check: CheckRecord, measured: Sequence[set[str]]) -> list[str]:
@@ -95,4 +98,5 @@ def paired_map(
         tokens=(len(one.tokens), len(other.tokens)),
         shown_tokens=(len(shown[0]), len(shown[1])),
         rows=tuple(rows),
+        direction=direction_of(one.tokens or other.tokens),
     )

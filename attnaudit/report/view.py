@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from attnaudit.formatting import number, plural, sentence
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
+from attnaudit.report.baseline_tables import BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
@@ -165,6 +166,7 @@ class Page:
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.
+        baselines: The tables that compare the models with the baselines of the policy.
     """
 
     run: RunRecord
@@ -178,6 +180,7 @@ class Page:
     measurements_absent: bool
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
+    baselines: tuple[BaselineTable, ...]
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
@@ -224,6 +227,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         measurements_absent=measurements.measured is None,
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
+        baselines=baseline_tables(run),
     )
 
 

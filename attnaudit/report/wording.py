@@ -158,7 +158,7 @@ def outcome(run: RunRecord) -> Outcome:
         headline=_headline(run),
         state=_STATES[run.status],
         notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
-        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )

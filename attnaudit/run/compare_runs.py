@@ -365,9 +365,9 @@ def _task(both: _Both, earlier: Integers) -> list[PairedValue]:
         generator=keyed_generator(both.candidate.seed, "compare", "accuracy"),
         bounds=(0.0, 1.0),
     )
-    f1 = F1Drop.of(
-        labels, predicted[:, None].astype(np.float64), earlier[:, None].astype(np.float64), classes=len(classes)
-    )
+    columns = (one.astype(np.float64)[:, None] for one in (predicted, earlier))
+    # With three classes or more, F1 is the macro average. Classes that neither occur nor are predicted do not count.
+    f1 = F1Drop.of(labels, *columns, classes=max(3, len(classes)))
     new, old, _ = (None if np.isnan(one) else one for one in f1.value(groups))
     return [
         _paired_value(
@@ -379,7 +379,7 @@ def _task(both: _Both, earlier: Integers) -> list[PairedValue]:
             direction="at_least",
         ),
         _paired_value(
-            f"F1 of '{classes[1]}'" if len(classes) == 2 else "macro F1",
+            "macro F1",
             (old, new),
             f1.interval(groups, confidence=CONFIDENCE),
             n=count,

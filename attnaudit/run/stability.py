@@ -35,9 +35,10 @@ KINDS: tuple[Kind, ...] = ("seed", "batch tokens", "workers")
 #: How much of the output of a run that could not audit an error message shows, in lines.
 SHOWN_LINES = 15
 #: The test file and the conftest.py of the runs with workers. The latter registers what the user's own files register.
-TEST_FILE = """from attnaudit import audit, checks
+TEST_FILE = """from pathlib import Path
+from attnaudit import audit, checks
 
-@audit(checks.load_policy({policy!r}))
+@audit(checks.load_policy(Path({policy!r})))
 def test_policy(check):
     check.enforce()
 """

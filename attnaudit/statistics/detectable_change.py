@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plain_number
 from attnaudit.records import DetectableChange, Requirement
-from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
 from attnaudit.statistics.sample_size import POWER
 
 #: Bisection ends after this many steps, at 2⁻⁶⁰ of the range that it began with.
@@ -36,11 +36,11 @@ def detectable_change(
 
     Take a lower limit T. A sample passes if the lower bound of its interval is at least T. Let v be the smallest value
     of a sample that passes: v = T + a, where a is the distance from a value to its lower bound at the confidence of a
-    pass. The distance a contains the skewness of the values, unlike z · s for the standard error s. The gate passes in
+    pass. It is at least z · s, where s is the standard error and z the normal quantile, and more on the side to which
+    the values are skewed. The bound on the other side is nearer to the value, but varies more. The gate passes in
     80% of samples if 80% of samples have a value of at least v, which holds for the true value v + z_0.8 · s. So the
-    detectable change is a + z_0.8 · s, and (z + z_0.8) · s for a normal distribution (Cohen 1988, ch. 2; Card et al.
-    2020, §2). The change that a failure detects is computed in the same way, from the upper bound at the corrected
-    confidence.
+    detectable change is a + z_0.8 · s, and (z + z_0.8) · s for a normal distribution (Cohen 1988, ch. 2). The change
+    that a failure detects is computed in the same way, from the upper bound at the corrected confidence.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share, and the interval
     is Wilson's. For other values, the distances in the observed sample are scaled by the standard deviation that their
@@ -121,6 +121,8 @@ class _Sampling:
         longest = max(below, above)  # replaces a distance that an end of the range cuts off
         below = longest if interval.low <= self.ends[0] else below
         above = longest if interval.high >= self.ends[1] else above
+        shortest = normal_quantile(confidence) * self.estimate.error
+        below, above = max(below, shortest), max(above, shortest)
         return value - self._scale(value) * below, value + self._scale(value) * above
 
     def error(self, value: float) -> float:

@@ -50,7 +50,7 @@ def rows_needed(spread: RowSpread, *, threshold: float, effect: float, confidenc
 
     It is ((z · s(T) + z_0.8 · s(T + d)) / d)², where T is the threshold, d the distance of the true value from it, s(v)
     the standard deviation of a row at the value v, and z the two-sided normal quantile of the confidence. This is the
-    sample size of a one-sided test of a mean (Cohen 1988, §2.4), and of a proportion (Fleiss, Levin & Paik 2003, §2.5).
+    sample size of a one-sided test of a mean (Cohen 1988, ch. 2), and of a proportion (Fleiss, Levin & Paik 2003).
     The true value is not the observed one here: an effect is chosen before anything is measured.
 
     Args:

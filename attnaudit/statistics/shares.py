@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats
-from attnaudit.statistics.groups import FEW_GROUPS, Groups
+from attnaudit.statistics.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,10 @@ def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
 def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float, freedom: float) -> ShareSample | None:
     """Return how much a sample says about the ratio Σ above / Σ below, if this is the share of a total.
 
-    In such a ratio, every numerator is 0 or equals its denominator. The effective number of independent rows is
-    p (1 - p) / error². If fewer than 10 sources contain the rarer kind of row, this is too uncertain. It is then at
-    most Kish's effective sample size (Σ b)² / Σ b², where b is the sum of the denominators of a source.
+    In such a ratio, every numerator is 0 or equals its denominator. The effective number of rows is the smaller of two
+    numbers. p (1 - p) / error² is that of the observed share p. It is too large for other shares if the rows of the
+    rarer kind happen to have small weights. Kish's effective sample size (Kish 1965) is (Σ b)² / Σ b², where b is the
+    sum of the denominators of a source. It does not depend on which rows are of which kind.
 
     Args:
         above: (n_all,) numerators.
@@ -73,8 +74,6 @@ def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float
     weights = groups.sums(np.column_stack([above, below]))
     share = float(weights[:, 0].sum() / weights[:, 1].sum())
     rows = float(weights[:, 1].sum() ** 2 / (weights[:, 1] ** 2).sum())
-    rarer = np.count_nonzero(weights[:, 0] if share <= 0.5 else weights[:, 1] - weights[:, 0])
     if error > 0 and 0 < share < 1:
-        measured = share * (1 - share) / error**2
-        rows = measured if rarer >= FEW_GROUPS else min(measured, rows)
+        rows = min(rows, share * (1 - share) / error**2)
     return ShareSample(rows, freedom)

@@ -71,7 +71,9 @@ def test_they_are_the_value_plus_the_influence_of_each_row(check: Check) -> None
 def test_every_check_either_has_them_or_says_why_not() -> None:
     m = with_gaps()
     refused = {}
-    for name in registry.names():
+    # Other tests register checks of their own.
+    built_in = [name for name in registry.names() if registry.get(name).__module__.startswith("attnaudit.checks.")]
+    for name in built_in:
         check = registry.get(name)(severity="report")
         if check.not_linearised:
             refused[name] = check.not_linearised

@@ -244,6 +244,15 @@ def test_the_quick_form_refuses_it_too(name: str) -> None:
         quick(adapter, instances_for(adapter))
 
 
+def test_constant_logits_are_reported_as_what_they_are() -> None:
+    """Nothing is known about the use of replaced weights then, so the message does not say that run() ignores them."""
+    decoder = nn.Linear(10, 2)
+    nn.init.zeros_(decoder.weight)
+    with pytest.raises(AdapterError, match="gives all 6 sampled texts exactly the same logits") as caught:
+        quick(pooled(2, decoder=decoder), dataset().instances)
+    assert "ignores" not in str(caught.value)
+
+
 def test_an_adapter_may_describe_how_its_original_model_compares() -> None:
     class Agrees(SmallTransformer):
         def compare_with_original(self, inputs: Inputs) -> str:

@@ -63,7 +63,7 @@ def example_comparison(base: Path, candidate: Path, *, text: str) -> Comparison:
                 paired=2026,
                 unpaired=4,
                 sources=812,
-                task=[paired_value(), paired_value(f"F1 of '{text}'", -0.02, 0.01)],
+                task=[paired_value(), paired_value("macro F1", -0.02, 0.01)],
                 predictions_changed=61,
                 attention_distance=0.31,
                 attention_compared=2020,

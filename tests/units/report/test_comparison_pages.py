@@ -5,11 +5,16 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from attnaudit.errors import ReportError
+from attnaudit.records import BaselineComparison, CheckRecord, Requirement
 from attnaudit.records.comparison_records import PairedValue
+from attnaudit.report import build
+from attnaudit.report.baseline_tables import baseline_tables
 from attnaudit.report.comparison_pages import write_comparison
 from attnaudit.report.difference_strip import difference_strip
 from attnaudit.report.paired_heatmaps import paired_map
@@ -20,7 +25,7 @@ from tests.units.report.example_comparisons import (
     paired_value,
     realistic_comparison,
 )
-from tests.units.report.example_runs import rects
+from tests.units.report.example_runs import check_record, interval, rects, run_record, write_run
 
 
 def words_of(page: str) -> str:
@@ -45,7 +50,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "there are only 8 independent sources",
         "Only the base run judged: negative.",
         "The model negative was not compared.",
-        "The candidate's policy may pass what that of the base run blocks",
+        "Because of 1 of 1 difference, listed first, the candidate's policy may pass what",
     ):
         assert text in shown, text
         assert text in summary, text
@@ -109,14 +114,13 @@ def test_both_rows_share_one_colour_scale() -> None:
     both = [instance("a good film", [0.1, 0.8, 0.1]), instance("a good film", [0.4, 0.4, 0.2])]
     view = paired_map("r1", "0.1 → 0.2", both, ["attention"])
     heats = {role: [cell.heat for cell in row.cells] for role, row in view.rows}
-    assert heats == {"base": [0.12, 1.0, 0.12], "candidate": [0.5, 0.5, 0.25]}
+    assert heats == {"base": [0.1, 0.8, 0.1], "candidate": [0.4, 0.4, 0.2]}
     assert view.same_tokens
 
 
-def test_equal_weights_do_not_get_the_strongest_colour() -> None:
-    both = [instance("a good film", [1 / 3] * 3)] * 2
-    view = paired_map("r1", "", both, ["attention"])
-    assert {cell.heat for _, row in view.rows for cell in row.cells} == {0.5}
+def test_a_text_from_right_to_left_is_shown_so() -> None:
+    both = [instance("סרט טוב", [0.5, 0.5])] * 2
+    assert paired_map("r1", "", both, ["attention"]).direction == "rtl"
 
 
 def test_other_tokens_and_missing_instances_are_shown_separately() -> None:
@@ -133,3 +137,56 @@ def test_a_page_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> Non
     comparison = example_comparison(tmp_path / "base", tmp_path / "candidate", text="x")
     with pytest.raises(ReportError, match=r"comparison\.html.*--out"):
         write_comparison(comparison, (tmp_path / "base", tmp_path / "candidate"), page / "comparison.html")
+
+
+def paired_gate_record(**changes: Any) -> CheckRecord:
+    """Return the record of a gate that compares a model with the last release."""
+    fields: dict[str, Any] = {
+        "check": "pointing.logits.vs_last",
+        "title": "Not worse than the last release: attention points",
+        "value": -0.12,
+        "interval": interval(-0.15, -0.09),
+        "requirement": Requirement(direction="at_least", value=-0.05),
+        "comparison": BaselineComparison(
+            anchor="last",
+            base="pointing.logits",
+            candidate=0.7,
+            reading="",
+            measures_sha256="4b" * 32,
+            baseline=0.82,
+            baseline_sha256="5c" * 32,
+            baseline_run="run-of-may",
+            baseline_model="demo",
+        ),
+    }
+    return check_record(**fields | changes)
+
+
+def test_the_report_of_a_run_with_a_baseline_compares_the_two() -> None:
+    first = paired_gate_record()
+    assert first.comparison is not None
+    reason = "Not comparable with the last release: the policy differs"
+    absent = msgspec.structs.replace(first.comparison, baseline=None, not_comparable=reason)
+    second = paired_gate_record(
+        check="conicity.vs_last", value=None, interval=None, verdict="undefined", reason=reason, comparison=absent
+    )
+    (table,) = baseline_tables(run_record([first, second, check_record()]))
+    assert (table.name, table.subject) == ("last release", "demo on movie-reviews, compared with run run-of-may")
+    worse, unknown = table.rows
+    assert (worse.base, worse.candidate, worse.difference, worse.interval) == (
+        "0.820",
+        "0.700",
+        "−0.120",
+        "−0.150 to −0.090",
+    )
+    assert (worse.meaning.name, worse.role, [one.name for one in worse.verdicts]) == ("Worse", "margin 0.050", ["Fail"])
+    assert (unknown.meaning.name, unknown.difference, unknown.reason) == ("Not comparable", "—", reason)
+    assert baseline_tables(run_record([check_record()])) == ()
+
+
+def test_the_section_is_in_the_report(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", run_record([paired_gate_record()]), [])
+    build(folder)
+    shown = words_of((folder / "report.html").read_text(encoding="utf-8"))
+    assert "Compared with the last release demo on movie-reviews, compared with run run-of-may" in shown
+    assert "95%: −0.150 to −0.090" in shown

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.metrics import f1_score
 
 from attnaudit.checks import Agreement, Conicity
 from attnaudit.checks.base import Check
@@ -138,6 +139,10 @@ def test_attention_and_predictions_are_compared(base: Path, tmp_path: Path) -> N
     accuracy = next(one for one in subject.task if one.name == "accuracy")
     assert accuracy.base is not None
     assert accuracy.candidate == pytest.approx(1 - accuracy.base)
+    f1 = next(one for one in subject.task if one.name == "macro F1")
+    numbers = made_up_measurements()
+    scores = [f1_score(numbers.labels, one, average="macro") for one in (numbers.predicted, 1 - numbers.predicted)]
+    assert (f1.base, f1.candidate) == pytest.approx(tuple(scores))
 
 
 def test_classes_in_another_order_are_the_same_classes(base: Path, tmp_path: Path) -> None:

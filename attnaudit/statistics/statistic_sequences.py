@@ -1,0 +1,125 @@
+"""The confidence sequences of the statistics of checks: means, ratios of weighted means, and the total-effect index.
+
+Each needs bounds that do not depend on the values. A mean of bounded values has them. A ratio weighted by numbers
+without an upper bound, and the total-effect index, take a limit from the first units, on which nothing is bet:
+
+* The weight of a row is at most the largest weight in the first units.
+* A row's change of the output is at most the expected squared distance of two rows, estimated from the first units. A
+  row then contributes at most 1 to the index, as if it were exchanged for another one. This can only lower the index:
+  if the limited index reaches a threshold, so does the index.
+
+Statistics that are not ratios of means have no sequence: F1, medians, correlations over the data set, information
+ranking, and checks that train models or compare classes that are known only after measuring.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBounds
+from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.independent_units import means_of_units, squared_distances_of_units
+
+#: The number of first rows that limits are taken from.
+LIMIT_ROWS = 100
+#: The largest squared Euclidean distance between two vectors of probabilities.
+LARGEST_DISTANCE = 2.0
+
+
+def unbet_units(units: Integers) -> int:
+    """Return how many first units of (U, C, k) rows have at least 100 rows together."""
+    _, classes, rows = units.shape
+    return math.ceil(LIMIT_ROWS / (int(classes) * int(rows)))
+
+
+def mean_sequence(
+    values: Floats, groups: Groups, order: Integers, *, bounds: tuple[float, float], confidence: float
+) -> ConfidenceSequence:
+    """Return the sequence of a mean over rows, with one bet per source.
+
+    Args:
+        values: (n_all,) values.
+        groups: The G sources of the rows that have a value. The largest size of a source must not depend on the values.
+        order: (G,) the random order of the sources.
+        bounds: The lowest and the highest possible value, both finite.
+        confidence: The confidence, between 0 and 1.
+    """
+    sums = groups.sums(values[:, None])[order, 0]
+    sizes = groups.sizes[order].astype(np.float64)
+    largest = float(groups.sizes.max(initial=1))
+    limits = RatioBounds(low=bounds[0], high=bounds[1], most_below=largest)
+    return ConfidenceSequence.of(sums, sizes, limits, confidence=confidence)
+
+
+def limited_ratio_sequence(
+    above: Floats,
+    below: Floats,
+    weights: Floats,
+    units: Integers,
+    *,
+    confidence: float,
+    high: float = math.inf,
+    largest: float | None = None,
+) -> ConfidenceSequence:
+    """Return the sequence of a ratio of means of weighted values, in which every class counts the same.
+
+    Both values of a row are proportional to its weight. If the weights have no known limit, they get one (see above),
+    and the first units with 100 rows together are not bet on.
+
+    Args:
+        above: (n_all,) numerators, from 0 to the weight.
+        below: (n_all,) denominators, from 0 to the weight.
+        weights: (n_all,) weights.
+        units: (U, C, k) rows (see `balanced_units`).
+        confidence: The confidence, between 0 and 1.
+        high: The largest possible ratio of a row. It is 1 for a weighted share, where the denominator is the weight.
+        largest: The largest possible weight, if it is known without the rows; None to limit the weights.
+
+    Raises:
+        ValueError: There are no units to take the limit from, or none of their rows has a weight.
+    """
+    unbet = 0
+    if largest is None:
+        unbet = unbet_units(units)
+        largest = float(weights[units[:unbet]].max(initial=0.0))
+    scale = np.divide(largest, weights, out=np.ones_like(weights), where=weights > largest)
+    return ConfidenceSequence.of(
+        means_of_units(above * scale, units),
+        means_of_units(below * scale, units),
+        RatioBounds(low=0.0, high=high, most_below=largest, most_above=largest),
+        confidence=confidence,
+        unbet=unbet,
+    )
+
+
+def total_effect_sequence(
+    changes: Floats, outputs: Floats, units: Integers, *, confidence: float
+) -> ConfidenceSequence:
+    """Return the sequence of the total-effect index of probabilities, in which every class counts the same.
+
+    The index is E ‖y - y′‖² / (2 V), and 2 V is the expected squared distance of two rows. The changes are limited (see
+    above). The first units with 100 rows together are not bet on. If the probabilities are standardised, their mean and
+    scale must be fixed or come from these units.
+
+    Args:
+        changes: (n_all,) expected squared distance of a row's output to that after the rearrangement.
+        outputs: (n_all, D) probabilities.
+        units: (U, C, k) rows with k ≥ 2 (see `balanced_units`).
+        confidence: The confidence, between 0 and 1.
+
+    Raises:
+        ValueError: There are no units to take the limit from, or the outputs in them do not vary.
+    """
+    unbet = unbet_units(units)
+    distances = squared_distances_of_units(outputs, units)
+    largest = float(distances[:unbet].mean()) if len(distances) else 0.0
+    return ConfidenceSequence.of(
+        means_of_units(np.minimum(changes, largest), units),
+        distances,
+        RatioBounds(low=0.0, high=math.inf, most_below=LARGEST_DISTANCE, most_above=largest),
+        confidence=confidence,
+        unbet=unbet,
+    )
