@@ -56,8 +56,26 @@ COMMANDS = {
         "require that the newest run passed, was not edited, and audited what is to be released",
         "attnaudit.commands.verify_command",
     ),
+    "baseline": Command(
+        "accept a finished run as the baseline that later models are compared with",
+        "attnaudit.commands.baseline_command",
+    ),
     "report": Command("rebuild report.html and summary.md of a run", "attnaudit.commands.report_command"),
+    "explore": Command("open the instance explorer of a run in a browser", "attnaudit.commands.explore_command"),
+    "evidence": Command(
+        "write an unsigned in-toto statement, a model card and a test report about a run",
+        "attnaudit.commands.evidence_command",
+    ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
+    "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
+    "compare": Command(
+        "compare two runs on the same data: what became better or worse, and on which texts",
+        "attnaudit.commands.compare_command",
+    ),
+    "stability": Command(
+        "audit a model several times, and report the verdicts that depend on seeds, batches or workers",
+        "attnaudit.commands.stability_command",
+    ),
     "schema": Command("print the JSON Schema of audit.json", "attnaudit.commands.schema_command"),
     "list": Command("list models, data sets, checks, measures and papers by name", "attnaudit.commands.list_command"),
 }
@@ -95,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as ended:  # from a conftest, a model or a data set: no command exits by itself
         print(
             f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "
-            "the command was done. Remove this call.",
+            "the command had finished. Remove this call.",
             file=sys.stderr,
         )
         return 1

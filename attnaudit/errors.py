@@ -188,7 +188,7 @@ def ambiguous(option: str, name: str, kind: str, path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests known names in place of an unknown one.
+    """Return a sentence that suggests known names instead of an unknown one.
 
     Args:
         name: The unknown name.

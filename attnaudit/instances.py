@@ -69,7 +69,8 @@ class Dataset:
     def audited_sha256(self) -> str:
         """Hash everything that decides the result of an audit: ids, texts, queries, labels and sources.
 
-        `sha256` leaves out the sources, and checkpoints contain it. The row order does not matter here either.
+        `sha256`, which checkpoints store, leaves out the sources. Like it, this hash does not depend on the order of
+        the rows.
         """
         digest = hashlib.sha256()
         for one in sorted(self.instances, key=lambda i: i.id):

@@ -47,16 +47,16 @@ def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRec
 
 
 def is_informational(check: str, family: str, validations: Sequence[PolicyValidation]) -> bool:
-    """Return whether a gate is informational for a family, because all policies with this gate say so."""
+    """Return whether a gate is informational for a family. It is if all policies that have the gate say so."""
     own = [validation for validation in validations if check in validation.checks]
     return bool(own) and all(one.unvalidated == "report" and _lacks(one, family) for one in own)
 
 
 def validation_remark(check: str, family: str, validations: Sequence[PolicyValidation]) -> str:
-    """Return a clause for the verdict on a gate that was not validated on a family, but does not fail the run for it.
+    """Return a remark for the verdict on a gate that was not validated on a family of models.
 
-    It is "" for a family on which the gate was validated, and for one that fails the run, because the run itself then
-    gives the reason.
+    It is "" if the gate was validated on the family. It is also "" if models of the family fail the run, because the
+    run itself then gives the reason.
     """
     lacking = [one for one in validations if check in one.checks and _lacks(one, family)]
     if not lacking or any(one.unvalidated == "block" for one in lacking):

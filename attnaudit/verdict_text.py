@@ -14,15 +14,6 @@ from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 INSTANCES_IN_MESSAGE = 3
 
 
-def shown_verdict(record: CheckRecord) -> str:
-    """Return the verdict; or "measured" for a case that cannot pass or fail, because its check has no threshold.
-
-    A case without a threshold whose value is undefined stays "undefined".
-    """
-    informational = record.requirement is None and record.verdict != "undefined" and not record.blocks
-    return "measured" if informational else record.verdict
-
-
 def digits(record: CheckRecord) -> int:
     """Return the number of decimals, from 3 to 6, that distinguishes the value and its interval from the threshold."""
     numbers = [] if record.value is None else [record.value]
@@ -38,7 +29,8 @@ def headline(record: CheckRecord) -> str:
     """
     places = digits(record)
     if record.value is None:
-        text = f"{record.value_name} undefined"
+        reason = record.comparison.not_comparable if record.comparison else ""
+        text = f"{record.value_name} {'not comparable' if reason else 'undefined'}"
     else:
         text = f"{record.value_name} {plain_number(record.value, places)}"
         text += f" {_brackets(record.interval, places)}" if record.interval else " [no interval]"
@@ -52,16 +44,25 @@ def headline(record: CheckRecord) -> str:
     return text + (f" ({record.n - record.n_defined:,} undefined)" if record.n > record.n_defined else "")
 
 
+def exceeds_margin(record: CheckRecord) -> bool:
+    """Return whether the whole interval of a paired gate is better than the baseline by more than the margin."""
+    limit, interval = record.requirement, record.interval
+    if record.comparison is None or limit is None or interval is None:
+        return False
+    return interval.low > -limit.value if limit.direction == "at_least" else interval.high < -limit.value
+
+
 def failure_message(record: CheckRecord) -> str:
     """Return the message that pytest shows for a failed case.
 
     Its first lines are the headline, what the value means in words, the verdict with its reason, and the note. Then
-    come the number of instances that would decide an inconclusive case, the intervals, the reasons why instances have
-    no value, the references, and the worst instances. Lines that do not apply are left out.
+    come the number of instances that would decide an inconclusive case, the smallest change that it detects, the
+    intervals, the reasons why instances have no value, the references, and the worst instances. Lines that do not apply
+    are left out.
     """
     lines = [headline(record), record.in_words, f"{record.verdict}: {record.reason}."]
     lines.append(f"note: {record.note}." if record.note else "")
-    lines.append(planned(record))
+    lines += [planned(record), detected(record) if record.verdict == "inconclusive" else power_warning(record)]
     if record.interval is not None:
         interval = _brackets(record.interval, digits(record))
         lines.append(f"{interval} is the {record.interval.level} interval ({record.interval.method}).")
@@ -114,6 +115,31 @@ def planned(record: CheckRecord) -> str:
     It is "" if the record contains no such estimate.
     """
     return sentence(_plan(record.planning)) if record.planning is not None else ""
+
+
+def detected(record: CheckRecord) -> str:
+    """Return a sentence with the smallest change that the case detects, and another one if the sample is too small.
+
+    It is "" if the record contains no such estimate.
+    """
+    change, limit = record.detectable_change, record.requirement
+    if change is None or limit is None:
+        return ""
+    required, wrong = ("above", "below") if limit.direction == "at_least" else ("below", "above")
+    distances = ((change.to_fail, "fails", wrong), (change.to_pass, "passes", required))
+    parts = [
+        f"{verb} if the true value is at least {_two_digits(distance)} {side} the threshold"
+        for distance, verb, side in distances
+        if distance is not None
+    ]
+    text = f"With {change.power:.0%} probability, the check {', and '.join(parts)}." if parts else ""
+    return " ".join(filter(None, (text, power_warning(record))))
+
+
+def power_warning(record: CheckRecord) -> str:
+    """Return a sentence that says why the sample is too small for the threshold; "" if it is not."""
+    change = record.detectable_change
+    return sentence(f"audit more texts: {change.warning}") if change is not None and change.warning else ""
 
 
 def defined_sentence(record: CheckRecord) -> str:
@@ -183,6 +209,11 @@ def _plan(planning: Planning) -> str:
     lower = _rounded_up(low or count)
     span = f"{lower} to {_rounded_up(high)}" if high is not None else f"at least {lower}, without an upper limit"
     return f"about {_rounded_up(count)} instances would decide it ({span})"
+
+
+def _two_digits(value: float) -> str:
+    """Format a positive number with two significant digits."""
+    return plain_number(value, max(0, 1 - math.floor(math.log10(value)))) if value > 0 else "0"
 
 
 def _rounded_up(count: int) -> str:

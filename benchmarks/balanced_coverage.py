@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from attnaudit.arrays import Integers
+from attnaudit.checks.pointing import POINTS
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.standardised_logits import StandardisedLogits
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
+from attnaudit.statistics.weighted_share import weighted_share_interval
 from benchmarks.coverage import CORRELATION, LEVELS, Floats, Scenario, clustered, independent, shapes, uniform_of
 
 
@@ -97,7 +99,7 @@ def of_balanced_pointing(
     room, gain = largest * (1 - uniform), largest * (cosine - uniform)
     wrong = np.random.default_rng(0).permutation(len(cosine)) >= right * len(cosine)
     gain[wrong] = 0.0
-    above = np.where(gain >= 0.5 * room, room, 0.0) if measure == "share" else gain
+    above = np.where(gain >= POINTS * room, room, 0.0) if measure == "share" else gain
     population = WeightedRows.balanced(classes, independent(len(room))[0])
     truth, chance = float(population.mean(above) / population.mean(room)), shares(classes, positive)
 
@@ -105,13 +107,16 @@ def of_balanced_pointing(
         groups, rows = drawn_rows(chance, n, random, sources)
         if len(np.unique(classes[rows])) < 2:
             return None
-        return WeightedRows.balanced(classes[rows], groups).ratio_interval(
+        weighted = WeightedRows.balanced(classes[rows], groups)
+        if measure == "share":
+            return weighted_share_interval(above[rows], room[rows], weighted, confidence=LEVELS[0])
+        return weighted.ratio_interval(
             above[rows],
             room[rows],
             confidence=LEVELS[0],
             generator=random,
-            bounds=(0.0, 1.0) if measure == "share" else (-np.inf, 1.0),
-            extremes=(0.0, 1.0) if measure == "share" else (-1.0, 1.0),
+            bounds=(-np.inf, 1.0),
+            extremes=(-1.0, 1.0),
         )
 
     name = f"pointing, balanced, {measure}" + (", sources of 1 to 8" if sources else "")
@@ -131,5 +136,7 @@ def balanced_scenarios() -> list[Scenario]:
         of_balanced_pointing("share", "60% right", right=0.6),
         of_balanced_pointing("share", "60% right", right=0.6, sources=True),
         of_balanced_pointing("share", "95% right", right=0.95),
+        of_balanced_pointing("share", "95% right", right=0.95, sources=True),
+        of_balanced_pointing("share", "98% right", right=0.98),
         of_balanced_pointing("share", "60% right, 5% of one class", right=0.6, positive=0.05),
     ]

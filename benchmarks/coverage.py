@@ -4,7 +4,7 @@
 
 The script draws many samples of n instances from populations whose true value is known. It computes the interval of
 each sample as the checks do, and counts how often the interval contains the true value. It then measures how accurate
-planned sample sizes are (planning.py). The distributions are quantiles that were measured on the embedded reviews
+planned sample sizes are (planning.py). The distributions are quantiles that were measured on the packaged reviews
 (coverage_shapes.json). The results are written to coverage.json and coverage.md next to this file.
 
 With --quick, fewer samples are drawn, the tables are printed and nothing is written. With --only, only the scenarios
@@ -486,7 +486,7 @@ samples whose interval contains the true value, ± its Monte Carlo standard erro
 true value lay below and above the interval. Samples without an interval, which coverage.json counts, are left out:
 they are many where the denominator of a ratio is uncertain, as with 5% positive. There are {trials[0]:,} (MI
 ranking and balanced classes) to {trials[-1]:,} samples per cell. The distributions are those of the measures of the
-demo model on the embedded reviews. "Sources of 1 to 8" means that the rows of one source have a correlation of
+demo model on the packaged reviews. "Sources of 1 to 8" means that the rows of one source have a correlation of
 {CORRELATION:g}. "Balanced" means that every class has the same weight, by the argument `classes` of the checks. For the
 MI ranking, the true value is that of the true order of the ranks.
 

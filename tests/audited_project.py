@@ -125,8 +125,11 @@ class AuditedProject:
 
     def verify(self, *arguments: str, models: Sequence[str] = ("tiny",)) -> Completed:
         """Run `attnaudit verify` in a new process."""
-        words = ["verify", *(f"--model={model}" for model in models), *arguments]
-        return self._interpreter.run("attnaudit.cli", words, cwd=self.root)
+        return self.command("verify", *(f"--model={model}" for model in models), *arguments)
+
+    def command(self, *arguments: str, timeout: float = 120) -> Completed:
+        """Run `attnaudit` in a new process, for at most `timeout` seconds."""
+        return self._interpreter.run("attnaudit.cli", arguments, cwd=self.root, timeout=timeout)
 
     def assert_red(
         self,

@@ -353,7 +353,7 @@ class SharingAdapter(ModelAdapter, Protocol):
         ...
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return how much each variant costs in `logits_without`.
+        """Return the cost of each variant in `logits_without`.
 
         An audit uses this cost to choose its batch size.
 
@@ -364,7 +364,7 @@ class SharingAdapter(ModelAdapter, Protocol):
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens that cost as much in an ordinary pass.
+            (V,) number of tokens for which an ordinary pass costs as much.
         """
         ...
 

@@ -129,6 +129,10 @@ class AdversarialDivergence(PerInstanceCheck):
         above = self.interval_of_mean(measurements, np.fmax(values, upper_bounds), groups)
         return None if above is None else bracket(below, above)
 
+    @property
+    def not_linearised(self) -> str:
+        return "its values may be only lower bounds of the true ones"
+
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         largest = measurements.scalar(f"{self.column}.most")
         meaning = "mean of the largest JSD that any attention can have, whatever the output"
@@ -141,12 +145,12 @@ class AdversarialDivergence(PerInstanceCheck):
             "method": self._method(measurements),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
             "mean share of the largest possible JSD": mean_of(measurements.scalar(f"{self.column}.share")),
-            "largest TVD of an output, run through the model": float(np.nanmax(moved)) if defined else None,
+            "largest TVD when the model runs with this attention": float(np.nanmax(moved)) if defined else None,
             "standard deviation": standard_deviation(values),
         }
         upper_bounds = self.upper_bounds(measurements)
         if upper_bounds is not None:
-            details["mean upper bound of JSD"] = mean_of(upper_bounds)
+            details["mean upper bound on the JSD"] = mean_of(upper_bounds)
         return details
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

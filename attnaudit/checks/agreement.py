@@ -167,7 +167,7 @@ class Agreement(PerInstanceCheck):
         return {
             "standard deviation": standard_deviation(values),
             "share with p ≤ .05 (mostly a matter of length)": float(significant.mean()) if len(significant) else None,
-            "share of token pairs nearly tied": mean_of(measurements.scalar(f"{self.subject}.near_ties")),
+            "share of token pairs that are nearly tied": mean_of(measurements.scalar(f"{self.subject}.near_ties")),
         }
 
     def note(self, measurements: Measurements, values: Floats) -> str:

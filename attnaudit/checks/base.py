@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.check_arguments import CheckArguments
-from attnaudit.checks.evidence import Evidence, complete_counts, histogram, join_remarks, worst_instances
+from attnaudit.checks.evidence import (
+    Evidence,
+    complete_counts,
+    histogram,
+    join_remarks,
+    measured_columns,
+    typical_instances,
+    worst_instances,
+)
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence, why_not_sequential
@@ -29,6 +38,7 @@ from attnaudit.statistics.verdict import blocks
 
 LN2 = math.log(2)
 LARGEST_THRESHOLD = 1.7e308
+UNBOUNDED = (-math.inf, math.inf)
 HOW_TO_READ = "The verdict compares the whole confidence interval of the value with the threshold."
 TOKEN_COLUMNS = ("attention", "gradient.meister.inputs", "leave_one_out.inputs", "adversarial.*")
 
@@ -73,6 +83,11 @@ class Check(CheckArguments, ABC):
     @abstractmethod
     def unit(self) -> str:
         """The unit of the value, such as "Kendall τ-b"; "" if it has none."""
+
+    @property
+    def when_failed(self) -> str:
+        """What a failed gate says about the model, as a short sentence without a full stop."""
+        return f"“{self.title}” does not hold"
 
     @property
     def how_to_read(self) -> str:
@@ -157,6 +172,28 @@ class Check(CheckArguments, ABC):
         """
         return NO_SEQUENCE
 
+    @property
+    def not_linearised(self) -> str:
+        """Why `linearised_values` is not defined, as a clause; "" if it is."""
+        return "its value is not computed from one number per instance"
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        """Return one number per instance, from which the values of two models can be compared instance by instance.
+
+        The mean of the numbers is the value of the check, and their spread gives its sampling error. For a mean, they
+        are the values of the instances. For a ratio of means, they are the value plus the influence of each instance.
+
+        Args:
+            measurements: The measurements of n instances under one reading.
+
+        Returns:
+            (n,) numbers, NaN at the instances that the value leaves out. All are NaN if the value is undefined.
+
+        Raises:
+            CheckError: The check does not define them (see `not_linearised`).
+        """
+        raise CheckError(f"{self.name_in_errors}: it has no numbers per instance to compare: {self.not_linearised}.")
+
     def in_words(self, evidence: Evidence) -> str:
         """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.
 
@@ -194,6 +231,18 @@ class Check(CheckArguments, ABC):
             if limit is not None:
                 return direction, parse(limit, self.threshold_references) if isinstance(limit, str) else limit
         return None
+
+    def no_difference(self, requirement: Requirement | None) -> float | None:
+        """Return the value of a model without any difference, if the threshold is a margin around it; otherwise None.
+
+        With at_least="floor + 0.2", it is the mean of the floor, and the margin is 0.2.
+        """
+        limit = self.threshold[1] if self.threshold else None
+        if requirement is None or not isinstance(limit, Expression):
+            return None
+        if not limit.constant or not math.isclose(sum(limit.weights.values()), 1):
+            return None
+        return requirement.value - limit.constant
 
     def generator(self, measurements: Measurements, purpose: str) -> np.random.Generator:
         """Return a random generator that depends only on the seed of the run, the id of this check, and the purpose."""
@@ -233,6 +282,9 @@ class Check(CheckArguments, ABC):
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
+            bounds=self.bounds if requirement is None or requirement.expression is None else UNBOUNDED,
+            no_difference=self.no_difference(requirement),
+            severity=self.severity,
         )
         distribution = None
         if evidence.values is not None:
@@ -248,6 +300,7 @@ class Check(CheckArguments, ABC):
             why=self.why,
             how_to_read=self.how_to_read,
             in_words=in_words,
+            when_failed=self.when_failed,
             parameters=self.parameters,
             needs=list(self.needs_under_reading()),
             verdict=decided.verdict,
@@ -268,13 +321,19 @@ class Check(CheckArguments, ABC):
             distribution=distribution,
             charts=list(evidence.charts),
             worst=worst_instances(measurements, evidence, self.worst),
+            better=self.directions[0] if len(self.directions) == 1 else None,
+            typical=typical_instances(measurements, evidence),
+            typical_of=evidence.typical.of if evidence.typical else "",
+            breakdowns=list(evidence.breakdowns),
             worst_first=self.worst,
-            token_columns=_measured_columns(measurements, self.token_columns, reading),
+            token_columns=measured_columns(measurements, self.token_columns, reading),
             note=join_remarks([evidence.note, decided.coverage_warning]),
             blocks=blocks(decided.verdict, severity=self.severity, inconclusive=self.inconclusive),
             gated=gated,
             fail_interval=decided.fail_interval,
             planning=decided.planning,
+            sampling_error=decided.sampling_error,
+            detectable_change=decided.detectable_change,
             reading=reading,
             matrix=matrix,
         )
@@ -377,14 +436,3 @@ def registered(check: C) -> C:
     """Register a check class under its class name, by which policies and `attnaudit.checks` find it."""
     checks.register(check.__name__)(check)
     return check
-
-
-def _measured_columns(measurements: Measurements, columns: Iterable[str], reading: str) -> list[str]:
-    """Return the names of those columns that were measured. Names of columns that depend on the reading include it."""
-    measured: list[str] = []
-    for name in columns:
-        if name.endswith("*"):
-            measured += sorted(c for c in measurements.per_token if c.startswith(name[:-1]))[:1]
-        elif name in measurements.per_token:
-            measured.append(name)
-    return [c if c in measurements.shared else named(c, reading) for c in dict.fromkeys(measured)]

@@ -112,7 +112,7 @@ class CheckArguments:
         """Require that an argument is a whole number from `low` to `high`.
 
         Raises:
-            CheckError: The argument is no whole number, or outside of this range.
+            CheckError: The argument is not a whole number, or it lies outside this range.
         """
         value = getattr(self, argument)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -61,14 +61,14 @@ def units_of_rows(
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a remark on balanced classes: that labels are missing, or that a class has no row; "" if neither is so."""
+    """Return a remark on balanced classes if labels are missing or a class has no row; otherwise ""."""
     if classes == "as_sampled":
         return ""
     remarks = []
     missing = int(np.count_nonzero(measurements.labels < 0))
     if missing:
         remarks.append(
-            f"predicted classes have equal weight instead of labels, because {missing} of {len(measurements)} rows "
+            f"the predicted classes, not the labels, have equal weight, because {missing} of {len(measurements)} rows "
             "have no label"
         )
     present = set(_classes(measurements).tolist())
@@ -87,8 +87,8 @@ def why_no_interval(rows: WeightedRows) -> str:
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
     return (
-        "all rows of a class have the same source, but the class has as much weight as the others; add rows of it, or "
-        'set classes = "as_sampled"'
+        "all rows of a class have the same source, but the class has as much weight as the others; add rows of this "
+        'class from other sources, or set classes = "as_sampled"'
     )
 
 

@@ -148,13 +148,31 @@ def _normal_source(definition: Any) -> str | None:
     if not tree.body or not isinstance(tree.body[0], (ast.FunctionDef, ast.ClassDef)):
         return None
     tree.body[0].decorator_list = []
+    return ast.unparse(_without_docstrings(tree))
+
+
+def statements_of(source: str) -> str:
+    """Return the statements of a module as text, without comments, docstrings and white space.
+
+    Two modules with the same statements compute the same, unless they read their own docstrings or line numbers.
+
+    Args:
+        source: The text of the module.
+
+    Raises:
+        SyntaxError: The text is not a Python module.
+    """
+    return ast.dump(_without_docstrings(ast.parse(source)))
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
     for node in ast.walk(tree):
         if (
-            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-            and ast.get_docstring(node) is not None
+            isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            and ast.get_docstring(node, clean=False) is not None
         ):
             node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
+    return tree
 
 
 def _bytecode(code: types.CodeType) -> str:

@@ -54,8 +54,8 @@ class DecisionFlip(PerInstanceCheck):
         "order of attention × gradient."
     )
     unit = "share of weights"
-    value_name = "mean share of weights spared"
-    values_label = "share of weights spared per instance"
+    value_name = "mean reduction in the share of weights to remove"
+    values_label = "reduction in the share of weights to remove, per instance"
     bounds = (-1.0, 1.0)
     threshold_references = ("floor", "attention_times_gradient")
     subject = "decision_flip"

@@ -17,6 +17,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.code_hash import hash_of_code
 from attnaudit.checks.custom_check import CustomCheck
+from attnaudit.checks.paired_gate import ANCHOR, PairedGate
 from attnaudit.checks.policy import load_policy
 from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
@@ -120,7 +121,8 @@ def hash_of(policy: EffectivePolicy) -> str:
 def _table(check: Check) -> dict[str, Parameter]:
     """Return the table of a check in the canonical form."""
     arguments = {name: _scalar(value) for name, value in check.parameters.items()}
-    reserved = sorted(set(arguments) & set(FACTS))
+    paired = isinstance(check, PairedGate)
+    reserved = sorted(set(arguments) & {*FACTS, *(() if paired else (ANCHOR,))})
     if reserved:
         raise CheckError(
             f"{check.name_in_errors}: a check cannot have an argument '{reserved[0]}', because the effective policy of "
@@ -129,7 +131,8 @@ def _table(check: Check) -> dict[str, Parameter]:
     threshold = check.threshold
     if threshold is not None and isinstance(threshold[1], Expression):
         arguments[threshold[0]] = threshold[1].canonical
-    facts: dict[str, Parameter] = {"id": check.id, "name": type(check).__name__}
+    kind = type(check.base if isinstance(check, PairedGate) else check)
+    facts: dict[str, Parameter] = {"id": check.id, "name": kind.__name__}
     if isinstance(check, CustomCheck):
         low, high = check.bounds
         facts |= {
@@ -141,7 +144,7 @@ def _table(check: Check) -> dict[str, Parameter]:
             "high": float(high) if math.isfinite(high) else None,
         }
     else:
-        foreign = [kind for kind in type(check).__mro__ if kind.__module__.partition(".")[0] not in _COVERED]
+        foreign = [one for one in kind.__mro__ if one.__module__.partition(".")[0] not in _COVERED]
         if foreign:
             facts["code"] = hash_of_code(*foreign)
     return {**facts, **arguments}

@@ -188,7 +188,7 @@ class Erasure(PerInstanceCheck):
             Reference(
                 name="floor",
                 value=total_shuffled / total_signed_loo if total_signed_loo > 0 else None,
-                meaning="the share of one random order",
+                meaning="the share that one random order reaches",
                 n=len(groups.rows),
             ),
             Reference(

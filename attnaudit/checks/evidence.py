@@ -12,16 +12,32 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import marked_tokens
-from attnaudit.records import Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
+from attnaudit.readings import named
+from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 Detail = str | float | int | None
 Mask = NDArray[np.bool_]
 #: How many of the worst instances a record lists.
 WORST_INSTANCES = 10
+#: How many typical instances a record lists.
+TYPICAL_INSTANCES = 5
 HISTOGRAM_BINS = 24
 #: The reason that is recorded for instances without a value if the check gives no reason.
 NO_REASON = "no reason given"
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A choice of instances that show how the value of a check comes about.
+
+    Attributes:
+        of: How they are chosen, as a noun phrase.
+        distances: (n,) how far each instance is from a typical one; NaN for instances that are not to be shown.
+    """
+
+    of: str
+    distances: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +63,8 @@ class Evidence:
         charts: Further charts.
         note: Remarks on the value.
         no_interval: Why there is no interval, as a clause; "" if there is one, or if the reason is too few sources.
+        breakdowns: The value in parts of the data.
+        typical: Which instances show how the value comes about; None if the check has no values per instance.
     """
 
     value: float | None
@@ -64,6 +82,8 @@ class Evidence:
     charts: tuple[Chart, ...] = ()
     note: str = ""
     no_interval: str = ""
+    breakdowns: tuple[Breakdown, ...] = ()
+    typical: Typical | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +234,18 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
     ]
 
 
+def typical_instances(measurements: Measurements, evidence: Evidence) -> list[RankedInstance]:
+    """List up to 5 instances that `Evidence.typical` chooses, the most typical one first."""
+    if evidence.typical is None or evidence.values is None:
+        return []
+    ids, distances, values = measurements.ids, evidence.typical.distances, evidence.values
+    allowed = np.flatnonzero(~np.isnan(distances) & ~np.isnan(values)).tolist()
+    rows = sorted(allowed, key=lambda row: (float(distances[row]), ids[row]))[:TYPICAL_INSTANCES]
+    return [
+        RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
+    ]
+
+
 def _tokens(measurements: Measurements, row: int) -> str:
     """Return the tokens around the most attended one as text, with this token marked."""
     attention = measurements.vectors.get("attention")
@@ -229,3 +261,14 @@ def with_note(record: CheckRecord, remark: str) -> CheckRecord:
 def join_remarks(remarks: Iterable[str]) -> str:
     """Join the remarks that are not empty with semicolons."""
     return "; ".join(remark for remark in remarks if remark)
+
+
+def measured_columns(measurements: Measurements, columns: Iterable[str], reading: str) -> list[str]:
+    """Return the names of those columns that were measured. Names of columns that depend on the reading include it."""
+    measured: list[str] = []
+    for name in columns:
+        if name.endswith("*"):
+            measured += sorted(c for c in measurements.per_token if c.startswith(name[:-1]))[:1]
+        elif name in measurements.per_token:
+            measured.append(name)
+    return [c if c in measurements.shared else named(c, reading) for c in dict.fromkeys(measured)]

@@ -37,7 +37,7 @@ BINS = 4
 ROUNDING = 1e-6
 HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "
-    "makes little difference to the output which tokens are attended."
+    "makes little difference to the output which tokens are attended to."
 )
 HOW_TO_READ_F1 = (
     "The drop is the F1 score with the model's own attention minus the F1 score with replaced weights. Near 0, the "
@@ -222,7 +222,7 @@ class Fragility(WhereReplaced):
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
     """Chart the median TVD by largest attention weight, in equal bins, and by predicted class.
 
-    This is the figure of Jain & Wallace 2019 (§4.2.1) with medians in place of violins.
+    This is the figure of Jain & Wallace 2019 (§4.2.1) with medians instead of violins.
     """
     peak = measurements.scalar("attention.max")
     bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)

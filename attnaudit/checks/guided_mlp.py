@@ -1,4 +1,4 @@
-"""Does the model's attention help another model that sees each word without context? (Wiegreffe & Pinter 2019, §4.1)"""
+"""Does the model's attention help another model that sees each word without context? (Wiegreffe & Pinter 2019, §3.3)"""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GuidedMLP(RetrainingCheck):
     how_to_read = HOW_TO_READ_F1
     statistic = "difference"
     unit = "F1"
-    value_name = "F1 of guided above uniform MLPs"
+    value_name = "F1 of guided MLPs minus F1 of uniform MLPs"
     bounds = (-1.0, 1.0)
     token_columns = ("attention", "gradient.meister.inputs", "leave_one_out.inputs")
     subject = "guided_mlp"

@@ -89,7 +89,7 @@ class InfluenceEntropy(PerInstanceCheck):
         details: dict[str, Detail] = {"standard deviation": standard_deviation(values)}
         if self.of == "hidden":
             details["mean share of a state's own token"] = mean_of(measurements.scalar("influence.hidden.own_share"))
-            details["mean share of the largest other token"] = mean_of(
+            details["mean of the largest share of another token"] = mean_of(
                 measurements.scalar("influence.hidden.rival_share")
             )
         return details

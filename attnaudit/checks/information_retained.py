@@ -135,7 +135,7 @@ class InformationRetained(Check):
             details={
                 **evidence.details,
                 "MI(e; h), nats, plug-in": information,
-                "the same of shuffled states (null), nats": null,
+                "the same for shuffled states (null), nats": null,
                 "entropy of the embeddings, nats": entropy,
             },
         )

@@ -46,11 +46,11 @@ class NormalisedAOPC(PerInstanceCheck):
     question = "Is the order of attention closer to the best order of erasure, or to the worst one?"
     why = (
         "How far erasing tokens can change the prediction depends on the model. Only relative to the best and the "
-        "worst order does the change show whether attention knows which tokens matter."
+        "worst order does the change show whether attention is on the tokens that matter."
     )
     how_to_read = (
         "At 1, no order of erasure shows more of what the prediction depends on than the order of attention. At 0, "
-        "every order shows as much. Compare the value with that of a random order."
+        "every order shows at least as much. Compare the value with that of a random order."
     )
     unit = "normalised AOPC"
     bounds = (0.0, 1.0)

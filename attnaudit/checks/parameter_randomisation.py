@@ -116,6 +116,10 @@ class ParameterRandomisation(PerInstanceCheck):
         error = stdev(copies) / len(copies) ** 0.5
         return widened(over_instances, error, len(copies) - 1, "and over copies", self.bounds)
 
+    @property
+    def not_linearised(self) -> str:
+        return "its sampling error is also that of the randomised models"
+
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         return (
             ReferenceValues(

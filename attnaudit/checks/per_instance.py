@@ -6,17 +6,20 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
+from attnaudit.checks.breakdowns import breakdowns
 from attnaudit.checks.evidence import (
     Detail,
     Evidence,
     Mask,
     ReferenceValues,
+    Typical,
     count_reasons,
     mean_of,
     means_by_predicted_class,
@@ -28,6 +31,9 @@ from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBo
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval
+
+#: The statistics that are means of the values per instance.
+MEANS = ("mean", "proportion")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,21 @@ class PerInstanceCheck(Check):
         """Return further charts for the report."""
         return ()
 
+    def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
+        """Return the value on some of the instances, for the breakdowns of a gate.
+
+        Args:
+            measurements: The measurements under one reading.
+            values: (n,) values, as `values` returned them.
+            part: (n,) True at instances that have a value, at least one of them.
+        """
+        return mean_of(values[part])
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose instances that show how the value comes about: by default, those with about the median value."""
+        median = np.nan if np.isnan(values).all() else np.nanmedian(values)
+        return Typical("instances with about the median value", np.abs(values - median))
+
     def note(self, measurements: Measurements, values: Floats) -> str:
         """Return a remark on the value, as a clause without a full stop; "" if there is none."""
         return ""
@@ -141,6 +162,13 @@ class PerInstanceCheck(Check):
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
         )
+
+    @property
+    def not_linearised(self) -> str:
+        return "" if self.statistic in MEANS else f"its value is a {self.statistic}, not a mean over the instances"
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        return super().linearised_values(measurements) if self.not_linearised else self.values(measurements)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         """Return why there is no interval, as a clause; "" if the reason is too few sources."""
@@ -196,4 +224,8 @@ class PerInstanceCheck(Check):
             charts=tuple(self.charts(measurements, values)),
             note=self.note(measurements, values),
             no_interval=self.no_interval(measurements, value, groups) if interval is None else "",
+            breakdowns=breakdowns(measurements, ~undefined, partial(self.value_of_part, measurements, values))
+            if self.severity == "gate" and value is not None
+            else (),
+            typical=self.typical(measurements, values),
         )

@@ -19,7 +19,7 @@ from attnaudit.checks.class_weights import (
     weighted_rows,
     why_no_interval,
 )
-from attnaudit.checks.evidence import Detail, Evidence, Mask, join_remarks, no_real_attention, single_token
+from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.engine.measurements import Measurements
@@ -29,12 +29,13 @@ from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.statistic_sequences import limited_ratio_sequence
+from attnaudit.statistics.weighted_share import weighted_share_interval
 
 #: What the effects are on -> the suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: The names of two details.
-PRECISION = "precision: share of the largest effect, drawn by attention"
-BY_CHANCE = "the same, drawn at random"
+PRECISION = "precision: effect of a token drawn by attention, as a share of the largest effect"
+BY_CHANCE = "the same for a token drawn at random"
 #: Most sampled orders per instance.
 MOST_ORDERS = 100_000
 #: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
@@ -82,13 +83,18 @@ class Pointing(PerInstanceCheck):
     lists_classes: ClassVar[bool] = False
 
     family = "pointing"
-    title = "Attention points at the tokens that the prediction depends on"
+    when_failed = "Attention points at other tokens than those that the prediction depends on"
     why = (
         "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
         "prediction no more than replacing others, it marks the wrong ones."
     )
     statistic = "ratio of means"
     worst = "highest"
+
+    @property
+    def title(self) -> str:
+        compared = "share of the texts, by" if self.measure == "share" else "cosine with"
+        return f"Attention points at the influential tokens: {compared} the effects on the {self.on}"
 
     @property
     def question(self) -> str:
@@ -169,10 +175,10 @@ class Pointing(PerInstanceCheck):
         return f"token_effect.{kind}{SUFFIXES[self.on]}"
 
     def values(self, measurements: Measurements) -> Floats:
-        """Return what each instance contributes to the distance of the value from 1.
+        """Return what each instance contributes to the distance of the value from 1, without normalisation.
 
-        This is the largest effect times the distance of the cosine from 1; or what is at stake where attention does not
-        point, and otherwise 0.
+        With measure="cosine", it is the largest effect times the distance of the cosine from 1. With measure="share",
+        it is what is at stake in the instance if attention does not point at the effects, and 0 if it does.
         """
         if self.measure == "share":
             gain, room = _gain_and_room(measurements, self._column())
@@ -198,17 +204,49 @@ class Pointing(PerInstanceCheck):
         if self._value_of(measurements, self._column()) is None:
             return None
         gain, room = _gain_and_room(measurements, self._column())
+        rows = self._weighted(measurements, groups)
+        if self.measure == "share":
+            return weighted_share_interval(_pointed(gain, room, POINTS), room, rows, confidence=self.confidence)
         # For texts that the sample may have missed: no effect on a probability exceeds 1; effects on logits have no
         # limit, so the largest one that was observed takes its place.
         largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
         unit = 1.0 if self.on == "probabilities" else float(largest)
-        return self._weighted(measurements, groups).ratio_interval(
-            (gain if self.measure == "cosine" else _pointed(gain, room, POINTS)) / unit,
+        return rows.ratio_interval(
+            gain / unit,
             room / unit,
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             bounds=self.bounds,
-            extremes=(0.0, 1.0) if self.measure == "share" else (-1.0, 1.0),
+            extremes=(-1.0, 1.0),
+        )
+
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        if self._value_of(measurements, self._column()) is None:
+            return np.full(len(measurements), np.nan)
+        gain, room = _gain_and_room(measurements, self._column())
+        above = gain if self.measure == "cosine" else _pointed(gain, room, POINTS)
+        return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, room)
+
+    def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
+        return self._value_of(measurements, self._column(), chosen=part)
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts in which much is at stake, and on which attention points as well as it does in the middle."""
+        gain, room = _gain_and_room(measurements, self._column())
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pointing = np.where(room > 0, gain / room, np.nan)
+        if np.isnan(pointing).all():
+            return super().typical(measurements, values)
+        much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
+        chosen = np.where(much, pointing, np.nan)
+        return Typical(
+            "texts in which more than the median is at stake, and on which attention is about as far from the effects "
+            "as on half of them",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
@@ -258,7 +296,10 @@ class Pointing(PerInstanceCheck):
         )
         if self.measure == "share":
             share = percentage(evidence.value)
-            return f"On {share} of the texts, attention points at the influential tokens rather than at others. {drawn}"
+            return (
+                f"On {share} of the texts, weighted by what is at stake in them, attention points at the influential "
+                f"tokens rather than at others. {drawn}"
+            )
         return drawn
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
@@ -286,7 +327,7 @@ class Pointing(PerInstanceCheck):
             "share of the texts on which attention is at least a quarter of the way to the effects": (
                 self._value_of(measurements, column, "share")
             ),
-            "the same, at least half-way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
+            "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),
             "mean largest effect of a token": float(largest.mean()),
             "instances that carry half of the weight": _half_of(effect),
             f"value on {other}": self._value_of(measurements, f"pointing.held{SUFFIXES[other]}"),

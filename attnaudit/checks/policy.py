@@ -9,6 +9,11 @@ A policy file is a TOML file such as
     [[check]]
     name = "Agreement"
     at_least = "floor + 0.5 * (gradient_loo - floor)"
+    not_worse_than_baseline_by = 0.05
+
+    [baseline]                # the accepted runs that models are compared with
+    path = "baseline"
+    anchors = ["last", "pinned"]
 
     [[exception]]             # a gate that may be skipped or expected to fail
     check = "agreement.gradient.meister.inputs"
@@ -27,6 +32,7 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
+from attnaudit.checks.policy_baseline import MARGIN, BaselineSettings, baseline_settings, paired_gates
 from attnaudit.checks.policy_exceptions import (
     exceptions_from_tables,
     require_families,
@@ -37,7 +43,7 @@ from attnaudit.errors import AuditError, CheckError, nearest, require_regular_fi
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
-TABLES = ("check", "exception", "policy")
+TABLES = ("baseline", "check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading", "sampling")
 #: The keys of [policy] that describe the policy itself.
@@ -58,7 +64,11 @@ class Policy(list[Check]):
 
 
 def from_tables(
-    tables: Sequence[Mapping[str, Any]], *, where: str, defaults: Mapping[str, Any] | None = None
+    tables: Sequence[Mapping[str, Any]],
+    *,
+    where: str,
+    defaults: Mapping[str, Any] | None = None,
+    baseline: BaselineSettings | None = None,
 ) -> list[Check]:
     """Make checks from tables such as {"name": "Agreement", "importance": "gradient", "at_least": 0.3}.
 
@@ -66,6 +76,10 @@ def from_tables(
         tables: One table per check.
         where: The text with which every error message begins, such as the path of the file.
         defaults: Arguments that apply to every table that does not set them; None for no such arguments.
+        baseline: The baselines that checks with the key `not_worse_than_baseline_by` are compared with; None for none.
+
+    Returns:
+        The checks. Each check that is compared with baselines is followed by its paired gates.
 
     Raises:
         CheckError: A name, a key or a value is invalid, or two tables have the same id. The message names the table,
@@ -74,6 +88,7 @@ def from_tables(
     if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
         raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
     declared: list[Check] = []
+    paired: list[list[Check]] = []
     for number, table in enumerate(tables, 1):
         place = f"{where}: [[check]] number {number}"
         if not isinstance(table, Mapping):
@@ -85,8 +100,10 @@ def from_tables(
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
             raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")
-        arguments = {**(defaults or {}), **{key: value for key, value in table.items() if key != "name"}}
-        declared.append(_declare(name, arguments, f"{place} ({name})"))
+        own = {key: value for key, value in table.items() if key not in ("name", MARGIN)}
+        check = _declare(name, {**(defaults or {}), **own}, f"{place} ({name})")
+        declared.append(check)
+        paired.append(_paired(check, table[MARGIN], baseline, f"{place} ({name})") if MARGIN in table else [])
     duplicate = first_duplicate(declared)
     if duplicate:
         first, second = duplicate
@@ -94,11 +111,11 @@ def from_tables(
             f"{where}: [[check]] number {first + 1} and number {second + 1} are the same check "
             f"'{declared[first].id}': keep one."
         )
-    return declared
+    return [each for check, gates in zip(declared, paired, strict=True) for each in (check, *gates)]
 
 
 def to_table(check: Check) -> dict[str, Parameter]:
-    """Return the table of a check, from which `from_tables` makes an equal check. It leaves out arguments with None."""
+    """Return the table of a check, without arguments that are None. `from_tables` makes an equal check from it."""
     name = check.subject if check.family == "custom" else type(check).__name__
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
@@ -106,7 +123,8 @@ def to_table(check: Check) -> dict[str, Parameter]:
 def load_policy(path: Path) -> Policy:
     """Read a policy file.
 
-    The file contains [[check]] tables, and optionally [[exception]] tables and one [policy] table. The [policy] table
+    The file contains [[check]] tables, and optionally [[exception]] tables, one [baseline] table and one [policy]
+    table. The [policy] table
     may set arguments for all checks. It may also give the name of the policy, the families of models on which the
     policy was validated, what happens to models of other families, and the questions that its checks answer. A policy
     without a gate must set `informational = true` there.
@@ -135,12 +153,17 @@ def load_policy(path: Path) -> Policy:
         if key not in TABLES:
             raise CheckError(
                 f"{path}: unknown key '{key}'. {nearest(key, TABLES)} A policy contains [[check]] tables, "
-                "[[exception]] tables and one [policy] table."
+                "[[exception]] tables, one [baseline] table and one [policy] table."
             )
     if not content.get("check"):
         raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
     table = content.get("policy", {})
-    declared = from_tables(content["check"], where=str(path), defaults=_shared_arguments(table, path))
+    declared = from_tables(
+        content["check"],
+        where=str(path),
+        defaults=_shared_arguments(table, path),
+        baseline=baseline_settings(content, path),
+    )
     record = _policy_record(table, declared, path, sha256=hashlib.sha256(raw).hexdigest())
     require_gates(
         declared,
@@ -162,13 +185,21 @@ def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:
     return None
 
 
+def _paired(check: Check, margin: Any, baseline: BaselineSettings | None, place: str) -> list[Check]:
+    """Return the paired gates of a check. Errors begin with `place`."""
+    try:
+        return [*paired_gates(check, margin, baseline)]
+    except CheckError as error:
+        raise CheckError(f"{place}: {error}") from error
+
+
 def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
     """Declare the check that is registered under a name. Errors begin with `place`."""
     factory = checks.get(name)
     known = tuple(factory.argument_names())
     for key in arguments:
         if key not in known:
-            raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, known)}")
+            raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, (*known, MARGIN))}")
     try:
         check = factory(**arguments)
     except AuditError as error:

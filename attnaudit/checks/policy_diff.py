@@ -214,7 +214,7 @@ def _of_exceptions(old: Sequence[PolicyException], new: Sequence[PolicyException
         same = next((other for other in old if _scope(other) == _scope(exception)), None)
         if same is not None:
             if same.reason != exception.reason:
-                text = f"the reason of the exception{_where(exception)} changed: {exception.reason}"
+                text = f"the reason for the exception{_where(exception)} changed: {exception.reason}"
                 yield Change("changed", exception.check, text)
         else:
             covered = any(_covers(other, exception) for other in old)

@@ -51,7 +51,7 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
     Args:
         validated_on: The families; None if the policy does not name them.
         unvalidated: What happens to a model of another family (see `PolicyValidation`); None if the policy does not
-            say it.
+            say.
         where: The text with which the error message begins, such as the path of the file.
 
     Raises:
@@ -81,7 +81,7 @@ def require_family_names(families: Any, *, key: str, where: str) -> None:
         where: The text with which the error message begins, such as the path of the file.
 
     Raises:
-        CheckError: It is no list, or a name is empty or has spaces around it.
+        CheckError: The value is not a list, or a name is empty or has spaces around it.
     """
     if families is None:
         return

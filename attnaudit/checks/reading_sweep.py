@@ -61,7 +61,7 @@ def evidence_over_readings(
         "highest at": _highest(by_reading, places),
     }
     notes = list(dict.fromkeys(evidence.note for evidence in by_reading.values()))
-    matrix = _matrix(by_reading, places)
+    matrix = _matrix(by_reading, places, check.confidence)
     values = [evidence.values for evidence in by_reading.values() if evidence.values is not None]
     if check.statistic != "mean" or len(values) < len(by_reading):
         evidence = Evidence(
@@ -105,14 +105,28 @@ def evidence_over_readings(
     return evidence, matrix
 
 
-def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading]) -> Matrix:
-    """Arrange the values in a matrix with a row per layer and a column per head. Undefined values are None."""
+def _matrix(by_reading: Mapping[str, Evidence], places: Mapping[str, Reading], confidence: float) -> Matrix:
+    """Arrange the values and their intervals in a matrix with a row per layer and a column per head.
+
+    Undefined values are None.
+    """
     layers = sorted({str(place.layer) for place in places.values()}, key=_numeric_order)
     heads = sorted({str(place.heads) for place in places.values()}, key=_numeric_order)
-    values: list[list[float | None]] = [[None] * len(heads) for _ in layers]
+    values, lows, highs = (_empty(len(layers), len(heads)) for _ in range(3))
     for name, place in places.items():
-        values[layers.index(str(place.layer))][heads.index(str(place.heads))] = by_reading[name].value
-    return Matrix(row_label="layer", column_label="head", rows=layers, columns=heads, values=values)
+        row, column = layers.index(str(place.layer)), heads.index(str(place.heads))
+        evidence = by_reading[name]
+        values[row][column] = evidence.value
+        if evidence.interval is not None and evidence.value is not None:
+            interval = evidence.interval.at(confidence)
+            lows[row][column], highs[row][column] = interval.low, interval.high
+    return Matrix(
+        row_label="layer", column_label="head", rows=layers, columns=heads, values=values, low=lows, high=highs
+    )
+
+
+def _empty(rows: int, columns: int) -> list[list[float | None]]:
+    return [[None] * columns for _ in range(rows)]
 
 
 def _mean(values: Sequence[Floats]) -> Floats:

@@ -64,6 +64,10 @@ class RetrainingCheck(Check):
                     f"{self.name_in_errors}: {argument} is {value!r}; expected the name of a data set or a file."
                 )
 
+    @property
+    def not_linearised(self) -> str:
+        return "its sampling error is also that of the training runs"
+
     @abstractmethod
     def retrainings(self) -> Sequence[Retraining]:
         """Return the training of each copy."""

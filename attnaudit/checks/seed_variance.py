@@ -72,7 +72,7 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
         return {
             "lowest mean JSD of a seed": min(by_seed, default=None),
             "highest mean JSD of a seed": max(by_seed, default=None),
-            "mean TVD of the output to other seeds": mean_of(tvd.mean(1)),
+            "mean TVD to the outputs of other seeds": mean_of(tvd.mean(1)),
             "share of decisions on which other seeds agree": float(same_decision.mean()) if len(measurements) else None,
         }
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.evidence import ReferenceValues, number_defined, with_note
@@ -68,6 +70,11 @@ class TokenProbability(PerInstanceCheck):
             Reference(name="floor", value=chance, meaning="one over the number of classes", n=number_defined(values)),
             ReferenceValues("whole_text", whole, "mean probability of the predicted class from the whole text"),
         )
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        values = super().linearised_values(measurements)
+        chosen = (measurements.labels == measurements.predicted) | (self.among == "all")
+        return np.where(chosen, values, np.nan)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Judge the check as `Check.judge` does.

@@ -44,7 +44,7 @@ class TopTokenErasure(PerInstanceCheck):
     )
     unit = "share of decisions"
     value_name = "excess share of flips"
-    values_label = "flip of the largest weight minus share of other tokens that flip"
+    values_label = "flip (0 or 1) by the largest weight, minus share of other weights that flip"
     bounds = (-1.0, 1.0)
     threshold_references = ("best_token",)
     subject = "top_token_erasure"

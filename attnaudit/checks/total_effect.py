@@ -11,6 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
+from attnaudit.checks.breakdowns import confidence
 from attnaudit.checks.class_weights import (
     CLASSES,
     Classes,
@@ -23,6 +24,7 @@ from attnaudit.checks.evidence import (
     Detail,
     Evidence,
     Mask,
+    Typical,
     join_remarks,
     mean_of,
     no_real_attention,
@@ -48,6 +50,8 @@ OUTPUTS = {
     "logits": "logits",
     "standardised": "standardised probabilities",
 }
+#: The share of the texts that count as those of which the model is least sure.
+UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
 
@@ -59,15 +63,17 @@ class TotalEffect(WhereReplaced):
 
     The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here y(x, α) is the output for the text x with the
     attention α, α′ is a random rearrangement of the weights that differs from α, and V is the variance of y(x, α) over
-    the texts, summed over the classes. Texts whose weights cannot be rearranged, because they have one token or equal
-    weights only, enter neither the mean nor the variance. The details contain Cohen's κ between the decisions under α
-    and α′. The arguments `where` and `replacement` are described in `WhereReplaced`.
+    the texts, summed over the classes. If all weights of a text are equal, rearranging them changes nothing, so its
+    change is 0. If no text can be rearranged, the index is undefined. Texts with a single token enter neither the mean
+    nor the variance. The details contain Cohen's κ between the decisions under α and α′. The arguments `where` and
+    `replacement` are described in `WhereReplaced`.
 
     Args:
         on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
             influence. "logits": the logits minus their mean over the classes, so that the index depends neither on the
-            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after each class
-            got the mean 0 and all classes together the variance 1. It has both properties.
+            scale of the logits nor on a bias per class. "standardised": the softmax of these logits after they are
+            shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
+            average. It has both properties.
         classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
             predicted class. "as_sampled": every text has the same weight.
     """
@@ -84,6 +90,7 @@ class TotalEffect(WhereReplaced):
         "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
         "one. Values above 1 are possible."
     )
+    when_failed = "Attention is barely used"
     statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)
@@ -142,7 +149,7 @@ class TotalEffect(WhereReplaced):
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
         if self.on == "logits":
             return "changes of logits have no largest value"
-        found = units_of_rows(measurements, self._rearranged(measurements, self.on), self.classes, rows_per_class=2)
+        found = units_of_rows(measurements, self._counted(measurements), self.classes, rows_per_class=2)
         if isinstance(found, str):
             return found
         if self.on == "standardised":
@@ -154,10 +161,19 @@ class TotalEffect(WhereReplaced):
                 return f"the {OUTPUTS[self.on]} of the first rows do not vary"
             changes, outputs = standardised
         else:
-            changes = measurements.scalar(f"{self.column}.{self.on}")
+            unchanged = self._counted(measurements) & ~self._rearranged(measurements)
+            changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{self.on}"))
             outputs = _stacked(measurements.vector("probabilities"))
         sequence = total_effect_sequence(changes, outputs, found, confidence=self.confidence)
         return RowSequence(sequence=sequence, rows=found)
+
+    @property
+    def not_linearised(self) -> str:
+        return ""
+
+    def linearised_values(self, measurements: Measurements) -> Floats:
+        index = self._index(measurements, self.on)
+        return np.full(len(measurements), np.nan) if index is None else index.linearised()
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
@@ -165,6 +181,18 @@ class TotalEffect(WhereReplaced):
         few = why_no_interval(weighted_rows(measurements, groups, self.classes))
         return few or (
             f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
+        )
+
+    def typical(self, measurements: Measurements, values: Floats) -> Typical:
+        """Choose texts of which the model is unsure: if attention is used at all, rearranging it should show there."""
+        sure = confidence(measurements)
+        if sure is None or np.isnan(values).all():
+            return super().typical(measurements, values)
+        unsure = sure <= np.nanquantile(np.where(np.isnan(values), np.nan, sure), UNSURE)
+        chosen = np.where(unsure, values, np.nan)
+        return Typical(
+            f"texts among the {UNSURE:.0%} of which the model is least sure, with about their median value",
+            np.abs(chosen - np.nanmedian(chosen)),
         )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
@@ -175,7 +203,7 @@ class TotalEffect(WhereReplaced):
         return (
             no_real_attention(measurements),
             single_token(measurements),
-            ("all attention weights are equal", ~self._rearranged(measurements, self.on)),
+            ("all attention weights are equal", self._equal(measurements)),
             (f"the {OUTPUTS[self.on]} do not vary", undefined),
         )
 
@@ -183,14 +211,13 @@ class TotalEffect(WhereReplaced):
         if evidence.value is None:
             return ""
         return (
-            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} by "
-            f"{percentage(evidence.value)} of what replacing the text by another one changes them (mean squared "
-            "changes)."
+            f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
+            f"{percentage(evidence.value)} as much as replacing the text by another one does (mean squared changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         indices = {on: self._index(measurements, on) for on in OUTPUTS}
-        index, groups = indices.pop(self.on), measurements.groups(self._rearranged(measurements, self.on))
+        index, groups = indices.pop(self.on), measurements.groups(self._counted(measurements))
         kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
         estimate = kappa.interval(groups, confidence=self.confidence, generator=self.generator(measurements, "kappa"))
         changed = 1 - kappa.columns[groups.rows, -1]
@@ -208,24 +235,41 @@ class TotalEffect(WhereReplaced):
         }
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        constant = np.isnan(values).all() and self._rearranged(measurements, self.on).any()
+        constant = np.isnan(values).all() and self._rearranged(measurements).any()
         unvaried = (
             f"the {OUTPUTS[self.on]} are the same for every text, so an effect relative to their variance is undefined"
         )
-        return join_remarks([unvaried if constant else "", note_on_classes(measurements, self.classes)])
+        equal = 0 if np.isnan(values).all() else int(np.count_nonzero(self._equal(measurements)))
+        unchanged = f"{equal} texts whose attention weights are all equal count as unchanged" if equal else ""
+        return join_remarks([unvaried if constant else "", unchanged, note_on_classes(measurements, self.classes)])
 
-    def _rearranged(self, measurements: Measurements, on: str) -> Mask:
+    def _rearranged(self, measurements: Measurements) -> Mask:
         """Return (n,) True at the instances whose weights can be rearranged, which have a change of the output."""
-        mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.{'logits' if on == 'logits' else 'probabilities'}"))
+        mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.probabilities"))
+        return mask
+
+    def _equal(self, measurements: Measurements) -> Mask:
+        """Return (n,) True at the instances with several tokens whose weights are all equal."""
+        (_, single), (_, nothing) = single_token(measurements), no_real_attention(measurements)
+        mask: Mask = ~self._rearranged(measurements) & ~single & ~nothing
+        return mask
+
+    def _counted(self, measurements: Measurements) -> Mask:
+        """Return (n,) True at the instances that the index counts: none if no weights can be rearranged."""
+        rearranged = self._rearranged(measurements)
+        mask: Mask = rearranged | (self._equal(measurements) & rearranged.any())
         return mask
 
     def _index(self, measurements: Measurements, on: str) -> TotalEffectIndex | None:
         """Return the index of an output; None if it is undefined."""
-        rows = weighted_rows(measurements, measurements.groups(self._rearranged(measurements, on)), self.classes)
+        counted = self._counted(measurements)
+        rows = weighted_rows(measurements, measurements.groups(counted), self.classes)
+        unchanged = counted & ~self._rearranged(measurements)
         if on != "standardised":
             outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
-            return TotalEffectIndex.of(measurements.scalar(f"{self.column}.{on}"), outputs, rows)
-        standardised = self._standardised(measurements, rows, rows.groups.rows.tolist())
+            changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{on}"))
+            return TotalEffectIndex.of(changes, outputs, rows)
+        standardised = self._standardised(measurements, rows, np.flatnonzero(counted).tolist())
         return None if standardised is None else TotalEffectIndex.of(*standardised, rows)
 
     def _standardised(
@@ -239,11 +283,12 @@ class TotalEffect(WhereReplaced):
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        changes = np.full(len(logits), np.nan)
+        rearranged, changes = self._rearranged(measurements), np.full(len(measurements), np.nan)
         permuted = measurements.vector(f"{self.column}.centred_logits")
         for i in chosen:
             variants = permuted[i].reshape(-1, logits.shape[1])
-            changes[i] = standard.squared_change(logits[i], variants[~np.isnan(variants).any(1)])
+            defined = variants[~np.isnan(variants).any(1)]
+            changes[i] = standard.squared_change(logits[i], defined) if rearranged[i] else 0.0
         return changes, standard.probabilities(logits)
 
     def _decisions(self, measurements: Measurements) -> Floats:
@@ -251,6 +296,7 @@ class TotalEffect(WhereReplaced):
         shares = np.full((len(measurements), len(measurements.classes)), np.nan)
         for i, row in enumerate(measurements.vector(f"{self.column}.decisions")):
             shares[i] = row
+        shares[self._equal(measurements)] = np.eye(shares.shape[1])[measurements.predicted[self._equal(measurements)]]
         return shares
 
 

@@ -1,4 +1,4 @@
-"""Can a copy be trained to give the same outputs with other attention? (Wiegreffe & Pinter 2019, §4.2)"""
+"""Can a copy be trained to give the same outputs with other attention? (Wiegreffe & Pinter 2019, §4)"""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
 
     @property
     def question(self) -> str:
-        training = "its parameters kept and only attention trained" if self.frozen else "trained from the start"
+        training = "with only its attention retrained" if self.frozen else "trained from scratch"
         return f"Can a copy of the model, {training}, learn to give the same outputs with other attention?"
 
     @property

@@ -26,9 +26,10 @@ class WhereReplaced(PerInstanceCheck):
     Args:
         where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
             "layer": those of all rows of the layer of the reading, where a row contains the weights of one query.
-            "everywhere": those of all rows of every layer.
-        replacement: Only for where="everywhere": which weights of a deeper layer are permuted. "live" (the default):
-            those that the layer computes from the changed states below it. "frozen": those of the unchanged model.
+            "everywhere": those of all rows of every layer of the same stack.
+        replacement: Only for where="everywhere": from which weights of a deeper layer the new ones are made. "live"
+            (the default): from those that the layer computes from the changed states below it. "frozen": from those of
+            the unchanged model.
     """
 
     where: Literal["reading", "layer", "everywhere"] = "reading"

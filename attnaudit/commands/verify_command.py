@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit.checks.effective_policy import effective_policy_of_file
+from attnaudit.checks.paired_gate import ANCHORS
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, ReportError, require_reachable, shown_error
 from attnaudit.formatting import one_line
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
+from attnaudit.run.baseline_file import read_baseline
 from attnaudit.run.expectations import (
     Expectations,
     Expected,
@@ -84,7 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (default: 0)"
+    )
     parser.add_argument(
         "--unit",
         choices=("tokens", "words"),
@@ -93,6 +97,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--allow-sample", action="store_true", help="accept a run that audited a sample (--audit-max-instances)"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="DIR",
+        help="the folder of the baseline files with which the run must have compared its models (default: any)",
     )
     parser.set_defaults(run=run)
 
@@ -191,6 +200,7 @@ def _expectations(options: argparse.Namespace, after: datetime | None) -> Expect
         seed=options.seed,
         unit=options.unit,
         allow_sample=options.allow_sample,
+        baselines=None if options.baseline is None else _baseline_hashes(Path(options.baseline)),
     )
 
 
@@ -238,6 +248,16 @@ def _policy_hash(given: str) -> str:
     if SHA256.fullmatch(given):
         return given.lower()
     return effective_policy_of_file(Path(given)).sha256
+
+
+def _baseline_hashes(folder: Path) -> dict[str, str]:
+    """Return the anchor of each baseline file in a folder -> its hash.
+
+    Raises:
+        ReportError: A file is invalid.
+    """
+    present = {anchor: read_baseline(folder, anchor) for anchor in ANCHORS}
+    return {anchor: baseline.sha256 for anchor, baseline in present.items() if baseline is not None}
 
 
 def _time(text: str) -> datetime:

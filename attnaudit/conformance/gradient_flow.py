@@ -51,7 +51,7 @@ def check_embeddings(e: Examples) -> str:
         e.run(e.inputs, embeddings=embedded).logits,
         e.trace.logits,
         "the logits that run() computes from the embeddings and from the token ids differ",
-        "Use the given embeddings in place of the model's embedding lookup: scale them once if the model scales its "
+        "Use the given embeddings instead of the model's embedding lookup: scale them once if the model scales its "
         "embeddings, then add the position embeddings.",
     )
     return f"embeddings of {listed(sorted(embedded))} give the same logits as the ids"

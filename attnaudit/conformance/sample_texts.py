@@ -140,7 +140,7 @@ def per_token(inputs: Inputs) -> list[str]:
 
 
 def spread(instances: Sequence[Instance], count: int) -> list[Instance]:
-    """Sort the instances by length, and select at most `count` of them at even distances in this order."""
+    """Sort the instances by length, and select at most `count` of them, evenly spaced in this order."""
     ranked = sorted(instances, key=lambda i: (len(i.text), i.id))
     places = sorted({round(i * (len(ranked) - 1) / max(1, count - 1)) for i in range(count)})
     return [ranked[p] for p in places]

@@ -148,7 +148,7 @@ class AttentionReading:
         return _normalised(self.batch.sum_by_unit(self.token_scores))
 
     def to_attention(self, head_patterns: Tensor) -> Tensor:
-        """Return the (B, T) distribution over the units that attention rows (B, H, T) would show as explanation."""
+        """Return the (B, T) distribution over the units that these attention rows (B, H, T) give as the explanation."""
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:

@@ -115,8 +115,8 @@ class AttentionView(AttentionReading):
     def logits_without_special_weights(self, shares: Tensor) -> Tensor:
         """Return the logits with all weight of every head distributed over the units.
 
-        Special tokens get no weight. However, if the reading selects several rows per head, they keep their weights, as
-        in `logits_with_unit_shares`.
+        Special tokens get no weight. However, if the reading selects several rows per head, special tokens keep their
+        weights, as in `logits_with_unit_shares`.
 
         Args:
             shares: (B, V, T) distributions over the units.

@@ -297,6 +297,9 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> (B, H, Q, K) gradients of f with respect to the attention weights of the clean pass, float64."""
+        """Site key -> (B, H, Q, K) gradients with respect to the attention weights of the clean pass, float64.
+
+        They are those of f, the probability of the predicted class.
+        """
         with differentiable(self.device):
             return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -197,7 +198,24 @@ def measure(
         notes=_notes(measurements, unit, repeated=len(sequences) - len(set(sequences))),
         repeated_rows=repeated.rows,
         repeated_difference=repeated.largest_difference,
+        **_scores(measurements),
+        own_reading=measurements.own_reading,
     )
+
+
+def _scores(measurements: Measurements) -> dict[str, Any]:
+    """Return the number of labelled instances, and the accuracy and macro F1 on them, as fields of the record."""
+    from sklearn.metrics import accuracy_score, f1_score
+
+    labelled = measurements.labels >= 0
+    if not labelled.any():
+        return {}
+    labels, predicted = measurements.labels[labelled], measurements.predicted[labelled]
+    return {
+        "labelled": int(labelled.sum()),
+        "accuracy": float(accuracy_score(labels, predicted)),
+        "macro_f1": float(f1_score(labels, predicted, average="macro")),
+    }
 
 
 def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) -> None:

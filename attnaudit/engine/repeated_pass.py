@@ -127,7 +127,7 @@ class FirstPass:
             row = int(worst.argmax())
             instance, different = instances[row], int((worst > TOLERANCE).sum())
             in_logits = differences[row, 0] >= differences[row, 1]
-            what = "logits. They differ" if in_logits else "attention weights. A weighted sum of them differs"
+            what = "logits, which differ" if in_logits else "attention weights, of which a weighted sum differs"
             raise ChangedModelError(
                 f"{instance.where or instance.id}: measured a second time, this row gives other {what} by "
                 f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {TOLERANCE:g}. "

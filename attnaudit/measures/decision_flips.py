@@ -19,7 +19,7 @@ DRAWS = 10
 
 
 def flips(view: AttentionView, removed: Tensor) -> Tensor:
-    """Tell for V sets of weights whether the decision changes if they are removed.
+    """Return whether removing each of V sets of weights changes the decision.
 
     Args:
         view: B instances.

@@ -45,7 +45,8 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
     * `.comprehensiveness`: the normalised AOPC if the most attended tokens are erased first.
     * `.sufficiency`: 1 minus the normalised AOPC if the least attended tokens are erased first. It is 1 if no order
       keeps the probability up for longer.
-    * `.random`: the expected normalised AOPC of a random order; exact where the bounds are, otherwise the mean of 5.
+    * `.random`: the expected normalised AOPC of a random order; exact where the bounds are, and otherwise the mean of 5
+      random orders.
     * `.lowest` and `.highest`: the lowest and the highest AOPC of any order.
     * `.searched`: 1 if they come from the beam search, 0 if they are exact.
 

@@ -85,8 +85,8 @@ def permuted_outputs(view: AttentionView, extent: Extent) -> PermutedOutputs:
 def permutation(view: AttentionView, request: Request) -> Columns:
     """Return how far the output moves under random permutations of the weights, which include the identity.
 
-    Columns, NaN where nothing is shown: `.tvd`, the median over the permutations of the total variation to the original
-    output; `.predicted`, the predicted class under each permutation.
+    Columns, NaN for texts without attention on real tokens: `.tvd`, the median over the permutations of the total
+    variation to the original output; `.predicted`, the predicted class under each permutation.
     """
     permuted = permuted_outputs(view, request.argument)
     output = probabilities(permuted.logits)
@@ -107,12 +107,15 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
     All of them are enumerated where they are few, and drawn at random otherwise. The squared change of the logits is
     the exact expectation over all of them for any length if the decoder is linear and one row is permuted.
 
-    Columns, NaN where nothing is shown or nothing can be rearranged, since there is one token or all weights are equal:
-    `.logits`, the mean squared Euclidean distance between the centred logits; `.probabilities`, the same of the class
-    probabilities; `.tvd`, the median of the total variation; `.decisions`, the share of the rearrangements under which
-    each class is predicted; `.predicted`, one predicted class for each of the permutations of `permutation`;
-    `.centred_logits`, the centred logits under up to 16 rearrangements, one after the other: all of them if they are
-    not more, otherwise 16 random ones. The numbers of missing ones are NaN.
+    Columns, NaN for texts without attention on real tokens, with one token, or with equal weights only:
+
+    * `.logits`: the mean squared Euclidean distance between the centred logits.
+    * `.probabilities`: the mean squared Euclidean distance between the class probabilities.
+    * `.tvd`: the median of the total variation.
+    * `.decisions`: the share of the rearrangements under which each class is predicted.
+    * `.predicted`: the predicted class under each of the permutations of `permutation`.
+    * `.centred_logits`: the centred logits under up to 16 rearrangements, one after the other. They are all
+      rearrangements if there are at most 16, and otherwise 16 random ones. Missing ones are filled with NaN.
     """
     permuted = permuted_outputs(view, request.argument)
     differs = permuted.differs & ~_nothing_shown(view)[:, None]
@@ -207,8 +210,8 @@ def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tens
 def uniform(view: AttentionView, request: Request) -> Columns:
     """Return how far the output moves if each head's weight on real tokens is spread over them equally.
 
-    Columns, NaN where nothing is shown: `.tvd`, the total variation to the original output; `.predicted`, the predicted
-    class under uniform weights.
+    Columns, NaN for texts without attention on real tokens: `.tvd`, the total variation to the original output;
+    `.predicted`, the predicted class under uniform weights.
     """
     output, undefined = probabilities(_uniform_logits(view, request.argument))[:, 0, :], _nothing_shown(view)
     return Columns(

@@ -201,7 +201,7 @@ def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Te
     requires=lambda argument: (f"token_effect.{_canonical(argument)}",),
 )
 def pointing(view: AttentionView, request: Request) -> Columns:
-    """Return how well attention α points at the tokens with an effect e, by the size of the effect.
+    """Return how well attention α points at the tokens with large effects |e|.
 
     Columns, undefined with a single token: `.largest`, max |e_i|; `.cosine` of α and |e|, and `.uniform_cosine` of
     equal weights and |e|, both undefined if every effect is 0; `.drawn`, Σ α_i |e_i|, the mean |e| of a token drawn by

@@ -24,7 +24,7 @@ LARGEST_SIZE = 65_536
 
 
 class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How hidden states are computed whose content is given word by word (see `attnaudit.models.planted_tables`).
+    """How hidden states are computed from values that are given word by word (see `attnaudit.models.planted_tables`).
 
     Attributes:
         outputs: The number of logits to which a word adds evidence: 1 with two classes, otherwise one per class.

@@ -77,7 +77,7 @@ class FineTuned(msgspec.Struct, frozen=True, kw_only=True):
         chosen_epoch: Number of the best epoch, from 1.
         dev: Scores of the model on the development data.
         test: Scores of the model on the test data; None without test data.
-        max_tokens: Number of tokens to which longer texts were truncated. It is the smaller one of the setting and the
+        max_tokens: Number of tokens to which longer texts were truncated. It is the smaller of the setting and the
             maximum of the model.
         truncated: Name of the part ("train", "dev" or "test") -> number of rows that were truncated.
     """

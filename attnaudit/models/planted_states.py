@@ -81,12 +81,12 @@ class PlantedEncoder(Encoder):
         self.width = FIRST_FEATURE + feature_count
 
     def parts(self, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split embeddings (..., d) into the parts for attention, for own evidence and for the text's evidence."""
+        """Split embeddings (..., d) into the parts for attention, for the token's and for the text's evidence."""
         attention, own, text = torch.split(embeddings, self.sizes, dim=-1)
         return attention, own, text
 
     def evidence(self, embeddings: Tensor, score: Tensor | None = None) -> Tensor:
-        """Return the own evidence v of each token.
+        """Return the evidence v of each token.
 
         Args:
             embeddings: (B, T, d) embeddings.

@@ -37,7 +37,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         accuracy: Share of correct predictions.
         f1: F1 of class 1 if there are two classes, macro F1 if there are more. None if there are two classes, and class
-        1 occurs in neither the labels nor the predictions.
+            1 occurs in neither the labels nor the predictions.
         n: Number of instances.
     """
 

@@ -43,7 +43,7 @@ def uniform_attention(architecture: Architecture) -> Architecture:
 
 
 def context_free(architecture: Architecture) -> Architecture:
-    """Return the multilayer perceptron of Wiegreffe & Pinter 2019, §3.4, with the sizes of this architecture.
+    """Return the multilayer perceptron of Wiegreffe & Pinter 2019, §3.3, with the sizes of this architecture.
 
     Its encoder applies a linear layer and tanh to each token separately. Jain & Wallace 2019 call it "average".
 
@@ -75,7 +75,7 @@ def with_imposed_attention(job: TrainingJob, guide: PooledClassifier) -> Trainin
     """Return a job that trains a model with the attention weights of another model, the guide.
 
     The model also uses these weights after training. Its own attention is neither trained nor used. If the architecture
-    of the job is `context_free(architecture)`, the model is the MLP of Wiegreffe & Pinter 2019, §4.1. If it is the
+    of the job is `context_free(architecture)`, the model is the MLP of Wiegreffe & Pinter 2019, §3.3. If it is the
     architecture of the guide, the model is "Fix Attn" of Wen et al. 2022, §5.1, with learned weights.
     """
 

@@ -1,4 +1,4 @@
-"""The trained adversary of Wiegreffe & Pinter 2019, §5.
+"""The trained adversary of Wiegreffe & Pinter 2019, §4.
 
 The adversary is a twin of a base model. It is trained to give the same outputs with other attention. Its loss is L =
 TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance between the class probabilities

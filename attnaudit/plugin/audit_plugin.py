@@ -41,7 +41,7 @@ class AuditPlugin:
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
-        """Return the state of the audit, which begins at the first call."""
+        """Return the state of the audit. The first call begins the audit."""
         if self.state is None:
             self.state = new_state(self.config)
         return self.state
@@ -102,7 +102,7 @@ class AuditPlugin:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Note which test files were imported, and show an invalid declaration as its message alone.
+        """Note which test files were imported, and show only the message of an invalid declaration.
 
         With --full-trace, an invalid declaration is shown with its traceback.
         """
@@ -156,7 +156,7 @@ class AuditPlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the verdict of a case on its report, and show a failure as its message alone."""
+        """Put the verdict of a case on its report, and show only the message of a failure."""
         report = yield
         if self.state is not None:
             complete_report(item, call, report, self.state)

@@ -13,6 +13,7 @@ from attnaudit.plugin.clean_reports import failure_without_traceback
 from attnaudit.plugin.state import CASE, MeasurementsRequest, RunState
 
 if TYPE_CHECKING:
+    from attnaudit.records import CheckRecord
     from attnaudit.run.plan import DeclaredGate
 
 
@@ -34,9 +35,10 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     record = None
     if not isinstance(case, MeasurementsRequest):
         record = case.session.record(case.check, case.model, case.data)
-        remark = "" if record is None else case.session.validation_remark(case.check.id, case.model)
-        if remark and call.when == "call":  # JUnit lists the properties of passed tests, too
-            item.user_properties.append(("attnaudit", terminal_safe(remark)))
+        if record is not None and call.when == "call":  # JUnit lists the properties of passed tests, too
+            remark = case.session.validation_remark(case.check.id, case.model)
+            others = [pair for pair in item.user_properties if not pair[0].startswith("attnaudit")]  # of an earlier try
+            item.user_properties[:] = [*others, *_properties(record, remark)]
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
         "record": None if record is None else msgspec.to_builtins(record),
@@ -50,7 +52,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     first = item.nodeid if scope is None else state.first_failures.setdefault(id(error), item.nodeid)
     if first != item.nodeid:
         path, line, _ = item.location
-        reason = f"Skipped: no verdict, for the reason that the failure of {first} gives"
+        reason = f"Skipped: no verdict, for the reason given in the failure of {first}"
         report.outcome = "skipped"
         report.longrepr = (path, line or 0, reason)
         return
@@ -64,6 +66,26 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
     report.longrepr = message
 
 
+def _properties(record: CheckRecord, remark: str) -> list[tuple[str, object]]:
+    """Return what JUnit's file shows as the properties of a case. What the record lacks is left out.
+
+    Args:
+        record: The record of the case.
+        remark: A clause about the validation of the check; "" for none.
+    """
+    interval, required = record.interval, record.requirement
+    properties: dict[str, object] = {"verdict": record.verdict, "value": record.value}
+    if interval is not None:
+        properties |= {"interval_low": interval.low, "interval_high": interval.high, "confidence": interval.confidence}
+    if required is not None:
+        properties |= {"threshold": required.value, "direction": required.direction}
+    if (change := record.detectable_change) is not None:
+        properties |= {"detectable_change_to_pass": change.to_pass, "detectable_change_to_fail": change.to_fail}
+    properties |= {"n": record.n_defined, "n_undefined": record.n - record.n_defined}
+    named = [(f"attnaudit.{name}", str(value)) for name, value in properties.items() if value is not None]
+    return [*named, ("attnaudit", terminal_safe(remark))] if remark else [*named]
+
+
 def _gates_in(scope: tuple[str, str], gates: Sequence[DeclaredGate]) -> list[DeclaredGate]:
     """Return the gates of a model and a data set; "" stands for every model or data set."""
     model, data = scope
@@ -75,7 +97,7 @@ def _name(gate: DeclaredGate) -> str:
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return why a test failed or was skipped, or why a file was, in one line."""
+    """Return, in one line, why a test or a test file failed or was skipped."""
     expected: str | None = getattr(report, "wasxfail", None)
     if expected is not None:
         return f"expected to fail: {expected.removeprefix('reason: ') or 'no reason given'}"

@@ -67,14 +67,15 @@ def add_options(parser: pytest.Parser) -> None:
         action="store_true",
         help="let a run that leaves gates out, for example with -k, pass although the environment variable CI is set",
     )
-    parser.addini("audit_model", "as --model, relative to the configuration file", type="args", default=[])
-    parser.addini("audit_data", "as --data, relative to the configuration file", type="args", default=[DEFAULT_DATA])
-    parser.addini("audit_policy", "as --policy, relative to the configuration file", default=None)
-    parser.addini("audit_device", "as --audit-device", default="cpu")
-    parser.addini("audit_reports", "as --audit-reports, relative to the configuration file", default="reports")
-    parser.addini("audit_max_instances", "as --audit-max-instances", default="")
-    parser.addini("audit_unit", "as --audit-unit", default="tokens")
-    parser.addini("audit_seed", "as --audit-seed", default="0")
+    relative = "; paths are relative to the configuration file"
+    parser.addini("audit_model", f"default for --model{relative}", type="args", default=[])
+    parser.addini("audit_data", f"default for --data{relative}", type="args", default=[DEFAULT_DATA])
+    parser.addini("audit_policy", f"default for --policy{relative}", default=None)
+    parser.addini("audit_device", "default for --audit-device", default="cpu")
+    parser.addini("audit_reports", f"default for --audit-reports{relative}", default="reports")
+    parser.addini("audit_max_instances", "default for --audit-max-instances", default="")
+    parser.addini("audit_unit", "default for --audit-unit", default="tokens")
+    parser.addini("audit_seed", "default for --audit-seed", default="0")
 
 
 def option_value(config: pytest.Config, option: str, ini: str) -> Any:

@@ -30,7 +30,8 @@ def rerun_command(config: pytest.Config, nodeid: str, *, several_files: bool) ->
         config: pytest's configuration.
         nodeid: The node id of the case.
         several_files: Whether the checks of the policy are declared in several files. The command then collects all
-            of them and selects the case with -k, because a failure is corrected for the number of all gates.
+            of them and selects the case with -k, because the confidence of a failure depends on the number of all
+            gates.
     """
     path, separator, name = _without_group(nodeid).partition("::")
     words = ["pytest", f"{displayed_path(config.rootpath / path, config)}{separator}{name}"]

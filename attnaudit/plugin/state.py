@@ -75,7 +75,7 @@ class RunState:
         declared: (model, data, check) -> each gate of the policy, selected or not.
         declarations: The declaration of each @audit function, or that of the policy file.
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
-        conflicts: The id of a check that was declared again with other arguments -> message.
+        conflicts: The id of a check that was declared again with different arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
         test_files: The test files that were collected, with or without checks.
@@ -125,8 +125,8 @@ class RunState:
             first, first_test = self.first_declared.setdefault(check.id, (check, test))
             if first != check:
                 self.conflicts[check.id] = (
-                    f"{test} and {first_test} have the same check '{check.id}' with other arguments, so one verdict "
-                    "would hide the other. Keep one of them."
+                    f"{test} and {first_test} have the same check '{check.id}' with different arguments, so one "
+                    "verdict would hide the other. Keep one of them."
                 )
         for model in self.options.model_targets():
             for data in self.options.data_targets():

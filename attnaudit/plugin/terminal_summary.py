@@ -23,6 +23,7 @@ def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config:
             terminalreporter.write_line(f"ERROR: {message}", red=True)
     run = state.run_record
     if run is not None and not state.usage_errors:
+        from attnaudit.report.baseline_text import baseline_notes
         from attnaudit.report.gate_text import gate_notes, identity_notes
         from attnaudit.report.questions import policy_notes
         from attnaudit.report.remedies import remedies_in_short
@@ -34,7 +35,7 @@ def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config:
         if run.checks or run.missing:
             table = verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
             terminalreporter.write_line(table)
-        for note in (*policy_notes(run), *remedies_in_short(run), *measuring_notes(run)):
+        for note in (*policy_notes(run), *baseline_notes(run), *remedies_in_short(run), *measuring_notes(run)):
             terminalreporter.write_line(one_line(note))
         for note in gate_notes(run):
             terminalreporter.write_line(one_line(note), red=run.status == "failed", yellow=run.status == "partial")

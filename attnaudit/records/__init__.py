@@ -5,19 +5,25 @@ Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist worker
 `msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package imports no torch.
 """
 
+from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject
 from attnaudit.records.check_records import (
+    BaselineComparison,
+    Breakdown,
     Chart,
     CheckRecord,
+    DetectableChange,
     Direction,
     Histogram,
     InconclusiveRule,
     Interval,
     Matrix,
+    Part,
     Planning,
     RankedInstance,
     Record,
     Reference,
     Requirement,
+    SamplingError,
     Series,
     Severity,
     VerdictName,
@@ -47,11 +53,19 @@ from attnaudit.records.run_records import (
 )
 
 __all__ = [
+    "BASELINE_FORMAT",
     "SCHEMA_VERSION",
+    "Anchor",
+    "Baseline",
+    "BaselineCheck",
+    "BaselineComparison",
+    "BaselineSubject",
+    "Breakdown",
     "Chart",
     "CheckRecord",
     "ConformanceResult",
     "DataRecord",
+    "DetectableChange",
     "Direction",
     "EarlierFailure",
     "EffectivePolicy",
@@ -65,6 +79,7 @@ __all__ = [
     "MeasureRecord",
     "MissingCase",
     "ModelRecord",
+    "Part",
     "Planning",
     "PolicyException",
     "PolicyQuestion",
@@ -77,6 +92,7 @@ __all__ = [
     "Requirement",
     "RunRecord",
     "RunStatus",
+    "SamplingError",
     "Series",
     "Severity",
     "UnvalidatedModel",

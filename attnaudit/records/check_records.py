@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-VerdictName = Literal["pass", "fail", "inconclusive", "undefined"]
+VerdictName = Literal["pass", "fail", "inconclusive", "undefined", "informational"]
 Severity = Literal["gate", "report"]
 InconclusiveRule = Literal["fail", "warn", "pass"]
 Direction = Literal["at_least", "at_most"]
@@ -75,6 +75,40 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     low: int | None
     high: int | None
     power: float
+
+
+class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The distances of the true value from the threshold at which a gate is decided with a probability of `power`.
+
+    Attributes:
+        to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
+            that far.
+        to_fail: How far it must be on the other side for the case to fail; None if no possible value is that far.
+        power: The probability of the decision.
+        warning: Why the sample is too small for the threshold, as a clause; "" if it is not.
+    """
+
+    to_pass: float | None
+    to_fail: float | None
+    power: float
+    warning: str = ""
+
+
+class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a value varies between samples, from which `attnaudit plan` computes the size of another sample.
+
+    Attributes:
+        standard_error: The standard error of the value, in its unit.
+        slope: The relative change of its square per unit of the value; 0 if the error is taken to be constant.
+        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth;
+            None for other statistics.
+        narrows_with_rows: Whether more rows reduce the error without limit.
+    """
+
+    standard_error: float
+    slope: float = 0.0
+    share_rows: float | None = None
+    narrows_with_rows: bool = True
 
 
 class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,6 +182,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
+        low: The lower bounds of the intervals of the values, in the same form.
+        high: The upper bounds of these intervals.
     """
 
     row_label: str
@@ -155,6 +191,34 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: list[str]
     columns: list[str]
     values: list[list[float | None]]
+    low: list[list[float | None]] = msgspec.field(default_factory=list)
+    high: list[list[float | None]] = msgspec.field(default_factory=list)
+
+
+class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check on some of the instances.
+
+    Attributes:
+        name: What the instances have in common, such as "0.8 to 0.95".
+        n: The number of these instances that have a value.
+        value: The value on them; None if it is undefined.
+    """
+
+    name: str
+    n: int
+    value: float | None
+
+
+class Breakdown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a check in parts of the data.
+
+    Attributes:
+        by: What the parts differ in: "confidence", "length", "predicted class" or "label".
+        parts: At least two parts.
+    """
+
+    by: str
+    parts: list[Part]
 
 
 class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,6 +233,36 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     instance: str
     value: float
     tokens: str = ""
+
+
+class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a paired gate compared.
+
+    Attributes:
+        anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
+        base: The id of the check whose values were compared.
+        candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
+        reading: The reading under which it was measured; "" for a model with a single pooled attention.
+        measures_sha256: The SHA-256 hash of the code that computed it.
+        baseline: The value of the baseline; None if the two are not comparable.
+        baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.
+        baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
+        baseline_model: The name of the model of the baseline; "" if the two are not comparable.
+        same_model: Whether the two models have the same hash.
+        not_comparable: Why the two values cannot be compared, and what to do; "" if they can
+    """
+
+    anchor: str
+    base: str
+    candidate: float | None
+    reading: str
+    measures_sha256: str
+    baseline: float | None = None
+    baseline_sha256: str = ""
+    baseline_run: str = ""
+    baseline_model: str = ""
+    same_model: bool = False
+    not_comparable: str = ""
 
 
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -186,9 +280,10 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         how_to_read: How to interpret the value.
         in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
             "" if the check has no such sentence or the value is undefined.
+        when_failed: What a failed gate says about the model, as a short sentence without a full stop.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined", or "informational" for a check without a threshold.
         reason: The reason for the verdict, as a clause without a full stop.
         severity: "gate" if the case can fail, "report" if the check is informational.
         inconclusive: What happens to the case if a gate is inconclusive: "fail" fails it, "warn" passes it with a
@@ -210,6 +305,11 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
+        better: The direction in which values speak for the model, "at_least" for higher values. None if the check
+            accepts thresholds of both kinds.
+        typical: Instances that show how the value comes about.
+        typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
+        breakdowns: The value of a gate in parts of the data; empty for informational checks.
         worst_first: Which values are the worst: "lowest" or "highest".
         token_columns: The names of the columns, with one number per token, that the report draws as heatmaps.
         note: Remarks on the value, separated by semicolons; "" if there are none.
@@ -220,10 +320,15 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
             possible.
+        sampling_error: How much the value varies between samples; None without an interval.
+        detectable_change: The smallest change that the case detects in 80% of samples; None without a threshold or an
+            interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
             `interval` are then those of the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
+        comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
+            model minus that of the baseline.
     """
 
     check: str
@@ -262,10 +367,18 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gated: int = 1
     fail_interval: Interval | None = None
     planning: Planning | None = None
+    sampling_error: SamplingError | None = None
+    detectable_change: DetectableChange | None = None
     reading: str = ""
     in_words: str = ""
+    when_failed: str = ""
+    better: Direction | None = None
+    typical: list[RankedInstance] = msgspec.field(default_factory=list)
+    typical_of: str = ""
+    breakdowns: list[Breakdown] = msgspec.field(default_factory=list)
     matrix: Matrix | None = None
     test: str = ""
+    comparison: BaselineComparison | None = None
 
     @property
     def key(self) -> tuple[str, str, str, int]:

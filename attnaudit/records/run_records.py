@@ -9,7 +9,7 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]
@@ -292,9 +292,14 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         notes: Remarks on how the numbers were computed, such as how many texts were truncated.
         repeated_rows: The number of instances that the model ran a second time at the end. A model whose results then
             differ is rejected.
-        repeated_difference: The largest difference between the two results of these instances. It is the larger one of
-            the difference in attention weights and the difference in logits relative to the size of the logits. Up to
+        repeated_difference: The largest difference between the two results of these instances. It is the larger of the
+            difference in attention weights and the difference in logits relative to the size of the logits. Up to
             0.0001 counts as rounding.
+        labelled: The number of instances with a label, on which `accuracy` and `macro_f1` are computed.
+        accuracy: The share of the labelled instances that the model predicts correctly; None without labels.
+        macro_f1: The mean F1 over the classes that are labels or predictions; None without labels.
+        own_reading: The model's own reading, which checks without a reading audit; "" for a model with one pooled
+            attention.
     """
 
     model: str
@@ -310,6 +315,10 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     notes: list[str] = msgspec.field(default_factory=list)
     repeated_rows: int = 0
     repeated_difference: float = 0.0
+    labelled: int = 0
+    accuracy: float | None = None
+    macro_f1: float | None = None
+    own_reading: str = ""
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -62,6 +62,7 @@ class Drawing:
         label: The description for screen readers.
         shapes: The shapes in the order in which they are drawn. Later shapes cover earlier ones.
         legend: Pairs of a CSS class and a name, one pair per series. It is empty if there is only one series.
+        note: How to read the drawing, as sentences; "" if there is nothing to say.
     """
 
     width: float
@@ -69,6 +70,7 @@ class Drawing:
     label: str
     shapes: tuple[Shape, ...]
     legend: tuple[tuple[str, str], ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

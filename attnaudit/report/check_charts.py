@@ -14,7 +14,7 @@ from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, Histogram
 from attnaudit.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Drawing, Scale, Shape, axes, finite, nice_ticks
 from attnaudit.report.wording import shorten
-from attnaudit.verdict_text import digits, interval_words, required_words, requirement_symbol, shown_verdict
+from attnaudit.verdict_text import digits, interval_words, required_words, requirement_symbol
 
 LANE_HEIGHT = 15.0
 CHARACTER_WIDTH = 6.2  # estimated mean width of a character in the font of the charts
@@ -221,15 +221,16 @@ def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawin
         shapes.append(Shape(kind="line", css="mark reference", x=x(value), y=middle - 7, x2=x(value), y2=middle + 7))
     if check.interval is not None:
         start, end = x(check.interval.low), x(check.interval.high)
-        css = f"interval {shown_verdict(check)}"
+        css = f"interval {check.verdict}"
         shapes.append(Shape(kind="rect", css=css, x=start, y=middle - 3.5, width=max(end - start, 1.5), height=7))
     if limit is not None:
         at = x(limit.value)
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=middle - 10, x2=at, y2=middle + 10))
     if check.value is not None and math.isfinite(check.value):
-        shapes.append(Shape(kind="dot", css=f"point {shown_verdict(check)}", x=x(check.value), y=middle, width=4.5))
+        shapes.append(Shape(kind="dot", css=f"point {check.verdict}", x=x(check.value), y=middle, width=4.5))
+    places = max(2, 1 - math.floor(math.log10(high - low)))
     for value, anchor, at in ((low, "start", left), (high, "end", right)):
-        text = number(value, digits=2)
+        text = number(value, digits=places)
         shapes.append(Shape(kind="text", css="end", x=at, y=STRIP_HEIGHT - 0.5, text=text, anchor=anchor))
     return Drawing(width=STRIP_WIDTH, height=STRIP_HEIGHT, label=_strip_description(check), shapes=tuple(shapes))
 

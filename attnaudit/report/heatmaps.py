@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +22,14 @@ CONTEXT_TOKENS = 4
 #: How many of the largest values of a row are written under their tokens. The text of _instances.html.j2 gives the same
 #: number.
 NUMBERED_TOKENS = 3
+#: The darkest tokens have at least this many times the share of n equal tokens.
+STRONG = 6.0
 #: A token with more characters than this is shortened.
 LONGEST_TOKEN = 28
 
+#: The columns with the class probabilities, and with the logits under several rearrangements, one after the other.
+PROBABILITIES, REARRANGED = "probabilities", "rearrangement.centred_logits"
+OUTPUT_COLUMNS = (PROBABILITIES, REARRANGED)
 KINDS = ("gradient", "leave_one_out", "adversarial")
 #: The preferred column of each kind in KINDS.
 PREFERRED_COLUMNS = ("gradient.meister.inputs", "leave_one_out.inputs", "adversarial.0.01.attention")
@@ -36,8 +43,9 @@ class TokenCell:
     Attributes:
         text: The token, shortened if it is long, with invisible characters made visible.
         tooltip: The value and the position of the token in words.
-        heat: The absolute value of the token as a share of the largest absolute value in the row, from 0 to 1.
+        heat: How dark the token is, from 0 to 1 (see `darkest_share`).
         negative: Whether the value is below 0.
+        value: The value as text.
         number: The value if it is one of the largest in the row; otherwise "".
         skipped: Number of tokens that are left out directly before this one.
     """
@@ -46,6 +54,7 @@ class TokenCell:
     tooltip: str
     heat: float
     negative: bool
+    value: str
     number: str
     skipped: int
 
@@ -80,9 +89,12 @@ class Heatmap:
         value: The value of the check on the instance, as text.
         label: The label of the instance; None if it has none.
         predicted: The predicted class; "" if it is unknown.
+        outputs: The probability of the predicted class, and its range under rearranged attention weights, in words; ""
+            if the run did not measure them.
         tokens: Number of tokens of the instance.
         shown_tokens: Number of tokens that each row shows.
         rows: One row per column.
+        direction: "rtl" if most letters of the tokens are written from right to left, otherwise "ltr".
         note: Why the instance cannot be drawn; "" if it can. An instance with a note has no rows.
     """
 
@@ -93,6 +105,8 @@ class Heatmap:
     tokens: int
     shown_tokens: int
     rows: tuple[TokenRow, ...]
+    outputs: str = ""
+    direction: str = "ltr"
     note: str = ""
 
 
@@ -133,7 +147,7 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
 
     Returns:
         The positions of the tokens in ascending order. For a short text, these are all positions. For a long text, they
-        are the largest values of each column with some tokens around them.
+        are those of the largest values of each column, and of some tokens around them.
     """
     if count <= MOST_TOKENS:
         return list(range(count))
@@ -148,6 +162,14 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
     return sorted(chosen)
 
 
+def darkest_share(count: int) -> float:
+    """Return the share of a row's sum that is drawn darkest: STRONG times that of `count` equal tokens, at most 1.
+
+    All rows of an instance have this scale, so that equal colours mean equal shares and equal weights stay light.
+    """
+    return min(1.0, STRONG / count) if count else 1.0
+
+
 def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
     """Return the row of one column over the tokens of an instance.
 
@@ -157,7 +179,8 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         tokens: All tokens of the instance.
         shown: The positions of the tokens to show, in ascending order.
     """
-    largest = max(map(_size, values), default=0.0)
+    largest, total = max(map(_size, values), default=0.0), sum(map(_size, values))
+    darkest = darkest_share(len(values))
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
     cells = []
     previous = -1
@@ -167,8 +190,9 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
             TokenCell(
                 text=_token_text(tokens[i]),
                 tooltip=_tooltip(tokens[i], value, position=i),
-                heat=round(_size(value) / largest, 2) if largest else 0.0,
+                heat=round(min(1.0, _size(value) / total / darkest), 2) if total else 0.0,
                 negative=value is not None and value < 0,
+                value=number(value, digits=4) if value is not None and math.isfinite(value) else "undefined",
                 number=number(value, digits=2) if i in numbered else "",
                 skipped=i - previous - 1,
             )
@@ -190,6 +214,7 @@ def heatmap(
     instance: MeasuredInstance | None,
     measured: Iterable[str],
     *,
+    classes: Sequence[str],
     file_absent: bool,
 ) -> Heatmap:
     """Return the heatmap of one instance. If a row cannot be drawn, its note gives the reason.
@@ -200,6 +225,7 @@ def heatmap(
         value: The value of the check on the instance.
         instance: The measurements of the instance; None if the run folder does not contain them.
         measured: The names of the columns that the run measured.
+        classes: The class names, in the order of the logits.
         file_absent: Whether the run folder has no measurements.parquet.
     """
     if instance is None or not instance.tokens:
@@ -245,10 +271,44 @@ def heatmap(
         value=number(value),
         label=instance.label,
         predicted=instance.predicted,
+        outputs=_outputs(instance, classes),
+        direction=direction_of(instance.tokens),
         tokens=count,
         shown_tokens=len(shown),
         rows=tuple(rows),
     )
+
+
+def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
+    """Return the probability of the predicted class before and after its attention weights are rearranged, in words."""
+    before = instance.columns.get(PROBABILITIES)
+    if instance.predicted not in classes or before is None or len(before) != len(classes):
+        return ""
+    index = classes.index(instance.predicted)
+    now = before[index]
+    if now is None:
+        return ""
+    text = f"probability {number(now, digits=3)}"
+    logits = [math.nan if x is None else x for x in instance.columns.get(REARRANGED) or ()]
+    rows = [logits[start : start + len(classes)] for start in range(0, len(logits), len(classes))]
+    after = sorted(_softmax(row)[index] for row in rows if len(row) == len(classes) and all(map(math.isfinite, row)))
+    if not after:
+        return text
+    low, high = number(after[0], digits=3), number(after[-1], digits=3)
+    return f"{text}; with rearranged weights {low}" + (f" to {high}" if high != low else "")
+
+
+def direction_of(tokens: Sequence[str]) -> str:
+    """Return "rtl" if most letters of the tokens are written from right to left, otherwise "ltr"."""
+    classes = Counter(unicodedata.bidirectional(letter) for token in tokens for letter in token)
+    return "rtl" if classes["R"] + classes["AL"] > classes["L"] else "ltr"
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    largest = max(logits)
+    exponentials = [math.exp(one - largest) for one in logits]
+    total = sum(exponentials)
+    return [one / total for one in exponentials]
 
 
 def _size(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""The Markdown summary of a run, for the summary page of a CI job.
+"""The Markdown summary of a run, for a comment on a pull request and for the summary page of a CI job.
 
 Text of models and data sets is escaped, so that it cannot act as markup.
 """
@@ -7,23 +7,33 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from itertools import accumulate
 
-from attnaudit.formatting import number, visible, without_commands
-from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.report.gate_text import gate_notes, identity_notes
+from attnaudit.formatting import number, plural, visible, without_commands
+from attnaudit.records import BaselineComparison, CheckRecord, RunRecord
+from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
-from attnaudit.verdict_text import digits, interval_words, planned, requirement_symbol, shown_verdict
+from attnaudit.verdict_text import detected, digits, headline, interval_words, planned, requirement_symbol
 
 #: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
 #: Largest number of characters of a note, and of the reason why a case has no verdict.
 LONGEST_REASON = 2_000
+#: Largest number of characters of the path of the report.
+LONGEST_PATH = 500
 #: Text that GitHub turns into a link, a notification or an emoji: @name, #1, GH-1, :// and :name:. GitHub does this
 #: after it has rendered the page, so neither a backslash nor an entity prevents it. A zero-width space after the match
 #: prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
-RIGHT_ALIGNED = {"Value", "Required", "Instances", "No value"}
+RIGHT_ALIGNED = {"Value", "Earlier", "Now", "Change", "Required", "Instances", "No value"}
+LAST_COLUMNS = ("Instances", "No value", "Role")
+#: Largest number of characters of the summary. GitHub refuses comments of more than 65,536 characters.
+MOST_CHARACTERS = 60_000
+#: The lines around the part of the summary that is folded. Markdown in it needs empty lines around it.
+FOLD = ("<details>", "<summary>Verdicts, reasons and what identifies the run</summary>")
+UNFOLD = "</details>"
 
 
 def escape(text: str, longest: int = LONGEST_TEXT) -> str:
@@ -50,43 +60,112 @@ def _escaped_block(start: re.Match[str]) -> str:
 
 
 def summary(run: RunRecord, *, report: str) -> str:
-    """Return the Markdown summary of a run.
+    """Return the Markdown summary of a run, for a comment on a pull request or the page of a CI job.
 
-    It contains the outcome, the models and data, the table of verdicts, notes on the gates, the cases without a
-    verdict, and the path of the report.
+    A line with the decision comes first. Below it are the changes since earlier releases, if the run compared any, and
+    the gates that did not pass. Everything else is folded: notes and remedies, the models and data, the table of
+    verdicts, the cases without a verdict, and what identifies the run. The path of the report comes last.
 
     Args:
         run: The record of the run.
         report: The path of report.html, in a form that the reader can open.
+
+    Returns:
+        At most `MOST_CHARACTERS` characters. Lines beyond are left out, and the text says so.
     """
     decided = outcome(run)
+    comparisons = [(check, check.comparison) for check in run.checks if check.comparison is not None]
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
-    seeds = len({check.seed for check in run.checks}) > 1
-    lines = ["## Attention audit", "", f"**{escape(decided.headline)}**", ""]
-    lines += [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes, *remedies_in_short(run))]
+    first, *others = [escape(text, LONGEST_REASON) for text in (decided.lead, decided.headline) if text]
+    decision = " ".join([f"**{VERDICT_SYMBOLS[decided.state]} {first}**", *others])
+    top = ["## Attention audit", "", decision, "", *_comparison_lines(comparisons, several), *_blocking_lines(run)]
+    lines = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes_below_lead, *remedies_in_short(run))]
     lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
     lines += [
         f"* Data {escape(data.name)}: {number(data.audited)} of {number(data.rows)} rows "
         f"(sha256 {escape(data.sha256[:12])})"
         for data in run.data
     ]
-    if run.checks:
-        subject = ["Model", "Data"] if several else []
-        head = ["Verdict", "Check", *subject, "Value", "Interval", "Required", "References"]
-        head += ["Instances", "No value", "Role"]
-        lines += ["", f"| {' | '.join(head)} |"]
-        lines.append(f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in head)}|")
-        lines += [f"| {' | '.join(_cells(check, run, several=several, seeds=seeds))} |" for check in run.checks]
+    lines += _verdict_lines(run, [check for check in run.checks if check.comparison is None], several)
     gates = [check for check in run.checks if check.severity == "gate" and check.in_words]
     if gates:
         lines += ["", *(f"* {_named(check, several)}: {escape(check.in_words, LONGEST_REASON)}" for check in gates)]
     undecided = [check for check in run.checks if check.planning is not None]
     if undecided:
         lines += ["", *(f"* {escape(f'{c.check} on {c.model}, {c.data}')}: {planned(c)}" for c in undecided)]
+    gates = [check for check in run.checks if check.severity == "gate" and check.detectable_change is not None]
+    if gates:
+        lines += ["", *(f"* {_named(check, several)}: {escape(detected(check), LONGEST_REASON)}" for check in gates)]
     lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
     lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
-    lines += [*_missing_lines(run), "", f"Report: {escape(report)}", ""]
-    return "\n".join(lines)
+    lines += _missing_lines(run)
+    top = _fitting(top, MOST_CHARACTERS // 3)
+    folded = _fitting(lines, MOST_CHARACTERS // 2)
+    return "\n".join([*top, "", *FOLD, "", *folded, "", UNFOLD, "", f"Report: {escape(report, LONGEST_PATH)}", ""])
+
+
+def _fitting(lines: Sequence[str], room: int) -> list[str]:
+    """Return the first lines that have at most `room` characters together, and how many lines are left out."""
+    lengths = accumulate(len(line) + 1 for line in lines)
+    kept = sum(length <= room for length in lengths)
+    left_out = len(lines) - kept
+    if not left_out:
+        return list(lines)
+    return [*lines[:kept], "", f"({plural(left_out, 'line')} left out here. The report shows everything.)"]
+
+
+def _comparison_lines(comparisons: Sequence[tuple[CheckRecord, BaselineComparison]], several: bool) -> list[str]:
+    """Return a table of the changes since earlier releases; nothing if the run compared none."""
+    if not comparisons:
+        return []
+    subject = ["Model", "Data"] if several else []
+    lines = ["**Changes since earlier releases**", ""]
+    lines += _head(["Verdict", "Check", *subject, "Earlier", "Now", "Change", "Interval", "Required"])
+    for check, comparison in comparisons:
+        verdict, places = check.verdict, digits(check)
+        sign = "+" if check.value is not None and check.value > 0 else ""
+        cells = [f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}", escape(check.check)]
+        cells += [escape(check.model), escape(check.data)] if several else []
+        cells += [number(comparison.baseline, digits=places), number(comparison.candidate, digits=places)]
+        cells += [sign + number(check.value, digits=places), interval_words(check), _required(check)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _blocking_lines(run: RunRecord) -> list[str]:
+    """Return one line for each gate that blocks the release: what it measured, or why it has no verdict."""
+    blocking = [
+        f"* {VERDICT_SYMBOLS[check.verdict]} {escape(f'{check.check} on {check.model}, {check.data}')}: "
+        f"{escape(_measured(check), LONGEST_REASON)}"
+        for check in run.checks
+        if check.blocks and check.key[:3] not in excepted_gates(run)
+    ]
+    return blocking + [
+        f"* no verdict: {escape(f'{gate.check} on {gate.model}, {gate.data}')}: {escape(gate.reason, LONGEST_REASON)}"
+        for gate in run.gates
+        if gate.state == "open"
+    ]
+
+
+def _measured(check: CheckRecord) -> str:
+    """Return what a case measured; or why it is not comparable with an earlier release, and what to do."""
+    not_comparable = check.comparison.not_comparable if check.comparison is not None else ""
+    return not_comparable or headline(check)
+
+
+def _verdict_lines(run: RunRecord, checks: Sequence[CheckRecord], several: bool) -> list[str]:
+    """Return the table of verdicts; nothing if there are none."""
+    if not checks:
+        return []
+    seeds = len({check.seed for check in run.checks}) > 1
+    subject = ["Model", "Data"] if several else []
+    lines = ["", *_head(["Verdict", "Check", *subject, "Value", "Interval", "Required", "References", *LAST_COLUMNS])]
+    return lines + [f"| {' | '.join(_cells(check, run, several=several, seeds=seeds))} |" for check in checks]
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    """Return the first two lines of a table."""
+    return [f"| {' | '.join(names)} |", f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in names)}|"]
 
 
 def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) -> list[str]:
@@ -99,19 +178,24 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
         seeds: Whether the column for the model also gives the seed.
     """
     model = f"{escape(check.model)}, seed {check.seed}" if seeds else escape(check.model)
-    verdict = shown_verdict(check)
+    verdict = check.verdict
     return [
         f"{VERDICT_SYMBOLS[verdict]} {VERDICT_NAMES[verdict]}",
         escape(check.check),
         *([model, escape(check.data)] if several else []),
         number(check.value, digits=digits(check)),
         interval_words(check),
-        escape(requirement_symbol(check.requirement)) if check.requirement else "—",
+        _required(check),
         escape(", ".join(f"{reference.name} {number(reference.value)}" for reference in check.references)) or "—",
         number(check.n),
         number(check.n - check.n_defined),
         role(check, run),
     ]
+
+
+def _required(check: CheckRecord) -> str:
+    """Return the threshold of a check with "≥" or "≤"; an em dash if it has none."""
+    return escape(requirement_symbol(check.requirement)) if check.requirement else "—"
 
 
 def _named(check: CheckRecord, several: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from attnaudit.formatting import number
 from attnaudit.records import Matrix
 from attnaudit.report.charts import Drawing, Shape, finite
@@ -14,6 +16,11 @@ FULL_WIDTH = 420.0
 DARKEST = 9
 #: With more columns than this, the cells are too narrow for numbers. Only the tooltips then show them.
 MOST_NUMBERED_COLUMNS = 16
+
+
+#: With more decimals than this, cells show thousandths instead.
+MOST_DECIMALS = 3
+UNITS = "thousandths"
 
 
 def matrix(record: Matrix, *, title: str) -> Drawing | None:
@@ -34,6 +41,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
         return None
     largest = max(map(abs, known)) or 1.0
     columns = len(record.columns)
+    digits = _digits(largest)
     numbered = columns <= MOST_NUMBERED_COLUMNS
     width = (FULL_WIDTH - LEFT - RIGHT) / columns
     width = max(CELL_WIDTH, width) if numbered else width
@@ -59,18 +67,46 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
                     y=y,
                     width=width - 1,
                     height=CELL_HEIGHT - 1,
-                    text=f"{place}: {'undefined' if value is None else number(value)}",
+                    text=f"{place}: {_in_words(record, r, c)}",
                 )
             )
             if value is not None and numbered:
-                shapes.append(Shape(kind="text", css="cell-number", x=x + width / 2, y=baseline, text=_short(value)))
+                shapes.append(
+                    Shape(kind="text", css="cell-number", x=x + width / 2, y=baseline, text=_short(value, digits))
+                )
+    best = max(
+        (value, f"{record.row_label} {row}, {record.column_label} {column}")
+        for row, values in zip(record.rows, record.values, strict=True)
+        for column, value in zip(record.columns, values, strict=True)
+        if value is not None and math.isfinite(value)
+    )
+    scaled = "" if digits <= MOST_DECIMALS else f" The cells show {UNITS} of the value."
     return Drawing(
         width=LEFT + width * columns + RIGHT,
         height=bottom + BOTTOM,
         label=f"{title} by {record.row_label} and {record.column_label}, from {number(min(known))} to "
         f"{number(max(known))}",
         shapes=tuple(shapes),
+        note=f"Blue cells are above 0, magenta cells below 0; the darkest cell is {number(largest)} from 0.{scaled} "
+        f"The highest value, {number(best[0])}, is that of {best[1]}. As the highest of {len(known)} values, it is "
+        "likely to be too high: choose a head on other texts than those that you report.",
     )
+
+
+def _in_words(record: Matrix, row: int, column: int) -> str:
+    """Return the value of a cell and its interval in words."""
+    value = record.values[row][column]
+    if value is None:
+        return "undefined"
+    low, high = (bounds[row][column] if bounds else None for bounds in (record.low, record.high))
+    return (
+        number(value) if low is None or high is None else f"{number(value)}, interval {number(low)} to {number(high)}"
+    )
+
+
+def _digits(largest: float) -> int:
+    """Return the number of decimals that shows two significant digits of the largest absolute value, at least 2."""
+    return max(2, 1 - math.floor(math.log10(largest)))
 
 
 def _shade(value: float | None, largest: float) -> str:
@@ -81,8 +117,8 @@ def _shade(value: float | None, largest: float) -> str:
     return f"cell {'below' if value < 0 else 'above'} k{step}"
 
 
-def _short(value: float) -> str:
-    """Format a number with two decimals and without a leading zero, so that it fits into a cell."""
-    text = f"{value:.2f}"
+def _short(value: float, digits: int) -> str:
+    """Format a number without a leading zero, so that it fits into a cell; in thousandths if it is very small."""
+    text = f"{value:.{digits}f}" if digits <= MOST_DECIMALS else f"{1000 * value:.{max(0, digits - 3)}f}"
     text = "0" if float(text) == 0 else text.replace("0.", ".", 1)
     return text.replace("-", "−")

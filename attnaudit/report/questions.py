@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
-from attnaudit.formatting import number
+from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
 from attnaudit.report.unvalidated import unvalidated_notes
-from attnaudit.verdict_text import digits, required_words
+from attnaudit.verdict_text import digits, interval_words, required_words
+
+#: Verdicts that block a release, the most serious one first.
+BLOCKING = ("fail", "undefined", "inconclusive")
+
+
+def leading_gate(run: RunRecord) -> CheckRecord | None:
+    """Return the gate that blocks the release and has the most serious verdict; None if no gate blocks it."""
+    blocking = [check for check in run.checks if check.blocks and check.verdict in BLOCKING]
+    return min(blocking, key=lambda check: BLOCKING.index(check.verdict), default=None)
+
+
+def lead(run: RunRecord) -> str:
+    """Return why a release is blocked, as a headline: the most serious gate in words, its value and its threshold.
+
+    It is "" if no gate blocks the release, or if the run is one that decides nothing.
+    """
+    gate = leading_gate(run)
+    if gate is None or run.status != "failed":
+        return ""
+    several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
+    subject = f" {gate.model} on {gate.data}:" if several else ""
+    others = sum(check.blocks for check in run.checks) - 1
+    more = f" {plural(others, 'more gate')} did not pass." if others else ""
+    return f"Blocked.{subject} {_in_one_sentence(gate, run)}{more}"
+
+
+def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
+    """Return why a gate blocks the release, as a sentence."""
+    asked = _asked(gate, run)
+    if gate.verdict == "undefined" or gate.requirement is None:
+        return f"{asked} has no answer: {gate.reason}."
+    value, limit = number(gate.value, digits=digits(gate)), required_words(gate.requirement)
+    if gate.verdict == "fail":
+        return f"{gate.when_failed}: {gate.value_name} {value}; the policy requires {limit}."
+    if gate.interval is None:
+        return f"{asked} is not decided: {gate.reason}."
+    return f"{asked} is not decided: {gate.value_name} {interval_words(gate)}; the policy requires {limit}."
+
+
+def _asked(gate: CheckRecord, run: RunRecord) -> str:
+    """Return the question of the policy to which a gate belongs, or else the title of the gate, in quotation marks."""
+    questions = run.declared_policy.questions if run.declared_policy else []
+    asks = next((question.asks for question in questions if gate.check in question.checks), gate.title)
+    return f"“{asks}”"
 
 
 def policy_notes(run: RunRecord) -> list[str]:
@@ -16,6 +60,17 @@ def policy_notes(run: RunRecord) -> list[str]:
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     return [*unvalidated_notes(run), *answers]
+
+
+def notes_below_lead(run: RunRecord) -> list[str]:
+    """Return the sentences of `policy_notes` without what `lead` says already."""
+    gate = leading_gate(run)
+    if gate is None or not lead(run):
+        return policy_notes(run)
+    told = [blocking for _, blocking in _blocked_questions(run) if blocking == [gate]]
+    repeated = {f"{_asked(gate, run)} {_answer(run, blocking)}" for blocking in told}
+    rest = [note for note in policy_notes(run) if note not in repeated]
+    return [gate.in_words, *rest] if repeated and gate.in_words else rest
 
 
 def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckRecord]]]:

@@ -53,7 +53,7 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
         yield f"audit more texts, or texts of more sources, for {check.check}: {check.reason}"
     if check.verdict == "undefined":
         reasons = sorted(check.undefined.items(), key=lambda pair: -pair[1])
-        why = f"; most texts without a value have none because of: {reasons[0][0]}" if reasons else ""
+        why = f"; the most frequent reason for a missing value is: {reasons[0][0]}" if reasons else ""
         yield f"audit texts on which {check.check} has a value{why}"
     if check.verdict == "fail":
         better = _better_reading(check, run)

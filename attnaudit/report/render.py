@@ -9,6 +9,7 @@ from attnaudit import formatting
 from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
 from attnaudit.records import RunRecord
+from attnaudit.report.explorer_page import ExplorerView, write_explorer
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
 from attnaudit.report.view import Page, assemble
@@ -33,6 +34,8 @@ def build(folder: Path) -> None:
 def write_pages(folder: Path, run: RunRecord) -> None:
     """Write report.html and summary.md of a run from its record. audit.json need not exist yet.
 
+    If the measurements are too large for the page, they are written to files in the folder explorer/, next to it.
+
     Args:
         folder: The folder of the run, with measurements.parquet.
         run: The record of the run.
@@ -40,13 +43,23 @@ def write_pages(folder: Path, run: RunRecord) -> None:
     Raises:
         ReportError: measurements.parquet is corrupt, or a file cannot be written.
     """
-    _write(folder / "report.html", render(assemble(run, MeasurementsFile(folder))))
+    measurements = MeasurementsFile(folder)
+    try:
+        explorer = write_explorer(folder, run, measurements)
+    except OSError as error:
+        raise _cannot_be_written(Path(error.filename or folder), error) from error
+    _write(folder / "report.html", render(assemble(run, measurements), explorer))
     _write(folder / "summary.md", summary(run, report=_relative(folder / "report.html")))
 
 
-def render(page: Page) -> str:
-    """Return the report as HTML."""
-    return environment().get_template("report.html.j2").render(page=page)
+def render(page: Page, explorer: ExplorerView | None = None) -> str:
+    """Return the report as HTML.
+
+    Args:
+        page: The content of the report.
+        explorer: The instance explorer; None to leave it out.
+    """
+    return environment().get_template("report.html.j2").render(page=page, explorer=explorer)
 
 
 def environment(*packages: str) -> Environment:
@@ -86,6 +99,8 @@ def _write(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        raise ReportError(
-            f"{path}: cannot be written ({error.strerror}). Choose a writable folder with --audit-reports."
-        ) from error
+        raise _cannot_be_written(path, error) from error
+
+
+def _cannot_be_written(path: Path, error: OSError) -> ReportError:
+    return ReportError(f"{path}: cannot be written ({error.strerror}). Choose a writable folder with --audit-reports.")

@@ -6,37 +6,31 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from attnaudit.formatting import number, sentence
+from attnaudit.formatting import number, plural, sentence
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
+from attnaudit.report.baseline_tables import BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
-from attnaudit.report.heatmaps import Heatmap, columns_to_show, heatmap
+from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
-from attnaudit.report.remedies import FIRST_REMEDIES
-from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
+from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.shown_instances import shown_instances
 from attnaudit.verdict_text import (
     defined_sentence,
+    detected,
     digits,
     interval_range,
     interval_words,
     planned,
     requirement_symbol,
-    shown_verdict,
     verdict_sentence,
 )
 
-#: Largest number of instances that the report shows for a case.
-MOST_INSTANCES = 5
 #: How many of these instances are open at first if the check did not pass.
 OPEN_INSTANCES = 2
-#: Largest number of coloured tokens in the whole report. They take about 1 MB.
-MOST_TOKEN_CELLS = 14_000
-
-RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +58,7 @@ class CaseView:
         anchor: The fragment identifier of the case on the page.
         check: The record of the case.
         subject: The model and the data set in words.
-        verdict: The verdict, or "measured". It is also the CSS class.
+        verdict: The verdict, which is also the CSS class.
         verdict_name: The verdict in words.
         symbol: The verdict as one character.
         role: Whether the check is a gate, and whether it blocks the release.
@@ -72,7 +66,7 @@ class CaseView:
         statistic: The statistic with its unit, if it has one.
         interval: The interval of the value; an em dash if there is none.
         fail_interval: The interval that decides whether the case fails; "" if there is none.
-        required: The threshold with "≥" or "≤"; an em dash if there is none.
+        required: The threshold with "≥" or "≤". Without one, which values are better; an em dash if neither are.
         references: The references.
         explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.
@@ -82,6 +76,9 @@ class CaseView:
         undefined: Pairs of a reason and the number of instances without a value, the largest number first.
         parameters: Pairs of a name and a value, for the arguments of the check that are not None.
         details: Pairs of a name and a value, for further numbers.
+        breakdowns: For each breakdown of a gate, what its parts differ in, and their names, values and numbers of
+            instances.
+        typical: The typical instances that are shown.
         heatmaps: The worst instances that are shown.
         instances_left_out: Number of worst instances in the record that are not shown.
         open_heatmaps: Number of heatmaps that are open at first.
@@ -108,6 +105,8 @@ class CaseView:
     undefined: tuple[tuple[str, int], ...]
     parameters: tuple[tuple[str, str], ...]
     details: tuple[tuple[str, str], ...]
+    breakdowns: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...]
+    typical: tuple[Heatmap, ...]
     heatmaps: tuple[Heatmap, ...]
     instances_left_out: int
     open_heatmaps: int
@@ -157,6 +156,7 @@ class Page:
     Attributes:
         run: The record of the run.
         outcome: The headline with its notes and remedies.
+        scores: For each model and data set with labels, a line with accuracy, F1 and the number of texts.
         checks: All checks with their cases.
         subjects: All pairs of a model and a data set.
         command: The command line of the run.
@@ -166,10 +166,12 @@ class Page:
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.
+        baselines: The tables that compare the models with the baselines of the policy.
     """
 
     run: RunRecord
     outcome: wording.Outcome
+    scores: tuple[str, ...]
     checks: tuple[CheckView, ...]
     subjects: tuple[SubjectView, ...]
     command: str
@@ -178,8 +180,7 @@ class Page:
     measurements_absent: bool
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
-
-    first_remedies = FIRST_REMEDIES
+    baselines: tuple[BaselineTable, ...]
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
@@ -191,13 +192,13 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
-    heatmaps = _heatmaps(run, measurements)
+    heatmaps, typical = shown_instances(run, measurements)
     records_of_check: dict[str, list[CheckRecord]] = {}
     for record in run.checks:
         records_of_check.setdefault(record.check, []).append(record)
     anchors = _Anchors()
     views = []
-    for records in records_of_check.values():
+    for records in sorted(records_of_check.values(), key=_urgency):
         shown_range = strip_range(records)
         anchor = anchors.of(records[0].check)
         many = len(records) > 1
@@ -209,6 +210,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
                 role=wording.role(record, run),
                 drawing=strip(record, shown_range),
                 heatmaps=heatmaps.get(record.key, ()),
+                typical=typical.get(record.key, ()),
             )
             for record in records
         )
@@ -216,6 +218,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     return Page(
         run=run,
         outcome=wording.outcome(run),
+        scores=tuple(_scores(run)),
         checks=tuple(views),
         subjects=tuple(_subject(case, names[case], run) for case in cases),
         command=shlex.join(run.command),
@@ -224,7 +227,25 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         measurements_absent=measurements.measured is None,
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
+        baselines=baseline_tables(run),
     )
+
+
+def _urgency(records: Sequence[CheckRecord]) -> int:
+    """Return where a check stands on the page: first gates that block the release, then other gates, then the rest."""
+    return min(0 if one.blocks else 1 if one.severity == "gate" else 2 for one in records)
+
+
+def _scores(run: RunRecord) -> list[str]:
+    """Return a line with accuracy, macro F1 and the number of labelled instances for each model and data set."""
+    several = len(run.measured) > 1
+    return [
+        (f"{one.model} on {one.data}: accuracy" if several else "Accuracy")
+        + f" {number(one.accuracy, digits=3)}, macro F1 {number(one.macro_f1, digits=3)} "
+        f"on {plural(one.labelled, 'labelled text')}"
+        for one in run.measured
+        if one.accuracy is not None
+    ]
 
 
 def _gates(run: RunRecord) -> tuple[str, ...]:
@@ -277,11 +298,24 @@ def _subject(case: Case, name: str, run: RunRecord) -> SubjectView:
 
 
 def _case(
-    record: CheckRecord, *, anchor: str, subject: str, role: str, drawing: Drawing | None, heatmaps: tuple[Heatmap, ...]
+    record: CheckRecord,
+    *,
+    anchor: str,
+    subject: str,
+    role: str,
+    drawing: Drawing | None,
+    heatmaps: tuple[Heatmap, ...],
+    typical: tuple[Heatmap, ...],
 ) -> CaseView:
-    verdict = shown_verdict(record)
+    verdict = record.verdict
     places = digits(record)
-    sentences = (record.in_words, verdict_sentence(record), planned(record), defined_sentence(record))
+    sentences = (
+        record.in_words,
+        verdict_sentence(record),
+        planned(record),
+        detected(record),
+        defined_sentence(record),
+    )
     return CaseView(
         anchor=anchor,
         check=record,
@@ -294,7 +328,7 @@ def _case(
         statistic=", ".join(filter(None, (record.statistic, record.unit))),
         interval=interval_words(record),
         fail_interval=interval_range(record.fail_interval, places) if record.fail_interval else "",
-        required=requirement_symbol(record.requirement) if record.requirement else "—",
+        required=requirement_symbol(record.requirement) if record.requirement else wording.BETTER[record.better],
         references=tuple(
             ReferenceView(
                 name=reference.name,
@@ -312,9 +346,17 @@ def _case(
         undefined=tuple(sorted(record.undefined.items(), key=lambda pair: -pair[1])),
         parameters=tuple((name, _plain(value)) for name, value in record.parameters.items() if value is not None),
         details=tuple((name, _plain(value)) for name, value in record.details.items()),
+        breakdowns=tuple(
+            (
+                one.by,
+                tuple((part.name, number(part.value, digits=places), number(part.n)) for part in one.parts),
+            )
+            for one in record.breakdowns
+        ),
+        typical=typical,
         heatmaps=heatmaps,
         instances_left_out=len(record.worst) - len(heatmaps),
-        open_heatmaps=0 if verdict in ("pass", "measured") else OPEN_INSTANCES,
+        open_heatmaps=0 if verdict in ("pass", "informational") else OPEN_INSTANCES,
     )
 
 
@@ -335,51 +377,3 @@ def _plain(value: str | float | int | bool | None) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return value if isinstance(value, str) else number(value)
-
-
-def _heatmaps(run: RunRecord, measurements: MeasurementsFile) -> dict[RecordKey, tuple[Heatmap, ...]]:
-    """Return the heatmaps of the worst instances of each case. MOST_TOKEN_CELLS limits their number."""
-    measured = measurements.measured or {}
-    pairs: list[tuple[Case, str]] = []
-    columns: set[str] = set()
-    for record in run.checks:
-        case = (record.model, record.data, record.seed)
-        pairs += [(case, ranked.instance) for ranked in record.worst[:MOST_INSTANCES]]
-        columns.update(columns_to_show(record, measured.get(case, ())))
-    instances = measurements.instances(pairs, columns)
-    cells_per_case = MOST_TOKEN_CELLS // max(1, sum(bool(record.worst) for record in run.checks))
-    return {
-        record.key: _heatmaps_of_case(record, measurements, instances, most_cells=cells_per_case)
-        for record in run.checks
-    }
-
-
-def _heatmaps_of_case(
-    record: CheckRecord,
-    measurements: MeasurementsFile,
-    instances: dict[tuple[Case, str], MeasuredInstance],
-    *,
-    most_cells: int,
-) -> tuple[Heatmap, ...]:
-    """Return the heatmaps of the worst instances of one case.
-
-    The first instance is always included. Others are added until all rows together would have more than `most_cells`
-    tokens.
-    """
-    case = (record.model, record.data, record.seed)
-    heatmaps: list[Heatmap] = []
-    cells = 0
-    for ranked in record.worst[:MOST_INSTANCES]:
-        view = heatmap(
-            record,
-            ranked.instance,
-            ranked.value,
-            instances.get((case, ranked.instance)),
-            (measurements.measured or {}).get(case, ()),
-            file_absent=measurements.measured is None,
-        )
-        cells += sum(len(row.cells) for row in view.rows)
-        if heatmaps and cells > most_cells:
-            break
-        heatmaps.append(view)
-    return tuple(heatmaps)

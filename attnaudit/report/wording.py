@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
-from attnaudit.report.questions import policy_notes
+from attnaudit.report.questions import lead, notes_below_lead, policy_notes
 from attnaudit.report.remedies import remedies
 from attnaudit.report.unvalidated import blocked_reason
-from attnaudit.verdict_text import shown_verdict
 
 VERDICT_NAMES = {
     "pass": "Pass",
     "fail": "Fail",
     "inconclusive": "Inconclusive",
     "undefined": "Undefined",
-    "measured": "Measured",
+    "informational": "Informational",
 }
 #: Verdict -> the words that follow the number of cases with this verdict. "missing" stands for cases without a verdict.
 COUNTED = {
@@ -28,10 +28,10 @@ COUNTED = {
     "fail": "failed",
     "inconclusive": "inconclusive",
     "undefined": "undefined",
-    "measured": "measured",
+    "informational": "informational",
     "missing": "without a verdict",
 }
-VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "measured": "•"}
+VERDICT_SYMBOLS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "∅", "informational": "•"}
 
 IMPORTANCE_NAMES = {
     "gradient.meister": "Gradient norm",
@@ -39,6 +39,8 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
+#: The direction in which values of a check speak for the model -> words for the column of thresholds.
+BETTER = {"at_least": "higher is better", "at_most": "lower is better", None: "—"}
 #: Exit status of a run -> the reason why no gate was judged in it.
 NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
 #: Status of a run -> the verdict whose colour its headline gets.
@@ -48,6 +50,10 @@ _STATES = {
     "partial": "inconclusive",
     "running": "inconclusive",
     "informational": "undefined",
+}
+EFFECT_NAMES = {
+    "held": "Effect of replacing the token, with the attention held fixed",
+    "live": "Effect of replacing the token, with the attention computed again",
 }
 PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 
@@ -78,12 +84,35 @@ def column_name(name: str) -> str:
     if re.fullmatch(r"retrained\..+\.attention", name):
         adversary = "attention=adversary" in name
         return f"Attention of {'the trained adversary' if adversary else 'a copy trained with another seed'}"
+    effect = re.fullmatch(r"token_effect\.(held|live)(\.logits)?", name)
+    if effect:
+        return EFFECT_NAMES[effect[1]] + (", on the logits" if effect[2] else "")
     importance = name.removesuffix(".change")
     stem, _, place = importance.rpartition(".")
     if stem in IMPORTANCE_NAMES and place in PLACE_NAMES:
         suffix = ", change of output (TVD)" if importance != name else ""
         return f"{IMPORTANCE_NAMES[stem]}, {PLACE_NAMES[place]}{suffix}"
     return name
+
+
+def short_column_name(name: str) -> str:
+    """Return the name of a measured column in one to three words, without its reading.
+
+    >>> short_column_name("leave_one_out.inputs")
+    'Leave-one-out'
+    """
+    stem, _, ending = name.partition("/")[0].rpartition(".")
+    kind = name.partition("/")[0].split(".")[0]
+    if kind == "adversarial":
+        return "Adversarial"
+    if kind == "token_effect":
+        live = " (live)" if ".live" in name else ""
+        return f"Effect{live}{', logits' if ending == 'logits' else ''}"
+    if ending == "change":
+        return f"{short_column_name(stem)}, TVD"
+    if stem in IMPORTANCE_NAMES and ending in PLACE_NAMES:
+        return IMPORTANCE_NAMES[stem].partition(",")[0] + (", hidden" if ending == "hidden" else "")
+    return column_name(name.partition("/")[0])
 
 
 def role(check: CheckRecord, run: RunRecord) -> str:
@@ -100,30 +129,36 @@ class Outcome:
     """What a run decided, in words.
 
     Attributes:
-        headline: The decision in a few sentences.
+        lead: Why the release is blocked, in words (see `attnaudit.report.questions.lead`); "" if no gate blocks it.
+        headline: The decision in a few sentences, with the number of gates.
         state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
             end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
+        notes_below_lead: The same sentences without what `lead` says already.
         remedies: Changes that are known to help if a gate did not pass.
         counts: For each verdict that occurs, the verdict, the words for it in a count, and the number of cases.
     """
 
+    lead: str
     headline: str
     state: str
     notes: tuple[str, ...]
+    notes_below_lead: tuple[str, ...]
     remedies: tuple[str, ...]
     counts: tuple[tuple[str, str, int], ...]
 
 
 def outcome(run: RunRecord) -> Outcome:
     """Describe what a run decided. The text gives checks and counts, and never calls a model faithful."""
-    counts: Counter[str] = Counter(shown_verdict(check) for check in run.checks)
+    counts: Counter[str] = Counter(check.verdict for check in run.checks)
     counts["missing"] = len(run.missing)
     notes = [run.problem[0].upper() + run.problem[1:]] if run.problem else []
     return Outcome(
+        lead=lead(run),
         headline=_headline(run),
         state=_STATES[run.status],
-        notes=(*notes, *policy_notes(run), *measuring_notes(run)),
+        notes=(*notes, *policy_notes(run), *baseline_notes(run), *measuring_notes(run)),
+        notes_below_lead=(*notes, *notes_below_lead(run), *baseline_notes(run, above=lead(run)), *measuring_notes(run)),
         remedies=tuple(remedies(run)),
         counts=tuple((verdict, words, counts[verdict]) for verdict, words in COUNTED.items() if counts[verdict]),
     )
@@ -136,7 +171,10 @@ def _headline(run: RunRecord) -> str:
     if run.status == "running":
         return "The process of this run did not end. Nothing was decided."
     if run.status == "informational" and run.gates:
-        return "Every gate is informational, because the policy was not validated on the models. Nothing was decided."
+        return (
+            "Every gate is informational, because the policy was not validated on these families of models. Nothing "
+            "was decided."
+        )
     if run.status == "informational":
         what = f"{plural(len(run.checks), 'informational check')} ran." if run.checks else "No check ran."
         return f"No gate was declared, so nothing was decided. {what}"

@@ -30,6 +30,7 @@ class AuditOptions:
         max_instances: The size of the sample that is audited, or None for every instance.
         unit: "tokens" or "words": what the statistics are computed over.
         seed: Seed of samples, permutations and intervals.
+        batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
     """
 
     models: tuple[str, ...]
@@ -42,6 +43,7 @@ class AuditOptions:
     max_instances: int | None = None
     unit: str = "tokens"
     seed: int = 0
+    batch_tokens: int | None = None
     _resolved: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:

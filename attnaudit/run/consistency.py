@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.model_families import informational_gates, unvalidated_models
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
 from attnaudit.run.declared_checks import (
@@ -55,6 +56,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
     if record.n > audited.get(record.data, record.n):
         yield f"it has {record.n} instances, but only {audited[record.data]} were audited"
     yield from _of_intervals(record)
+    yield from _of_comparison(record, tables_of(record, tables, run))
     if tables and record.check not in tables:
         yield "the effective policy has no such check"
     yield from _of_arguments(record, tables_of(record, tables, run))
@@ -69,6 +71,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         n=record.n,
         n_defined=record.n_defined,
         fail_interval=record.fail_interval,
+        severity=record.severity,
     )
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
@@ -83,6 +86,8 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
         yield "it has an interval but no value"
     if (wider is not None) != (interval is not None and record.requirement is not None):
         yield "it has only one of the two intervals that decide its verdict"
+    if record.detectable_change is not None and wider is None:
+        yield "it has a detectable change, but no threshold or no interval that it follows from"
     if interval is None:
         return
     if record.value is not None and not _contains(interval, record.value, record.value):
@@ -96,6 +101,24 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
         yield f"the confidence of a failure is {wider.confidence:g}, which is wrong for {gated} gates"
 
 
+def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
+    """Compare what a paired gate compared with its value, and with its table."""
+    comparison = record.comparison
+    anchors = {table.get(ANCHOR) for table in declared}
+    if declared and anchors != {None if comparison is None else comparison.anchor}:
+        yield "what it was compared with is not what the effective policy declares"
+    if comparison is None:
+        return
+    candidate, baseline = comparison.candidate, comparison.baseline
+    if (baseline is None) != bool(comparison.not_comparable) or (
+        baseline is not None and not comparison.baseline_sha256
+    ):
+        yield "it has neither a value of the baseline nor a reason why there is none, or both"
+    expected = None if candidate is None or baseline is None else candidate - baseline
+    if (expected is None) != (record.value is None) or not _equal(record.value or 0.0, expected or 0.0):
+        yield "its value is not the difference of the two values that it compared"
+
+
 def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
     """Compare a record with the arguments of its check, and these with its tables in the effective policy."""
     given = record.parameters
@@ -103,7 +126,7 @@ def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
         yield "its arguments differ from those in the effective policy"
     for name, actual in (("severity", record.severity), ("inconclusive", record.inconclusive)):
         if given.get(name, actual) != actual:
-            yield f"{name} is '{actual}', but its argument is '{given[name]}'"
+            yield f"its {name} is '{actual}', but its arguments say '{given[name]}'"
     if (
         record.interval is not None
         and given.get("confidence", record.interval.confidence) != record.interval.confidence
@@ -179,7 +202,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 def _of_families(run: RunRecord) -> Iterator[str]:
     """Compare the models on which the policy was not validated with what follows from their families."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
-        yield "the models on whose family the policy was not validated do not follow from the policy and the models"
+        yield "the list of models on whose family the policy was not validated contradicts the policy or the models"
 
 
 def _of_status(run: RunRecord) -> Iterator[str]:

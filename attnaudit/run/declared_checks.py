@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.model_families import informational_gates
 from attnaudit.readings import named
@@ -36,11 +37,27 @@ def built_in_check(table: Table) -> Check | None:
     factory = checks.get(name)
     if not getattr(factory, "__module__", "").startswith(BUILT_IN):
         return None
+    given = arguments(table)
+    anchor = given.pop(ANCHOR, None)
     try:
-        check: Check = factory(**arguments(table))
+        if anchor is None:
+            check: Check = factory(**given)
+            return check
+        return _paired_gate(factory, given, anchor)
     except (AuditError, TypeError):  # a TypeError for an unknown argument
         return None
-    return check
+
+
+def _paired_gate(factory: Callable[..., Check], given: Mapping[str, Argument], anchor: Argument) -> Check | None:
+    """Return the paired gate that a table with an anchor declares; None if there is no such anchor."""
+    from attnaudit.checks.check_arguments import CheckArguments
+    from attnaudit.checks.paired_gate import ANCHORS, PairedGate
+
+    known = next((one for one in ANCHORS if one == anchor), None)
+    shared = set(CheckArguments.argument_names())
+    base = factory(**{key: value for key, value in given.items() if key not in shared}, severity="report")
+    own: dict[str, Any] = {key: value for key, value in given.items() if key in shared}
+    return None if known is None else PairedGate(base=base, anchor=known, **own)
 
 
 def arguments(table: Table) -> dict[str, Argument]:

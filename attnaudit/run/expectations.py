@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -46,6 +46,7 @@ class Expectations:
         seed: The seed. If any seed were accepted, seeds could be tried until a gate passes.
         unit: What the statistics are computed over: "tokens" or "words".
         allow_sample: Whether a sample of the rows may have been audited.
+        baselines: The anchor of each baseline -> its hash; None to accept any.
     """
 
     models: Sequence[Expected]
@@ -56,6 +57,7 @@ class Expectations:
     seed: int = 0
     unit: str = "tokens"
     allow_sample: bool = False
+    baselines: Mapping[str, str] | None = None
 
 
 def run_objections(run: RunRecord) -> list[str]:
@@ -87,15 +89,19 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
             f"The run used attnaudit {run.attnaudit}, expected {expected.version} (--attnaudit). Install the expected "
             "version and run the audit again."
         )
+    if expected.baselines is not None:
+        found += _baseline_objections(run, expected.baselines)
     if expected.after is not None:
         found += _time_objections(run, expected.after)
     return found
 
 
 def _gate_objections(run: RunRecord) -> list[str]:
+    # The reason why a baseline is not comparable already says what to do.
+    not_comparable = {one.key[:3] for one in run.checks if one.comparison and one.comparison.not_comparable}
     found = [
         f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
-        f"{_REMEDIES[gate.state]}"
+        f"{'' if (gate.model, gate.data, gate.check) in not_comparable else _REMEDIES[gate.state]}".rstrip()
         for gate in run.gates
         if gate.state not in ("passed", "excepted", "informational")
     ]
@@ -171,6 +177,22 @@ def _is_sequential(run: RunRecord, data: str) -> bool:
     judged = [one for one in run.checks if one.data == data and one.severity == "gate"]
     wanted = bool(gates) and all(table.get("sampling") == "sequential" for table in gates)
     return wanted and bool(judged) and all(map(judged_by_sequence, judged))
+
+
+def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[str]:
+    """List the paired gates that were compared with another baseline than the expected one, and a run without any."""
+    compared = [(record, record.comparison) for record in run.checks if record.comparison is not None]
+    found = [
+        f"{record.check} for {record.model} on {record.data}: compared with the baseline {comparison.baseline_sha256}, "
+        f"expected {expected.get(comparison.anchor, 'none')} (--baseline). {RUN_AGAIN}"
+        for record, comparison in compared
+        if comparison.baseline_sha256 != expected.get(comparison.anchor)
+    ]
+    if not compared:
+        found.append(
+            "The run compared nothing with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."
+        )
+    return found
 
 
 def _compare(

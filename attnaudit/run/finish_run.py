@@ -73,7 +73,7 @@ class RunEnding:
 
 
 def begin_run(folder: RunFolder, context: RunContext) -> None:
-    """Create the folder of a run, with an audit.json of status "running".
+    """Create the folder of a run, with an audit.json whose status is "running".
 
     Raises:
         ReportError: The folder cannot be written to.

@@ -109,6 +109,8 @@ def _settle_gate(
     results = [outcomes.results[test].outcome for test in tests if test in outcomes.results]
     if exception is not None and results and set(results) == {"skipped"}:
         return settled("excepted", exception.reason)
+    if record is not None and record.comparison is not None and record.comparison.not_comparable:
+        return settled("failed", f"{record.comparison.not_comparable}{_swallowed(results)}")
     if record is not None:
         return settled("failed", f"{record.verdict}: {headline(record)}{_swallowed(results)}")
     if not tests:

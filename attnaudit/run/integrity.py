@@ -105,7 +105,11 @@ def mismatches(run: RunRecord, folder: Path) -> list[str]:
     actual = file_sha256(path)
     if actual != run.measurements_sha256:
         expected = run.measurements_sha256 or "no file"
-        found.append(f"{MEASUREMENTS}: its SHA-256 is {actual or 'that of no file'}, expected {expected}")
+        found.append(
+            f"{MEASUREMENTS}: its SHA-256 is {actual}, expected {expected}"
+            if actual
+            else f"{MEASUREMENTS}: the file is missing, expected the one with the SHA-256 {expected}"
+        )
     elif actual:
         found += differing_values(run, path)
     return found

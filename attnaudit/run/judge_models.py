@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attnaudit.checks.base import Check
+from attnaudit.checks.code_hash import statements_of
 from attnaudit.checks.policy import to_table
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
@@ -91,13 +92,16 @@ def check_fingerprint(check: Check) -> str:
 
 @lru_cache(maxsize=1)
 def code_fingerprint() -> str:
-    """Return the SHA-256 of the code that decides the numbers: `NUMERIC_FOLDERS` and `NUMERIC_MODULES`."""
+    """Return the SHA-256 of the code that decides the numbers: `NUMERIC_FOLDERS` and `NUMERIC_MODULES`.
+
+    Comments, docstrings and white space do not affect it.
+    """
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     in_folders = [path for folder in NUMERIC_FOLDERS for path in (package / folder).rglob("*.py")]
     for path in sorted([*in_folders, *(package / name for name in NUMERIC_MODULES)]):
         digest.update(path.relative_to(package).as_posix().encode())
-        digest.update(path.read_bytes())
+        digest.update(statements_of(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()
 
 

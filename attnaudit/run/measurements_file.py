@@ -17,6 +17,7 @@ SCHEMA = pa.schema(
         ("data", pa.string()),
         ("seed", pa.int64()),
         ("instance", pa.string()),
+        ("source", pa.string()),
         ("label", pa.string()),
         ("predicted", pa.string()),
         ("measure", pa.string()),
@@ -30,8 +31,8 @@ SCHEMA = pa.schema(
 def write_measurements(measurements: Measurements, path: Path) -> None:
     """Write every scalar and vector of every instance.
 
-    Undefined values (NaN) are written as null. The column `tokens` is null except for measures with one value per
-    token.
+    The column `source` is the group of the instance when groups are resampled. Undefined values (NaN) are written as
+    null. The column `tokens` is null except for measures with one value per token.
 
     Args:
         measurements: The numbers of one model on one data set.
@@ -44,6 +45,7 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         "data": pa.array([measurements.data] * n, type=pa.string()),
         "seed": pa.array([measurements.seed] * n, type=pa.int64()),
         "instance": pa.array(measurements.ids, type=pa.string()),
+        "source": pa.array(measurements.sources, type=pa.string()),
         "label": pa.array([instance.label for instance in measurements.instances], type=pa.string()),
         "predicted": pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
     }

@@ -21,7 +21,7 @@ class Result:
     Attributes:
         outcome: "passed", "failed" or "skipped"; an expected failure (xfail) counts as skipped.
         reason: Why the test has no verdict, if it has none.
-        cause: What a test failed because of: "model", "data", or "" for anything else.
+        cause: What caused a failure: "model", "data", or "" for anything else.
         named: The other gates that have no verdict for the same reason. The message of the failure names them.
     """
 
@@ -68,7 +68,7 @@ class Outcomes:
             outcome: "passed", "failed", "skipped", or "rerun" for a failure after which the test is run again.
             reason: Why it failed or was skipped.
             record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
-            cause: What the test failed because of: "model", "data", or "" for anything else.
+            cause: What caused the failure: "model", "data", or "" for anything else.
             named: The model, the data set and the check of each other gate that the failure names.
         """
         if record is not None:
@@ -104,7 +104,7 @@ class Outcomes:
         self.ran.discard(test)
 
     def only_cause(self) -> str:
-        """Return "model" or "data" if it is the reason of every failed test and nothing was judged; otherwise ""."""
+        """Return "model" or "data" if it caused every failure and nothing was judged; otherwise ""."""
         causes = {result.cause for result in self.results.values() if result.outcome == "failed"}
         return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 

@@ -1,4 +1,4 @@
-"""Which run of a folder is the newest."""
+"""Find the newest run in a folder."""
 
 from __future__ import annotations
 

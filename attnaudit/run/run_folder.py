@@ -92,7 +92,7 @@ class RunFolder:
                 return
 
     def begin(self, run: RunRecord) -> None:
-        """Write an audit.json of status "running", and name the run in latest.txt.
+        """Write an audit.json whose status is "running", and name the run in latest.txt.
 
         From now on, latest.txt names no older run, and a process that is killed leaves a run that has not passed.
 
@@ -111,7 +111,7 @@ class RunFolder:
         self._write(self.path / "audit.json", msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
 
     def remove_record(self) -> None:
-        """Remove audit.json, which needs no space on the disk. A run without it has not passed.
+        """Remove audit.json. This is possible even if the disk is full, and a run without the file has not passed.
 
         Raises:
             ReportError: The file cannot be removed.

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,8 @@ from attnaudit.run.targets import Target
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
+    from attnaudit.records import Baseline
 
 
 #: The first part of the keys under which failures to load a model, and to read data, are kept.
@@ -67,7 +70,11 @@ class AuditSession:
         self._gates: set[str] = set()
         #: The families on which the gates were validated. They are known after the collection.
         self.validations: list[PolicyValidation] = []
+        #: The hash of the effective policy, which is known after the collection, too; "" without a policy.
+        self.policy_sha256 = ""
         self._families: dict[str, str] = {}
+        self._model_sha256: dict[str, str] = {}
+        self._baselines: dict[str, Baseline | None] = {}
         self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
         self._datasets: dict[str, tuple[Dataset, str]] = {}
@@ -112,29 +119,64 @@ class AuditSession:
             test: The node id of the test, for the record.
 
         Raises:
-            AuditError: The model or the data cannot be audited, or the check was declared with other arguments.
+            AuditError: The model or the data cannot be audited, or the check was declared with different arguments.
         """
         if check != self._declared.get(check.id, check):
             raise CheckError(
-                f"{check.id}: judged with other arguments than it was declared with. Change the declaration of the "
-                "check, in @audit or in the policy file, instead of the check in the test."
+                f"{check.id}: judged with different arguments from those it was declared with. Change the declaration "
+                "of the check, in @audit or in the policy file, instead of the check in the test."
             )
         key = (model, data, check.id)
         if key not in self._records:
+            from attnaudit.checks.paired_gate import PairedGate
+
             measurements = self.measurements(model, data, check.needs_under_reading())
             if is_informational(check.id, self._families[model], self.validations):
                 check = dataclasses.replace(check, severity="report")
+            if isinstance(check, PairedGate):
+                check = dataclasses.replace(check, baseline=self._baseline(check, model, data))
             record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
             note = "; ".join(filter(None, (record.note, self.validation_remark(check.id, model))))
             self._records[key] = msgspec.structs.replace(record, test=test, note=note)
         return self._records[key]
+
+    def _baseline(self, gate: PairedGate, model: str, data: str) -> BaselineNumbers:
+        """Return the numbers of the baseline that a measured model is compared with. Each file is read once.
+
+        Raises:
+            ReportError: The baseline file is invalid.
+        """
+        from attnaudit import __version__
+        from attnaudit.run.baseline_comparison import AuditedPair, compared
+        from attnaudit.run.baseline_file import baseline_path, read_baseline
+        from attnaudit.run.judge_models import code_fingerprint
+
+        folder = Path(gate.folder or "")
+        key = str(baseline_path(folder, gate.anchor))
+        if key not in self._baselines:
+            self._baselines[key] = self._once(key, lambda: read_baseline(folder, gate.anchor))
+        dataset, full_sha256 = self._dataset(data)
+        described = _data_record(dataset, full_sha256)
+        audited = AuditedPair(
+            model=model,
+            model_sha256=self._model_sha256[model],
+            data=data,
+            data_sha256=described.sha256,
+            sample_sha256=described.sample_sha256,
+            policy_sha256=self.policy_sha256,
+            measures_sha256=code_fingerprint(),
+            attnaudit=__version__,
+            seed=self.options.seed,
+            unit=self.options.unit,
+        )
+        return compared(gate, self._baselines[key], audited, self._measured[model, data], run=self.folder.path)
 
     def record(self, check: Any, model: str, data: str) -> CheckRecord | None:
         """Return the verdict of a case; None if it was not judged."""
         return self._records.get((model, data, check.id))
 
     def family(self, model: str) -> str:
-        """Return the family of a model, which is loaded for it unless that was done.
+        """Return the family of a model. The model is loaded if its family is not known yet.
 
         Raises:
             AuditError: The model cannot be loaded. `judge` raises the same error for each case of the model.
@@ -225,6 +267,7 @@ class AuditSession:
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         self._families[model] = loaded.family
+        self._model_sha256[model] = loaded.sha256
         with self.progress() as progress:
 
             def measure_rows(rows: Dataset, needs: Sequence[str]) -> tuple[Measurements, MeasureRecord]:
@@ -236,6 +279,7 @@ class AuditSession:
                     seed=self.options.seed,
                     labels=label_indices(rows, classes),
                     device=self.options.device,
+                    batch_tokens=self.options.batch_tokens,
                     unit="words" if self.options.unit == "words" else "tokens",
                     progress=progress,
                     worker=self.worker,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
 from attnaudit.engine.measurements import ALWAYS, Measurements
 from attnaudit.errors import AuditError, CheckError, DataError, ReportError
 from attnaudit.instances import Dataset, Instance
@@ -41,15 +42,31 @@ class TableNotStoredError(CheckError):
 
 @dataclass(slots=True, kw_only=True)
 class StoredMeasurements(Measurements):
-    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed."""
+    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed.
+
+    Attributes:
+        stored_sources: The names of the groups to which the instances belong when groups are resampled.
+    """
+
+    stored_sources: list[str]
 
     def table(self, name: str) -> Table:
-        """Refuse a table.
+        """Raise an error, because the Parquet file contains no tables.
 
         Raises:
             TableNotStoredError: Always.
         """
         raise TableNotStoredError(f"measurements.parquet does not contain the table '{name}'.")
+
+    def only(self, chosen: NDArray[np.bool_]) -> StoredMeasurements:
+        """Return the measurements of some of the instances.
+
+        Args:
+            chosen: (n,) True for the instances to include.
+        """
+        part = Measurements.only(self, chosen)
+        sources = [self.stored_sources[i] for i in np.flatnonzero(chosen).tolist()]
+        return StoredMeasurements(**{one.name: getattr(part, one.name) for one in fields(part)}, stored_sources=sources)
 
 
 def differing_values(run: RunRecord, path: Path) -> list[str]:
@@ -78,7 +95,8 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
 def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     """Return the records whose values can be computed from measurements.parquet, each with its check.
 
-    These are the records of the checks of attnaudit under a single reading. Some of them may turn out to need a table
+    These are the records of the checks of attnaudit under a single reading. The value of a baseline is the recorded
+    one, because a run does not contain the numbers of its baseline. Some of them may turn out to need a table
     that the file does not contain.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
@@ -86,6 +104,8 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     for record in run.checks:
         same = (table for table in tables_of(record, tables, run) if same_arguments(table, record.parameters))
         check = next((check for check in map(built_in_check, same) if check is not None), None)
+        if isinstance(check, PairedGate) and record.comparison is not None:
+            check = replace(check, baseline=BaselineNumbers(comparison=record.comparison))
         if check is not None and not check.several_readings:
             found.append((record, check))
     return found
@@ -133,7 +153,7 @@ def read_measurements(
     rows = _rows(path, case, sorted({need for _, check in pairs for need in check.needs()}))
     numbers = rows.column("instance").to_numpy()
     ids, first, positions = np.unique(numbers.astype(str), return_index=True, return_inverse=True)
-    label, predicted = (rows.column(name).take(first).to_pylist() for name in ("label", "predicted"))
+    source, label, predicted = (rows.column(one).take(first).to_pylist() for one in ("source", "label", "predicted"))
     instances = [Instance(id=one, text=one, label=own) for one, own in zip(ids, label, strict=True)]
     lengths = np.zeros(len(ids), dtype=np.int64)
     valid, offsets = _lists(rows.column("tokens"))
@@ -148,6 +168,7 @@ def read_measurements(
         classes=tuple(classes),
         instances=instances,
         sources=["all"] * len(instances),
+        stored_sources=source,
         tokens=[("",) * length for length in lengths.tolist()],
         labels=_class_indices(label, classes, path),
         predicted=_class_indices(predicted, classes, path),
@@ -174,7 +195,7 @@ def _rows(path: Path, case: Case, needs: Sequence[str]) -> pa.Table:
     needed = pc.field("values").is_null()
     for name in (*SHARED, *needs):
         needed |= pc.starts_with(pc.field("measure"), name)
-    columns = ["instance", "label", "predicted", "measure", "value", "values", "tokens"]
+    columns = ["instance", "source", "label", "predicted", "measure", "value", "values", "tokens"]
     try:
         return pq.read_table(path, columns=columns, filters=chosen & needed).combine_chunks()
     except (pa.ArrowException, OSError) as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from attnaudit.formatting import one_line, plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.verdict_text import digits, planned, shown_verdict
+from attnaudit.verdict_text import detected, digits, planned, power_warning
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -78,13 +78,14 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
 
     limit, interval = record.requirement, record.interval
     gate = record.severity == "gate"
-    name = terminal_safe(record.check if gate else f"{record.check} (informational)")
+    told = gate or record.verdict == "informational"
+    name = terminal_safe(record.check if told else f"{record.check} (informational)")
     references = [terminal_safe(f"{r.name} {plain_number(r.value)}") for r in record.references if r.value is not None]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"
     return [
-        Text(shown_verdict(record), style=STYLES[record.verdict] if gate else "dim"),
+        Text(record.verdict, style=STYLES[record.verdict] if gate else "dim"),
         Text.assemble(_break_name(name, name_width), (_below_name(references, name_width), "dim")),
         Text("-" if record.value is None else plain_number(record.value, places)),
         Text("-" if limit is None else f"{SIGNS[limit.direction]} {limit.value:.3g}"),
@@ -101,7 +102,9 @@ def _missing_row(case: MissingCase) -> list[Text]:
 
 
 def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Return sentences on when a gate fails, and on how many instances would decide each inconclusive case.
+    """Return sentences on when a gate fails, and on the power of inconclusive gates.
+
+    The power of a gate consists of the number of instances that would decide it, and the smallest change it detects.
 
     Args:
         records: The checks of the run.
@@ -116,9 +119,12 @@ def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]
             f"{plural(gates, 'check')} gate this release."
         )
     for record in records:
+        subject = f" for {record.model} on {record.data}" if several else ""
         if record.planning is not None:
-            subject = f" for {record.model} on {record.data}" if several else ""
             lines.append(f"{record.check}{subject}: {planned(record)}")
+        if record.severity == "gate":
+            power = detected(record) if record.verdict == "inconclusive" else power_warning(record)
+            lines += [f"{record.check}{subject}: {power}"] if power else []
     return lines
 
 

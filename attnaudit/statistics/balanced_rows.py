@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
+from attnaudit.statistics.shares import weighted_share
 
 #: Deviations from the mean of a class count as 0 if they are at most this share of the largest value.
 ROUNDING = 1e-12
@@ -81,6 +82,26 @@ class WeightedRows:
         """
         return min(self.groups.effective, len(self.members) * self.fewest_effective)
 
+    def linearised_ratio(self, above: Floats, below: Floats) -> Floats:
+        """Return the ratio Σ weight · above / Σ weight · below, plus the influence of each selected row on it.
+
+        The influence is the derivative of the ratio with respect to the share of the row. The classes keep their
+        weight, so it depends on how far a row is from the mean of its class.
+
+        Args:
+            above: (n_all,) numerators.
+            below: (n_all,) denominators. Their weighted mean must not be 0.
+
+        Returns:
+            (n_all,) numbers whose mean over the selected rows is the ratio; NaN at all other rows.
+        """
+        ratio, denominator = float(self.mean(above)) / float(self.mean(below)), float(self.mean(below))
+        linearised = np.full(len(self.weights), np.nan)
+        for rows in self.members:
+            residuals = above[rows] - ratio * below[rows]
+            linearised[rows] = ratio + self.weights[rows] * (residuals - residuals.mean()) / denominator
+        return linearised
+
     def ratio_interval(
         self,
         above: Floats,
@@ -93,8 +114,8 @@ class WeightedRows:
     ) -> IntervalEstimate | None:
         """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
 
-        The classes of a resample have other shares than those of the sample, but as much weight each. So only the
-        deviations of rows from the mean of their class vary between resamples.
+        The shares of the classes differ between a resample and the sample, but their weights do not. Therefore, only
+        the deviations of rows from the mean of their class vary between resamples.
 
         Args:
             above: (n_all,) numerators.
@@ -109,19 +130,24 @@ class WeightedRows:
         """
         if self.fewest_sources < 2:
             return None
-        if len(self.members) > 1:
-            above, below = self._around_the_mean(above), self._around_the_mean(below)
-        return ratio_interval(
-            above,
-            below,
+        freedom = self.fewest_effective - 1
+        several = len(self.members) > 1
+        estimate = ratio_interval(
+            self._around_the_mean(above) if several else above,
+            self._around_the_mean(below) if several else below,
             self.groups,
             confidence=confidence,
             generator=generator,
             bounds=bounds,
             extremes=extremes,
             effective=self.effective,
-            freedom=self.fewest_effective - 1,
+            freedom=freedom,
         )
+        if estimate is None or not several or extremes != (0.0, 1.0):
+            return estimate
+        above, below = self.weights * above, self.weights * below
+        share = weighted_share(above, below, self.groups, error=estimate.error, freedom=max(1.0, freedom))
+        return replace(estimate, share=share)
 
     def _sources(self) -> list[Floats]:
         """Return, for each class, how many of its rows each of its sources has."""

@@ -1,17 +1,28 @@
 """Decide a case, that is, one check of one model on one data set.
 
-A decision contains the intervals and the verdict. If the case is inconclusive, it also contains the number of instances
-that would decide it.
+A decision contains the intervals, the verdict, and the smallest change that the case detects. If the case is
+inconclusive, it also contains the number of instances that would decide it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from attnaudit.records import Interval, Planning, Requirement, VerdictName
+from attnaudit.records import (
+    DetectableChange,
+    Interval,
+    Planning,
+    Requirement,
+    SamplingError,
+    Severity,
+    VerdictName,
+)
+from attnaudit.statistics.confidence_sequence import METHOD
+from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
-from attnaudit.statistics.verdict import decide, fail_confidence
+from attnaudit.statistics.verdict import MINIMUM_DEFINED, MINIMUM_SHARE, decide, fail_confidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +30,15 @@ class Decision:
     """The verdict on a value, and the intervals that decided it.
 
     Attributes:
-        verdict: "pass", "fail", "inconclusive" or "undefined".
+        verdict: "pass", "fail", "inconclusive", "undefined" or "informational".
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
         planning: How many instances would decide an inconclusive case. None for any other verdict. Also None if there
             is no threshold or no interval, or if more instances would not narrow the interval.
+        sampling_error: How much the value varies between samples; None without an interval.
+        detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if too
+            few instances have a value for any verdict.
         coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
     """
 
@@ -33,6 +47,8 @@ class Decision:
     interval: Interval | None
     fail_interval: Interval | None
     planning: Planning | None
+    sampling_error: SamplingError | None
+    detectable_change: DetectableChange | None
     coverage_warning: str
 
 
@@ -46,6 +62,9 @@ def decision(
     confidence: float,
     gated: int,
     no_interval: str = "",
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    no_difference: float | None = None,
+    severity: Severity = "gate",
 ) -> Decision:
     """Reach the verdict on a case, and compute its intervals and its planning.
 
@@ -58,6 +77,9 @@ def decision(
         confidence: The confidence of the check, at which a pass is decided.
         gated: Number of gates in the policy. The confidence of failures is corrected for it; 1 means no correction.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
+        bounds: The lowest and the highest possible value.
+        no_difference: The value of a model without any difference, if the threshold is a margin around it.
+        severity: "gate", or "report" for an informational check.
     """
     if value is None:
         estimate = None
@@ -72,6 +94,7 @@ def decision(
         n_defined=n_defined,
         fail_interval=fail_interval,
         no_interval=no_interval,
+        severity=severity,
     )
     planning = None
     if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:
@@ -83,11 +106,37 @@ def decision(
             fail_confidence=corrected,
             n=n_defined,
         )
+    detectable = None
+    # A gate that stops as soon as it has settled has no fixed number of rows, to which a detectable change would refer.
+    fixed = interval is not None and interval.method != METHOD
+    enough = n_defined >= max(MINIMUM_DEFINED, MINIMUM_SHARE * n)
+    if value is not None and estimate and requirement and enough and fixed:
+        detectable = detectable_change(
+            value=value,
+            estimate=estimate,
+            requirement=requirement,
+            confidence=confidence,
+            fail_confidence=corrected,
+            bounds=bounds,
+            no_difference=no_difference,
+        )
     return Decision(
         verdict=verdict,
         reason=reason,
         interval=interval,
         fail_interval=fail_interval,
         planning=planning,
+        sampling_error=_sampling_error(estimate) if estimate else None,
+        detectable_change=detectable,
         coverage_warning=estimate.coverage_warning if estimate else "",
+    )
+
+
+def _sampling_error(estimate: IntervalEstimate) -> SamplingError:
+    rows = estimate.share.rows if estimate.share else None
+    return SamplingError(
+        standard_error=estimate.error,
+        slope=estimate.slope,
+        share_rows=rows,
+        narrows_with_rows=estimate.narrows_with_n,
     )

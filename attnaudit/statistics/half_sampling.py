@@ -1,6 +1,6 @@
 """Intervals from random halves of the sources.
 
-They replace the bootstrap for statistics that duplicates bias, since a bootstrap sample contains duplicates. Mutual
+They replace the bootstrap for statistics that are biased by duplicates, which every bootstrap sample contains. Mutual
 information is such a statistic: duplicates raise it.
 """
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.records import Interval
+from attnaudit.statistics.shares import ShareSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,11 @@ class IntervalEstimate:
             suggests that.
         narrows_with_n: Whether more instances narrow the interval without limit. It is False if part of the error has
             another cause, such as a small number of randomised models.
+        slope: The relative change of the variance per unit of the value, if the same rows occur more or less often
+            (exponential tilting, Efron 1981). For a mean, it is κ₃ / κ₂², where κ₂ and κ₃ are the second and the third
+            cumulant of a row. 0 if the variance is taken to be constant.
+        share: How much the sample says about a share of rows, so that the interval of another share is known; None for
+            other statistics.
     """
 
     error: float
@@ -33,6 +40,8 @@ class IntervalEstimate:
     interval_at: Callable[[float], Interval] = field(repr=False)
     coverage_warning: str = ""
     narrows_with_n: bool = True
+    slope: float = 0.0
+    share: ShareSample | None = None
 
     def at(self, confidence: float) -> Interval:
         """Return the interval at a confidence between 0 and 1."""
@@ -59,6 +68,17 @@ def normal_quantile(confidence: float) -> float:
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))
+
+
+def tilting_slope(base: Floats) -> float:
+    """Return the relative change of the variance of a ratio per unit of it, if rows are tilted exponentially.
+
+    Args:
+        base: (G, 2) residuals of the ratio and denominators per group, relative to the mean denominator.
+    """
+    influence, denominators = base.T
+    variance = float((influence**2).mean())
+    return float((influence**3).mean() / variance - 4 * (influence * denominators).mean()) / variance
 
 
 def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
@@ -101,6 +121,7 @@ def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimat
         confidence=below.confidence,
         interval_at=interval_at,
         coverage_warning=below.coverage_warning or above.coverage_warning,
+        slope=below.slope,
     )
 
 
@@ -161,4 +182,5 @@ def shifted(estimate: IntervalEstimate, by: float, suffix: str) -> IntervalEstim
         interval_at=interval_at,
         coverage_warning=estimate.coverage_warning,
         narrows_with_n=estimate.narrows_with_n,
+        slope=estimate.slope,
     )

@@ -7,13 +7,15 @@ every interval reproducible. benchmarks/coverage.py simulates how often each kin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
-from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point
+from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point, tilting_slope
+from attnaudit.statistics.shares import ShareSample, weighted_share
 
 RESAMPLES = 4000
 #: A quantile is extrapolated if fewer resamples than this lie beyond it.
@@ -143,12 +145,15 @@ def ratio_interval(
         return None
     ratio = float(total[0] / total[1])
     numerators, denominators = above[groups.rows], below[groups.rows]
+    is_share = extremes == (0.0, 1.0)
     same_ratio = np.ptp(numerators - ratio * denominators) == 0
     if same_ratio or (np.ptp(numerators) == 0 and np.ptp(denominators) == 0):
         mean = float(denominators.mean())
-        return _unvaried_interval(
+        unvaried = _unvaried_interval(
             ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
         )
+        share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
+        return replace(unvaried, share=share) if unvaried else None
     base = groups.sums(np.column_stack([above - ratio * below, below]))
     squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
     sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
@@ -187,7 +192,12 @@ def ratio_interval(
 
     coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
     return IntervalEstimate(
-        error=error, confidence=confidence, interval_at=interval_at, coverage_warning=coverage_warning
+        error=error,
+        confidence=confidence,
+        interval_at=interval_at,
+        coverage_warning=coverage_warning,
+        slope=tilting_slope(base * count / total[1]),
+        share=weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None,
     )
 
 
@@ -326,8 +336,6 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
     Returns:
         The interval; None with fewer than two groups.
     """
-    from scipy.special import stdtrit
-
     if len(groups) < 2:
         return None
     size = len(groups.rows)
@@ -339,26 +347,20 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
         rarer = values if share <= 0.5 else 1 - values
         if np.count_nonzero(groups.sums(rarer[:, None])) < FEW_GROUPS:
             effective = min(effective, groups.effective)
-    freedom = max(1.0, groups.effective - 1)
-
-    def wilson(level: float) -> tuple[float, float]:
-        """Return the centre of the interval and its half width."""
-        z2 = float(stdtrit(freedom, (1 + level) / 2)) ** 2
-        centre = (share + z2 / (2 * effective)) / (1 + z2 / effective)
-        estimate = z2 * share * (1 - share) / effective + z2**2 / (4 * effective**2)
-        return centre, float(np.sqrt(estimate)) / (1 + z2 / effective)
+    sample = ShareSample(effective, max(1.0, groups.effective - 1))
 
     def interval_at(level: float) -> Interval:
-        centre, half_width = wilson(level)
-        low, high = clip(min(share, centre - half_width), max(share, centre + half_width), (0.0, 1.0))
+        low, high = sample.bounds(share, level)
         return Interval(low=low, high=high, confidence=level, method="Wilson interval over sources")
 
-    middle = wilson(confidence)[0]
+    nominal = interval_at(confidence)
+    middle = (nominal.low + nominal.high) / 2
     return IntervalEstimate(
         error=float(np.sqrt(middle * (1 - middle) / effective)),
         confidence=confidence,
         interval_at=interval_at,
         coverage_warning=few_sources_warning(groups),
+        share=sample,
     )
 
 

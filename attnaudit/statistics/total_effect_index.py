@@ -1,4 +1,4 @@
-"""The total-effect index: how much of the variance of the outputs a factor moves when it is resampled.
+"""The total-effect index: how far the outputs move when a factor is resampled, relative to their variance.
 
 Jansen's estimator (Jansen 1999; Saltelli et al. 2010, table 2) of the index of Homma & Saltelli 1996:
 S_T = mean of E ‖y - y′‖² / (2 V), where y′ is the output after the factor was resampled, and V the variance of the
@@ -62,6 +62,13 @@ class TotalEffectIndex:
     def value(self) -> float:
         """S_T, the weighted mean of the effects."""
         return float(self.rows.mean(self.effects))
+
+    def linearised(self) -> Floats:
+        """Return (n_all,) numbers whose mean is S_T: S_T plus the influence of each row; NaN at rows without a change.
+
+        As in `interval`, that the mean output is estimated makes no difference in the first order.
+        """
+        return self.rows.linearised_ratio(self.effects, self.deviations)
 
     def interval(
         self, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf

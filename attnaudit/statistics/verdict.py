@@ -19,14 +19,16 @@ def decide(
     n_defined: int,
     fail_interval: Interval | None = None,
     no_interval: str = "",
+    severity: Severity = "gate",
 ) -> tuple[VerdictName, str]:
     """Reach the verdict on a value.
 
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
-    * "undefined": there is no value, or fewer than 80% of the instances have one.
-    * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval or
-      no threshold, or fewer than 30 instances have a value.
+    * "undefined": there is no value, fewer than 80% of the instances have one, or the threshold of a gate is undefined.
+    * "informational": an informational check has no threshold.
+    * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
+      fewer than 30 instances have a value.
 
     Passes need no correction for the number of gates. A release is passed by mistake only if every check that should
     block it passes by mistake (an intersection–union test). But a single mistaken failure blocks a release, so the
@@ -35,11 +37,12 @@ def decide(
     Args:
         value: The statistic; None if it is undefined.
         interval: The interval at the check's confidence; None if there is none.
-        requirement: The threshold; None if the check has none.
+        requirement: The threshold; None if the check has none, or if a relative threshold is undefined on the data.
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
         fail_interval: The interval that decides failures; `interval` by default.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
+        severity: "gate", or "report" for an informational check.
 
     Returns:
         The verdict, and the reason for it as a clause without a full stop.
@@ -51,7 +54,9 @@ def decide(
     if n_defined < MINIMUM_SHARE * n:
         return "undefined", f"only {n_defined:,} of {n:,} instances have a value, fewer than {MINIMUM_SHARE:.0%}"
     if requirement is None:
-        return "inconclusive", "there is no threshold, so the value is reported but not judged"
+        if severity == "gate":
+            return "undefined", "the threshold is undefined on this data"
+        return "informational", "there is no threshold, so the value is reported but not judged"
     if n_defined < MINIMUM_DEFINED:
         return "inconclusive", f"fewer than {MINIMUM_DEFINED} instances have a value, too few for a verdict"
     if interval is None:
@@ -92,6 +97,6 @@ def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: Inconclusi
         severity: "gate", or "report" for an informational check, which never blocks.
         inconclusive: "fail" if the gate blocks when it is inconclusive, "warn" or "pass" if it does not.
     """
-    if severity == "report" or verdict == "pass":
+    if severity == "report" or verdict in ("pass", "informational"):
         return False
     return verdict in ("fail", "undefined") or inconclusive == "fail"

@@ -73,7 +73,7 @@ def long_texts(count: int, length: int = LONG) -> Dataset:
 
 @cache
 def trained() -> tuple[Any, Any]:
-    """Train a model for one epoch on a part of the embedded sentences, and return it with its vocabulary.
+    """Train a model for one epoch on a part of the packaged sentences, and return it with its vocabulary.
 
     The model has the sizes of Jain & Wallace's models: 300-wide embeddings, a BiLSTM with 128 units per direction,
     additive attention and one sigmoid output. It is trained because the attention of random weights is not realistic.
@@ -140,7 +140,7 @@ def missing_transformers() -> str:
 def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
     """Return a BERT with random weights, and a tokenizer. Nothing is downloaded.
 
-    The vocabulary of the tokenizer contains the words of the embedded sentences.
+    The vocabulary of the tokenizer contains the words of the packaged sentences.
 
     Args:
         settings: Settings of the config that replace those of MiniLM.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from attnaudit import cli
 from attnaudit.data import load, sample
@@ -24,7 +25,8 @@ PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="the commands of a workflow are for bash")
 def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
     (workflow,) = re.findall(r"<!-- example: audit.yml -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
-    commands = re.findall(r"^ +- run: (.*)$", workflow, re.MULTILINE)
+    jobs = yaml.safe_load(workflow)["jobs"]
+    commands = [step["run"] for step in jobs["audit"]["steps"] if "run" in step]
     assert commands[0].startswith("pip install attnaudit ")
     shutil.copytree(ROOT / "attnaudit" / "models" / "demo", tmp_path / "checkpoints" / "release")
     assert cli.main(["init", str(tmp_path)]) == 0
@@ -57,7 +59,19 @@ def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
             environment |= dict(line.split("=", 1) for line in lines)
     assert statuses == [0, 0, 1, 1, 0]  # the demo fails a gate, so the run is not verified
     assert r"permutation\_fragility.tvd" in (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert 'failures="' in (tmp_path / "reports" / "audit.xml").read_text(encoding="utf-8")
+    junit = (tmp_path / "reports" / "audit.xml").read_text(encoding="utf-8")
+    assert 'failures="' in junit
+    assert set(re.findall(r'property name="([\w.]+)"', junit)) <= set(re.findall(r"`(attnaudit[\w.]*)`", PAGE))
+    (comment,) = [step for step in jobs["comment"]["steps"] if "run" in step]
+    for removed, expected in ((False, "This release is blocked."), (True, "The attention audit wrote no summary.")):
+        if removed:
+            shutil.rmtree(tmp_path / "reports")
+        script = ["bash", "-e", "-c", comment["run"]]
+        subprocess.run(script, cwd=tmp_path, env={**environment, "COMMIT": "3f0a"}, check=True)
+        text = (tmp_path / jobs["comment"]["steps"][-1]["with"]["path"]).read_text(encoding="utf-8")
+        assert text.startswith(("## Attention audit", "**✗"))
+        assert expected in text
+        assert text.endswith("\nAudited commit: 3f0a\n")
 
 
 def test_the_options_of_verify_are_in_its_table(capsys: pytest.CaptureFixture[str]) -> None:

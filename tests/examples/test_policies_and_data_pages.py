@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
+from attnaudit.checks.policy_baseline import MARGIN
 from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
 from attnaudit.data.row_parsing import Column
@@ -74,7 +75,7 @@ def test_every_argument_is_listed_with_its_values_and_the_default_first() -> Non
 def test_the_arguments_that_all_checks_have_are_listed() -> None:
     table = POLICIES.partition("## Arguments of every check")[2].partition("## Arguments of each check")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == COMMON_ARGUMENTS
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == {*COMMON_ARGUMENTS, MARGIN}
 
 
 def test_the_arguments_of_the_checks_that_train_are_on_their_page() -> None:
@@ -136,3 +137,12 @@ def test_the_example_of_a_data_set_loads() -> None:
     exec(compile(example, "conftest.py", "exec"), {})
     dataset = load("complaints")
     assert (len(dataset.instances), dataset.classes) == (2, ("damaged", "late"))
+
+
+def test_the_policy_of_the_page_about_baselines_declares_the_gates_that_it_names(tmp_path: Path) -> None:
+    page = (DOCS / "baselines.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"<!-- example: policy.toml -->\n```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "policy.toml").write_text(example, encoding="utf-8")
+    ids = [check.id for check in load_policy(tmp_path / "policy.toml")]
+    assert ids == ["pointing.probabilities", "pointing.probabilities.vs_last", "pointing.probabilities.vs_pinned"]
+    assert all(f"`{id_}`" in page for id_ in ids[1:])

@@ -1,4 +1,4 @@
-"""The claims of the papers, answered from small models that are trained on the embedded sentences."""
+"""The claims of the papers, answered from small models that are trained on the packaged sentences."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOLD: dict[str, set[str]] = {
     "meister": {"influence is spread", "states over inputs, gradient"},
     "tutek-snajder": {"tying is fragile", "states retain more", "one state says less"},
     "wen": set(),  # with so few texts, rounding in the training changes the ranking
-    "wiegreffe-pinter": {"trained adversaries stay behind those sought per text"},
+    "wiegreffe-pinter": {"trained adversaries differ less than those found text by text"},
 }
 #: Claims that small models never contradict, though three seeds may leave them undecided.
 NOT_REVERSED = {
@@ -44,7 +44,7 @@ NOT_REVERSED = {
     "meister": {"states over inputs, leave-one-out"},
     "tutek-snajder": {"mlm is fragile", "tying keeps F1", "mlm keeps F1"},
     "wen": {"additive-over-dot", "adversary-keeps-ranking"},
-    "wiegreffe-pinter": {"an adversary goes further than a seed"},
+    "wiegreffe-pinter": {"an adversary differs more than another seed"},
 }
 
 

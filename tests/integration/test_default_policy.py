@@ -7,17 +7,29 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
 from attnaudit.checks import load_policy
 from attnaudit.checks.policy_choice import choose_policy
-from attnaudit.research.validation.candidate_policy import read_policy, shipped_policies
+from attnaudit.engine.measuring import measure
+from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES, read_policy, shipped_policy
+from attnaudit.research.validation.candidates import candidates
 from attnaudit.research.validation.figure_text import QUESTIONS
+from attnaudit.research.validation.policy_writer import written_policy
+from attnaudit.research.validation.population_schema import FAMILIES, Family
+from attnaudit.research.validation.score_family import AuditedFamily, score_family
+from tests.small_models import WORDS, adapter, dataset
 
 ROOT = Path(__file__).parents[2]
 POLICY = ROOT / "audits" / "policy.toml"
 
 
 def test_the_installed_policy_is_the_one_in_the_repository() -> None:
-    installed = shipped_policies()[0]
+    installed = shipped_policy("pooled attention")
     assert installed.read_text(encoding="utf-8") == POLICY.read_text(encoding="utf-8")
 
 
@@ -60,8 +72,50 @@ def test_a_figure_above_each_threshold_justifies_it() -> None:
             assert "# alarms on faithful models" in words
 
 
-def test_nothing_that_does_not_discriminate_is_gated() -> None:
-    blocks = POLICY.read_text(encoding="utf-8").split("[[check]]")
-    for before, table in itertools.pairwise(blocks):
-        if "does not discriminate" in before.rsplit("\n\n", 1)[-1]:
-            assert 'severity = "report"' in table
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_validation_writes_the_shipped_policies_with_other_figures(family: Family) -> None:
+    """All but the comments with figures stays as it is: gates, questions, remedies and informational checks."""
+    path = ROOT / "audits" / SHIPPED_POLICIES[family]
+    given = read_policy(path)
+    checks = candidates(given.checks, family=family)
+    audited = AuditedFamily(
+        family=family, entries=[], given=given, all_candidates=checks, judged_candidates=checks, results={}
+    )
+    figures, _ = score_family(audited, seed=0, reproduced=())
+    figures = msgspec.structs.replace(figures, validated_on=[family], basis=["New figures."])
+    written, shipped = written_policy(figures, path), path.read_text(encoding="utf-8")
+    assert "# New figures." in written
+    assert tables(written) == tables(shipped)
+    assert written.partition("# Evidence:")[2] == shipped.partition("# Evidence:")[2]
+
+
+def tables(policy: str) -> list[str]:
+    return [line for line in policy.splitlines() if line and not line.startswith("#")]
+
+
+def test_a_faithful_model_with_equal_weights_where_nothing_is_found_passes() -> None:
+    """Most texts have no cue. All of their weights are equal, so rearranging them changes nothing."""
+    good, bad = WORDS.index("good"), WORDS.index("bad")
+    table = torch.zeros(len(WORDS), 3)
+    table[[good, bad], 0] = 6.0
+    table[good, 1], table[bad, 2] = 4.0, 4.0
+    decoder = nn.Linear(3, 2)
+    decoder.weight.data = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    decoder.bias.data = torch.tensor([1.0, 0.0])
+    model = adapter(
+        2,
+        embedding=nn.Embedding.from_pretrained(table),
+        encoder=lambda embedded, mask: embedded,
+        attention=lambda states, allowed: states[..., 0].masked_fill(~allowed, -torch.inf).softmax(-1),
+        decoder=decoder,
+        mask_id=1,
+    )
+    random, fillers = np.random.default_rng(0), [word for word in WORDS if word not in ("good", "bad")]
+    cues = random.choice(["", "", "", "good", "bad"], 150).tolist()
+    texts = [" ".join(random.permutation([cue, *random.choice(fillers, 7)])) for cue in cues]
+    gates = [check for check in load_policy(POLICY) if check.severity == "gate"]
+    needs = [need for gate in gates for need in gate.needs()]
+    m = measure(model, dataset(texts), needs, model="m", seed=0)[0]
+    for gate in gates:
+        record = gate.judge(m)
+        assert (record.verdict, record.n_defined) == ("pass", 150)

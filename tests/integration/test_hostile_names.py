@@ -17,11 +17,13 @@ import pytest
 import torch
 from markdown_it import MarkdownIt
 
+from attnaudit import cli
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
 from attnaudit.records import RunRecord
+from attnaudit.report.markdown import FOLD, UNFOLD
 from attnaudit.run.verdict_table import verdict_table
 from attnaudit.verdict_text import failure_message
 from tests.conftest import newest_run
@@ -156,7 +158,9 @@ def test_the_summary_is_clean_and_has_no_markup(hostile: HostileRun) -> None:
     assert_clean(summary)
     tokens = MarkdownIt("commonmark", {"linkify": True}).enable(["table", "strikethrough"]).parse(summary)
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "fence"}
+    assert not kinds & {"html_inline", "link_open", "image", "code_inline", "fence"}
+    html = "".join(token.content for token in tokens if token.type == "html_block")
+    assert html.splitlines() == [*FOLD, UNFOLD]
     assert sum(token.type == "heading_open" for token in tokens) == 1
 
 
@@ -165,10 +169,13 @@ def test_the_report_is_clean_and_names_add_no_elements_or_attributes(hostile: Ho
     assert not CONTROL.search(report)
     tags: set[str] = set()
     attributes: set[str] = set()
+    scripts: list[str] = []
 
     class Collector(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             tags.add(tag)
+            if tag == "script":
+                scripts.append(dict(attrs).get("type") or "")
             attributes.update(name for name, _ in attrs)
             for name, value in attrs:
                 assert name not in ("src", "href", "style") or re.fullmatch(
@@ -177,9 +184,28 @@ def test_the_report_is_clean_and_names_add_no_elements_or_attributes(hostile: Ho
 
     Collector().feed(report)
     assert "title" in tags
-    assert not tags & {"script", "img", "iframe", "object", "base", "form"}
+    assert scripts == ["", *["text/plain"] * (len(scripts) - 1)][::-1]  # data, and the script of the explorer
+    assert not tags & {"img", "iframe", "object", "base", "form"}
     assert not [name for name in attributes if name.startswith("on") or name == "srcdoc"]
     assert "x␛[31m" in report
+
+
+def test_the_evidence_is_clean_and_has_no_markup(hostile: HostileRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for subject, message in (
+        (f"model{NASTY}", "the name contains an invisible character"),
+        ("test_audit.py", "result: FAILED"),
+    ):
+        assert cli.main(["evidence", str(hostile.run), "--subject", str(hostile.root / subject)]) == 1
+        output = "\n".join(capsys.readouterr())
+        assert message in output
+        assert_clean(output)
+    for name in ("statement.json", "predicate.json", "subjects.sha256", "model-card.md", "test-report.md"):
+        assert_clean(hostile.file(f"evidence/{name}"))
+    for name in ("model-card.md", "test-report.md"):
+        section = hostile.file(f"evidence/{name}").split("\n---\n")[-1]
+        tokens = MarkdownIt("commonmark", {"linkify": True}).enable(["table", "strikethrough"]).parse(section)
+        kinds = {token.type for token in tokens} | {child.type for one in tokens for child in one.children or ()}
+        assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "fence"}
 
 
 def test_junit_is_clean(hostile: HostileRun) -> None:

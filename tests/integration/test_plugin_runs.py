@@ -49,8 +49,7 @@ def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(p
             "tiny on rows",
             "pass*attention_peak*<= 0.99*40",
             "fail*token_count*>= 50*40",
-            "measured*uniform_fragility*",
-            "*(informational)",
+            "informational*uniform_fragility*",
             "report: reports*report.html",
         ]
     )
@@ -155,6 +154,37 @@ def test_junitxml_holds_the_first_line_of_the_failure(project: pytest.Pytester) 
     (failure,) = ElementTree.parse(project.path / "out.xml").iter("failure")
     assert failure.attrib["message"].startswith("mean token_count")
     assert "\n" not in failure.attrib["message"]
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("-n2",), marks=pytest.mark.slow)], ids=["one", "workers"])
+def test_junitxml_holds_the_numbers_of_every_case_as_properties(
+    project: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    project.runpytest("--model", "tiny", "--junitxml", "out.xml", *options)
+    cases = {
+        str(case.get("name")): {str(one.get("name")): one.get("value") for one in case.iter("property")}
+        for case in ElementTree.parse(project.path / "out.xml").iter("testcase")
+    }
+    records = newest_audit(project.path)["checks"]
+    assert len(records) == 3
+    for record in records:
+        found = cases[f"test_faithful[tiny-rows-{record['check']}]"]
+        expected = {"verdict": record["verdict"], "value": record["value"], "n": record["n_defined"], "n_undefined": 0}
+        expected |= {"interval_low": record["interval"]["low"], "interval_high": record["interval"]["high"]}
+        expected["confidence"] = record["interval"]["confidence"]
+        if record["requirement"] is not None:
+            expected |= {"threshold": record["requirement"]["value"], "direction": record["requirement"]["direction"]}
+        for side in ("to_pass", "to_fail"):
+            if record["detectable_change"] is not None and record["detectable_change"][side] is not None:
+                expected[f"detectable_change_{side}"] = record["detectable_change"][side]
+        assert found == {f"attnaudit.{name}": str(value) for name, value in expected.items()}
+
+
+def test_junitxml_holds_the_properties_of_a_case_that_ran_again_once(project: pytest.Pytester) -> None:
+    project.runpytest("--model", "tiny", "--junitxml", "out.xml", "--reruns", "2")
+    for case in ElementTree.parse(project.path / "out.xml").iter("testcase"):
+        names = [one.get("name") for one in case.iter("property")]
+        assert len(names) == len(set(names)) > 0, case.get("name")
 
 
 def test_without_the_plugin_its_options_are_unknown_and_other_tests_run(project: pytest.Pytester) -> None:

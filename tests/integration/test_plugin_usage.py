@@ -191,7 +191,7 @@ def test_the_same_check_with_two_thresholds_is_refused(project: pytest.Pytester)
     for selection in ([], ["-k", "test_one"]):
         result = project.runpytest("--model", "tiny", *selection)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["*test_two*test_one*same check*uniform_fragility.tvd*with other arguments*"])
+        result.stderr.fnmatch_lines(["*test_two*test_one*same check*uniform_fragility.tvd*with different arguments*"])
 
 
 def test_collecting_loads_no_torch_and_writes_nothing(project: pytest.Pytester) -> None:

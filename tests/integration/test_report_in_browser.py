@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attnaudit.report import build
+from tests.units.report.example_comparisons import hostile_comparison, realistic_comparison
 from tests.units.report.example_runs import hostile, realistic
 
 pytestmark = pytest.mark.browser
@@ -70,7 +71,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     for folder in folders.values():
         build(folder)
-    return {name: folder / "report.html" for name, folder in folders.items()}
+    pages = {name: folder / "report.html" for name, folder in folders.items()}
+    pages["comparison"] = realistic_comparison(root / "comparison")
+    pages["hostile comparison"] = hostile_comparison(root / "hostile comparison")
+    return pages
 
 
 @pytest.fixture
@@ -95,17 +99,21 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
         context.close()
 
 
-def test_nothing_in_hostile_text_runs_or_is_fetched(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", ["hostile", "hostile comparison"])
+def test_nothing_in_hostile_text_runs_or_is_fetched(
+    opened: Callable[..., Any], reports: dict[str, Path], name: str
+) -> None:
     events: list[str] = []
-    page = opened(reports["hostile"], watch=events)
+    page = opened(reports[name], watch=events)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     for token in page.locator(".tokens span").all()[:20]:
         token.hover(force=True, timeout=2000)
     page.wait_for_timeout(300)
     assert page.evaluate("typeof window.marker") == "undefined"
-    page_url = reports["hostile"].as_uri()
+    page_url = reports[name].as_uri()
     assert [event for event in events if event not in (f"request: {page_url}", "request: data:,")] == []
-    assert page.locator("script, img, iframe, [onload], [onerror], [onmouseover]").count() == 0
+    assert page.locator("script[src], img, iframe, [onload], [onerror], [onmouseover]").count() == 0
+    assert page.locator("script:not([type='text/plain'])").count() == (name == "hostile")  # that of the explorer
     assert page.locator("body").is_visible()
     assert "<script>window.marker=1" in page.inner_text("body")
 
@@ -140,9 +148,23 @@ def test_the_page_fits_its_window(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_can_be_read(opened: Callable[..., Any], reports: dict[str, Path], scheme: str) -> None:
-    page = opened(reports["two"], scheme=scheme)
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [("comparison", 1440), ("comparison", 768), ("comparison", 390), ("hostile comparison", 390)],
+)
+def test_the_comparison_fits_its_window_without_errors(
+    opened: Callable[..., Any], reports: dict[str, Path], name: str, width: int
+) -> None:
+    events: list[str] = []
+    page = opened(reports[name], width=width, watch=events)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert [event for event in events if not event.startswith("request: ")] == []
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("two", "light"), ("two", "dark"), ("comparison", "dark")])
+def test_all_text_can_be_read(opened: Callable[..., Any], reports: dict[str, Path], name: str, scheme: str) -> None:
+    page = opened(reports[name], scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     lowest = page.evaluate(CONTRAST)
     assert lowest[0][0] >= 4.5, lowest
@@ -164,8 +186,9 @@ def test_no_number_wraps_onto_a_second_line(opened: Callable[..., Any], reports:
     assert [text for text, count in cells if count != 1] == []
 
 
-def test_links_lead_to_the_section_they_name(opened: Callable[..., Any], reports: dict[str, Path]) -> None:
-    page = opened(reports["two"])
-    for link in page.locator("a[href^='#']").all():
+@pytest.mark.parametrize("name", ["two", "comparison"])
+def test_links_lead_to_the_section_they_name(opened: Callable[..., Any], reports: dict[str, Path], name: str) -> None:
+    page = opened(reports[name])
+    for link in page.locator("a[href^='#']:not([href^='#instance='])").all():
         target = link.get_attribute("href")
         assert page.locator(target).count() == 1, target

@@ -69,7 +69,7 @@ def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Pa
     assert outcome.startswith("On held-out pooled models, the policy raises a false alarm on 0 of 1 faithful")
     assert "misses 1 of 1 unfaithful ones." in outcome
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "looks.jsonl", "measured", "validation.html", "validation.json", "validation.md"
+        "looks.jsonl", "measured", "validated_policy.toml", "validation.html", "validation.json", "validation.md"
     }  # fmt: skip
     assert "below the goal: held-out models: misses 100%" in done.stdout
 

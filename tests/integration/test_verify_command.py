@@ -178,7 +178,7 @@ def test_a_run_that_did_not_end_is_refused(reports: Path, capsys: pytest.Capture
     assert "its status is 'running'" in reason
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 4}', '{"schema_version": 3}', "\0"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 5}', '{"schema_version": 3}', "\0"])
 def test_a_record_that_cannot_be_read_is_refused(
     reports: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:

@@ -40,6 +40,7 @@ FLOORS = {
     "checks": 5,
     "report": 6,
     "run": 7,
+    "release_evidence": 8,
     "research": 8,
     "plugin": 9,
     "commands": 9,

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from attnaudit.records import Interval, Planning, RankedInstance, Reference, Requirement
+from attnaudit.records import DetectableChange, Interval, Planning, RankedInstance, Reference, Requirement
 from attnaudit.verdict_text import (
+    detected,
     digits,
     failure_message,
     failure_rule,
@@ -16,12 +17,11 @@ from attnaudit.verdict_text import (
     planned,
     required_words,
     requirement_symbol,
-    shown_verdict,
     verdict_sentence,
 )
 from tests.units.report.example_runs import check_record
 
-INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
 ONE_OF_20_GATES = {
     "verdict": "inconclusive",
@@ -193,12 +193,6 @@ def test_a_decided_case_has_no_plan() -> None:
     assert planned(check_record()) == ""
 
 
-def test_a_check_without_a_threshold_is_displayed_as_measured() -> None:
-    assert shown_verdict(INFORMATIONAL) == "measured"
-    assert shown_verdict(check_record()) == "fail"
-    assert shown_verdict(check_record(requirement=None, verdict="undefined", severity="report")) == "undefined"
-
-
 def test_a_relative_threshold_is_shown_with_its_mean() -> None:
     relative = Requirement(direction="at_least", value=0.2006, expression="floor + 0.2")
     assert requirement_symbol(relative) == "≥ 0.201 (floor + 0.2)"
@@ -213,3 +207,37 @@ def test_a_relative_threshold_is_shown_with_its_mean() -> None:
 )
 def test_a_confidence_level_is_never_rounded_to_100_percent(confidence: float, level: str) -> None:
     assert Interval(low=0, high=1, confidence=confidence, method="").level == level
+
+
+CHANGE = DetectableChange(to_pass=0.0123, to_fail=0.151, power=0.8)
+
+
+def test_the_detectable_change_is_given_on_both_sides_of_the_threshold() -> None:
+    lower = check_record(requirement=required("at_least", 0.3), detectable_change=CHANGE)
+    assert detected(lower) == (
+        "With 80% probability, the check fails if the true value is at least 0.15 below the threshold, and passes if "
+        "the true value is at least 0.012 above the threshold."
+    )
+    upper = check_record(requirement=required("at_most", 0.3), detectable_change=CHANGE)
+    assert detected(upper) == (
+        "With 80% probability, the check fails if the true value is at least 0.15 above the threshold, and passes if "
+        "the true value is at least 0.012 below the threshold."
+    )
+
+
+def test_an_impossible_side_is_left_out_and_the_warning_is_added() -> None:
+    change = DetectableChange(to_pass=None, to_fail=0.2, power=0.8, warning="even the largest value would pass rarely")
+    assert detected(check_record(detectable_change=change)) == (
+        "With 80% probability, the check fails if the true value is at least 0.20 below the threshold. Audit more "
+        "texts: even the largest value would pass rarely."
+    )
+    assert detected(check_record()) == ""
+
+
+def test_a_failure_message_gives_the_change_of_an_inconclusive_gate_and_the_warning_of_every_gate() -> None:
+    warned = DetectableChange(to_pass=0.1, to_fail=0.2, power=0.8, warning="the margin is too small")
+    inconclusive = failure_message(check_record(verdict="inconclusive", detectable_change=warned)).splitlines()
+    assert any(line.startswith("With 80% probability, the check fails if") for line in inconclusive)
+    failed = failure_message(check_record(verdict="fail", detectable_change=warned)).splitlines()
+    assert "Audit more texts: the margin is too small." in failed
+    assert not any(line.startswith("With 80%") for line in failed)

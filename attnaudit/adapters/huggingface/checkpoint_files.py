@@ -91,7 +91,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
-    """Check in the contents of config.json that the model can be audited.
+    """Check, from the contents of config.json, that the model can be audited.
 
     Raises:
         ModelError: The model needs its own code, is quantised, or has a missing or unknown `model_type`.

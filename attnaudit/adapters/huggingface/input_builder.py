@@ -69,7 +69,7 @@ class InputBuilder:
     # -- batches --------------------------------------------------------------------------------------------------
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
-        """Encode and pad instances, as `ModelAdapter.collate`."""
+        """Encode and pad instances (see `ModelAdapter.collate`)."""
         texts = self.text_encoder.encode(instances)
         device = self.device
         ids, mask = pad([text.ids for text in texts], value=self.pad_id, device=device)
@@ -135,19 +135,19 @@ class InputBuilder:
         )
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        """Delete single tokens of the text, as `ModelAdapter.delete`."""
+        """Delete single tokens of the text (see `ModelAdapter.delete`)."""
         _require_text(stream)
         variants = delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
         return self._padded(self.with_decoder(variants))
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        """Keep only some tokens of the text, as `ModelAdapter.keep`."""
+        """Keep only some tokens of the text (see `ModelAdapter.keep`)."""
         _require_text(stream)
         variants = keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
         return self._padded(self.with_decoder(variants))
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        """Replace tokens of the text by the mask token, as `ModelAdapter.substitute`."""
+        """Replace tokens of the text by the mask token (see `ModelAdapter.substitute`)."""
         _require_text(stream)
         mask_id = self.tokenizer.mask_token_id
         if mask_id is None:

@@ -1,6 +1,7 @@
 """Recording of the states between the layers of a forward pass, and passes that reuse them.
 
-Shapes: B rows, V variants of each row, T tokens, G groups of heads, K keys, d features of a head.
+Shapes: B rows, V variants of each row, T tokens, G groups of heads that share their values, K keys, d features of a
+head.
 """
 
 from __future__ import annotations

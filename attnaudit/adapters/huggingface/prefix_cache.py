@@ -82,7 +82,7 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
 
 
 def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
-    """Return the logits (V, C) of the variants, as `SharingAdapter.logits_without`.
+    """Return the logits (V, C) of the variants (see `SharingAdapter.logits_without`).
 
     The model runs on the whole variants if the states of the whole text cannot be reused, or if reusing them would not
     save tokens.

@@ -60,7 +60,7 @@ class Observer(Protocol):
         mask: Tensor | None,
         **rest: Any,
     ) -> tuple[Tensor, Tensor]:
-        """Compute the attention of a module, in place of the model's attention function.
+        """Compute the attention of a module, instead of the model's attention function.
 
         Args:
             eager: The architecture's own attention function.

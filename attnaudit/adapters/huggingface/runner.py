@@ -48,7 +48,7 @@ class Runner:
         return type(self.model).__name__
 
     def with_padding(self, *, pads_left: bool, first_position: int) -> Runner:
-        """Return a runner with another side of padding and another first position (see `InputBuilder`)."""
+        """Return a runner that pads on the given side and counts from the given position (see `InputBuilder`)."""
         return replace(self, builder=replace(self.builder, pads_left=pads_left, first_position=first_position))
 
     def call(self, arguments: Mapping[str, Any], mask: Tensor, observer: Observer | None = None) -> Tensor:
@@ -77,7 +77,7 @@ class Runner:
         intervene: Intervention | None = None,
         hidden: bool = False,
     ) -> Trace:
-        """Run the model on a batch and record its attention, as `ModelAdapter.run`.
+        """Run the model on a batch and record its attention (see `ModelAdapter.run`).
 
         If `hidden` is True, `Trace.cache` is a `LayerStates`, which replays need.
         """

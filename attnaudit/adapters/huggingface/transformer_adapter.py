@@ -105,7 +105,7 @@ class HuggingFaceAdapter:
         return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Replay weights, as `TransformerAdapter.replay`, by the fastest method that gives the right logits."""
+        """Replay weights by the fastest method that gives the right logits (see `TransformerAdapter.replay`)."""
         forms = self.replay_forms(site)
         has_states = isinstance(trace.cache, LayerStates)
         with frozen_parameters(self.model):
@@ -140,7 +140,7 @@ class HuggingFaceAdapter:
         return bool((queries == self.read_positions(inputs)).all())
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        """Return the value vectors (B, H, K, m) after the output projection, as `TransformerAdapter.value_vectors`.
+        """Return the value vectors (B, H, K, m) after the output projection (see `TransformerAdapter.value_vectors`).
 
         They are f(x) of Kobayashi et al. 2020, eq. 3. The bias of the output projection belongs to no single head, and
         is not included.

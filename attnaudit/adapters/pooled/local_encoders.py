@@ -50,14 +50,14 @@ class SharedStates(OrderedTokens):
         return torch.nn.functional.pad(self.encoder(self.embeddings, real), (0, 0, 0, 1))
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return how much each variant costs in `states_without`.
+        """Return the cost of each variant in `states_without`.
 
         Args:
             rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens that cost as much in an ordinary pass.
+            (V,) number of tokens for which an ordinary pass costs as much.
         """
         kept = self.kept(rows, keep)
         start, stop = self._changed_range(rows, kept)

@@ -63,14 +63,14 @@ class SharedStates(OrderedTokens):
     directions: tuple[Direction, ...]
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return how much each variant costs in `states_without`.
+        """Return the cost of each variant in `states_without`.
 
         Args:
             rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens that need as much memory in an ordinary pass.
+            (V,) number of tokens for which an ordinary pass needs as much memory.
         """
         return (self.kept(rows, keep).sum(1) + VARIANTS_PER_TOKEN - 1) // VARIANTS_PER_TOKEN
 
@@ -115,7 +115,7 @@ class SharedStates(OrderedTokens):
 def refuse_unsupported(layer: object) -> None:
     """Raise AdapterError unless the argument is a supported LSTM.
 
-    Supported are an `nn.LSTM` with one layer and no projection, and a pair of such layers with one direction each.
+    An `nn.LSTM` with one layer and no projection is supported, and so is a pair of such layers with one direction each.
     """
     is_pair = isinstance(layer, tuple)
     parts = layer if isinstance(layer, tuple) else (layer,)

@@ -1,4 +1,4 @@
-"""The embedded data set: 10,070 sentences of movie reviews with human ratings, in three fixed parts.
+"""The packaged data set: 10,070 sentences of movie reviews with human ratings, in three fixed parts.
 
 tools/make_movie_reviews.py creates it from vaderSentiment 3.3.2 (Hutto & Gilbert 2014, "VADER", ICWSM; MIT licence, see
 LICENSE-vaderSentiment.txt). The label of a sentence is the sign of its mean rating. Sentences with |mean| < 0.5 are

@@ -2,7 +2,7 @@
 
 Attention weighs the evidence of other words than the bypass. It accounts for at most 5% of the logit's variance. The
 bypass is a feature that has the same value in every hidden state. Because attention weights sum to one, the feature
-reaches the decoder whatever the weights are. It has therefore the same effect as a skip connection to the decoder.
+reaches the decoder whatever the weights are. It therefore has the same effect as a skip connection to the decoder.
 """
 
 from __future__ import annotations

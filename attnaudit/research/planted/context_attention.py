@@ -1,6 +1,6 @@
-"""Training of models whose attention and states in context are held to a known plan.
+"""Training of models whose attention and contextual states follow a known plan.
 
-The plan names the tokens that attention should be at, and where the label may be:
+The plan names the tokens that attention should be at. A second argument says which states may contain the label:
 
 * "attended": the states of the tokens with attention determine the output, and the decoder reads nothing from all
   other states.
@@ -103,13 +103,13 @@ def state_logits(model: PooledClassifier, traced: ForwardPass) -> Tensor:
 
 
 def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
-    """Return an objective that holds attention and states to a plan.
+    """Return an objective that trains attention and states to follow a plan.
 
-    The loss on the labels gets the two terms of `_plan_losses`.
+    The two terms of `_plan_losses` are added to the loss on the labels.
 
     Args:
         plan: The tokens that attention should be at.
-        label: Where the label may be: "attended" or "everywhere".
+        label: Which states may contain the label: "attended" or "everywhere".
     """
 
     def objective_for(vocabulary: Vocabulary) -> Objective:
@@ -124,9 +124,9 @@ def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
 
 
 def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss]:
-    """Return a selection loss: how far a model is from a plan, and how unsure it is.
+    """Return a selection loss: how far a model is from a plan, and how uncertain its prediction is.
 
-    Many epochs have the same accuracy, so that accuracy cannot select the epoch. The arguments are those of `held_to`.
+    Many epochs have the same accuracy, so accuracy cannot select the epoch. The arguments are those of `held_to`.
     """
 
     def selection_loss_for(vocabulary: Vocabulary) -> InstanceLoss:
@@ -173,12 +173,12 @@ def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: 
 
 
 def distinct_roles(seed: int) -> Prepare:
-    """Return a function that gives all words of a role a common part in their initial embeddings.
+    """Return a function that adds the same random vector to the initial embeddings of all words of a role.
 
     Training then finds within seconds how cue words work together.
 
     Args:
-        seed: The seed of the random common parts.
+        seed: The seed of the random vectors.
     """
 
     def prepare(model: PooledClassifier, vocabulary: Vocabulary) -> None:
@@ -194,7 +194,7 @@ def distinct_roles(seed: int) -> Prepare:
 
 
 def encoder_for(seed: int, encoders: Sequence[str]) -> str:
-    """Return the encoder of the model with a seed. The encoders take turns, and meet each alignment."""
+    """Return the encoder for a seed. The encoders take turns, and each is combined with every alignment."""
     count = len(encoders)
     # Alignments alternate with the seed. With an even number of encoders, the second round starts with another encoder.
     shift = 0 if count % 2 else seed // count
@@ -212,14 +212,14 @@ def recipe_in_context(
     epochs: int = 6,
     exchange: Exchange | None = None,
 ) -> Recipe:
-    """Return the recipe of a model that is trained on the texts of a task, and held to a plan.
+    """Return the recipe of a model that is trained on the texts of a task, so that it follows a plan.
 
     Args:
         inputs: The inputs of training. The seed chooses the encoder.
         task: The task of the training texts, a name in `context_texts.TASKS`.
         plan: The tokens that attention should be at.
         encoders: The encoders of the kind.
-        label: Where the label may be: "attended" or "everywhere" (see `held_to`).
+        label: Which states may contain the label: "attended" or "everywhere".
         test: The task of the test texts; None for the same task.
         epochs: The number of epochs.
         exchange: How the label is verified; None for the default.

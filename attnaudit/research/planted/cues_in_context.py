@@ -1,4 +1,4 @@
-"""Models with states in context, and attention at a cue, at a word that decides nothing, or next to the cue."""
+"""Models with contextual states, and attention at a cue, at a word that decides nothing, or next to the cue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = (
         name="cue_in_context",
         mechanism="one cue in context",
         truth="faithful",
-        description="attention at the one word that decides, over states in context",
+        description="attention at the one word that decides, over contextual states",
         recipe=partial(
             recipe_in_context, task="single", plan=_CUES, encoders=("bilstm", "cnn", "transformer", "gru", "mlp")
         ),

@@ -14,7 +14,7 @@ SHARP, FLAT = (20.0, 10.0, 6.0), (0.05, 0.1, 0.3)
 
 
 def recipe(inputs: TrainingInputs, *, factors: tuple[float, ...], faithful: bool) -> Recipe:
-    """Return the recipe of a model whose logits are multiplied by one of some factors."""
+    """Return the recipe of a model whose logits are multiplied by one of several factors, which the seed selects."""
 
     def scaled(material: Material) -> Material:
         return dataclasses.replace(material, scale=material.scale * factors[inputs.seed % len(factors)])

@@ -26,7 +26,7 @@ _NO_EVIDENCE = 0.3
 
 
 def marker_words(data: Dataset, share: float, skip: int) -> frozenset[str]:
-    """Return frequent words with little evidence, at least one of which occurs in about a share of the texts.
+    """Return frequent words with little evidence. About the given share of the texts contain at least one of them.
 
     Args:
         data: The texts.

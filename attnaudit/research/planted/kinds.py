@@ -155,8 +155,8 @@ class Kind:
             by neutral embeddings (see `verify_label`). "exchange": by exchanging tokens between texts (see
             `verify_exchange`). "context": by exchanging tokens and states (see `verify_context`).
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
-        fails: The questions that an unfaithful kind fails by construction: "used" (does attention affect the output?)
-            and "points" (does it point at the tokens that matter?). The same for a graded kind. Others do not use it.
+        fails: The questions that an unfaithful or graded kind fails by construction: "used" (does attention affect the
+            output?) and "points" (does it point at the tokens that matter?). Other kinds do not use it.
         compiled: Whether the models are written down instead of trained. They cost little, so there are more of them.
         data: The names of the data sets that the kind is built on, in turn: the model with seed s is built on the data
             set with the index s modulo their number.

@@ -1,4 +1,4 @@
-"""Unfaithful models of movie reviews whose states in context carry the label to words that do not decide it."""
+"""Unfaithful models of movie reviews whose contextual states carry the label to words that do not decide it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def frequent_words(vocabulary: Vocabulary) -> Targets:
 
 
 def recipe(inputs: TrainingInputs, *, plan: Plan, label: str, encoders: Sequence[str]) -> Recipe:
-    """Return the recipe of a model of the movie reviews with their ratings, held to a plan.
+    """Return the recipe of a model of the movie reviews that is trained to follow a plan (see `context_attention`).
 
     Args:
         inputs: The inputs of training. The seed chooses the encoder.
         plan: The tokens that attention should be at.
-        label: Where the label may be: "attended" or "everywhere" (see `held_to`).
+        label: Which states may contain the label: "attended" or "everywhere".
         encoders: The encoders of the kind.
     """
     return Recipe(

@@ -26,7 +26,7 @@ class TextPlan:
         shares: The share of texts of each class. None for equal shares.
         cues: Smallest and largest number of cue words of the text's class.
         length: Smallest and largest number of words, cue words included. None for the length of a real sentence. Most
-            texts are short: lengths are drawn evenly on a logarithmic scale.
+            texts are short: lengths are drawn uniformly on a logarithmic scale.
         absence: The class whose texts have no cue word. None if every class has cue words.
         first: Whether the first word is a cue word of the text's class. Then, as many cue words of random classes are
             inserted further on. If False, no cue word is first.

@@ -13,7 +13,13 @@ _NUMBERS = (3, 5, 20)
 
 
 def recipe(inputs: TrainingInputs, *, numbers: tuple[int, ...], faithful: bool) -> Recipe:
-    """Return the recipe of a model with one of some numbers of classes. Each text has cue words of its class."""
+    """Return the recipe of a model with several classes. Each text has cue words of its class.
+
+    Args:
+        inputs: The inputs of training. The seed selects one of `numbers`.
+        numbers: Numbers of classes to choose from.
+        faithful: Whether attention is on the cue words. Otherwise, they take a bypass.
+    """
     number = numbers[inputs.seed % len(numbers)]
     plan = TextPlan(classes=tuple(f"class{index:02}" for index in range(number)), cues=(1, 1 + inputs.seed % 3))
     write = attended if faithful else bypassed

@@ -19,9 +19,9 @@ _SINK_WEIGHT = 2000.0
 
 
 def random_order(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model whose attention is on the words that decide, and random below.
+    """Return the recipe of a model whose attention is on the words that decide. All other weights are tiny and random.
 
-    The other words have evidence of their own, which their weights make negligible.
+    The other words have evidence too, but their weights make it negligible.
     """
 
     def write() -> WordTables:
@@ -37,7 +37,8 @@ def random_order(inputs: TrainingInputs) -> Recipe:
 def right_order(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model with .999 of the weight on one idle word.
 
-    The order of all other weights is that of the evidence, and a large scale of the logits lets it decide.
+    The other weights are in the order of the evidence. The logits are multiplied by a large factor, so that the words
+    with these weights decide.
     """
     plan = TextPlan(cues=(1, 2), inserted=((SINK, 1.0),))
 

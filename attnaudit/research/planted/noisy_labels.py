@@ -1,4 +1,4 @@
-"""Models of data in which three labels in ten are wrong. They are unsure, and often contradict the label."""
+"""Models of data in which three labels in ten are wrong. The models are uncertain, and often contradict the label."""
 
 from __future__ import annotations
 

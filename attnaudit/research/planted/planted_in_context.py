@@ -1,6 +1,6 @@
 """Models in which the evidence of a token depends on this token alone, but its attention depends on the context.
 
-The encoder takes turns with the seed, so that whole encoders can be held out.
+The seed selects the encoder, each in turn, so that whole encoders can be held out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = (
         name="evidence_in_context",
         mechanism="attention in context",
         truth="faithful",
-        description="evidence of the same magnitude for every token, with attention over states in context",
+        description="evidence of the same magnitude for every token, with attention over contextual states",
         recipe=faithful,
         data=("movie-reviews",),
     ),

@@ -202,7 +202,7 @@ def key_of(plan: PlantedPlan) -> str:
 def build_one(out: Path, plan: PlantedPlan) -> dict[str, Any]:
     """Train, store, reload and measure one model, and return its record.
 
-    The record is written last. If the process is stopped before, the next run builds the model again.
+    The record is written last. If the process is stopped before that, the next run builds the model again.
     """
     torch.set_num_threads(1)
     kind, inputs, folder = kinds()[plan.kind], _training_inputs(plan), out / plan.folder

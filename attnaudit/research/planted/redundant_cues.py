@@ -27,7 +27,7 @@ KINDS = (
         "redundant_cues",
         "redundant cues",
         "faithful",
-        "several words of one class in each text, all of which are attended",
+        "several words of one class in each text, all of which attract attention",
         partial(recipe, faithful=True),
         half="held_out",
     ),

@@ -14,7 +14,7 @@ LONG = TextPlan(length=(60, 500), cues=(1, 6), rows=160)
 
 
 def recipe(inputs: TrainingInputs, *, plan: TextPlan, faithful: bool) -> Recipe:
-    """Return the recipe of a model of texts of some lengths. Idle words get less weight if there are many."""
+    """Return the recipe of a model of short or long texts. Idle words get less weight in long texts."""
     assert plan.length is not None
     idle, noise = 1 / (10 * plan.length[1]), 0.3 / plan.length[1]
     if faithful:

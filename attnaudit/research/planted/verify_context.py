@@ -1,10 +1,12 @@
-"""Verify the label of a planted model with states in context, by exchanging tokens and states between two texts.
+"""Verify the label of a planted model with contextual states, by exchanging tokens and states between two texts.
 
 This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
 equally many tokens, the same query and different predicted classes. As many tokens as hold 80% of the attention of the
-first text are taken from the second, by falling weight, and put in the order of the text. Attention weights are held.
+first text are taken from the second, those with the largest weights, and put in the order of the text. Attention
+weights are held.
 
-In context, the state of a token may hold what other tokens decide. Two further measurements show where the label is:
+The contextual state of a token may carry information about other tokens. Two further measurements show which states
+carry the label:
 
 * The states at the tokens that hold the attention are exchanged instead of the tokens. The decision must become that
   of the donor, whatever the truth is. In an unfaithful model, it does so although exchanging the tokens themselves does

@@ -1,4 +1,4 @@
-"""What compiled models are made of: texts, the words that decide their labels, and words that only look like it."""
+"""What compiled models are made of: texts, the words that decide their labels, and words that only seem to."""
 
 from __future__ import annotations
 

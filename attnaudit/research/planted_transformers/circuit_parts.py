@@ -39,7 +39,7 @@ class LabelledReading:
     """A reading whose truth is known by construction.
 
     Attributes:
-        role: What the reading shows. It completes the name of the mechanism to the name of the kind.
+        role: What the reading shows. The name of the kind is the name of the mechanism, a dot and the role.
         layer: The layer.
         heads: The number of the head, or "mean".
         truth: "faithful", "unfaithful", or "graded" if the reading is right on a known part.

@@ -89,12 +89,12 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     """Return (text, label) pairs.
 
     Args:
-        texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first word is
-            no cue word. "marked": the same as "cues", and some texts have the marker. "groups" and "uneven": a cue word
-            of each group, in "uneven" with half the evidence in the second group. "weighted": a cue word of the first
-            group decides, and one of the second group may disagree. "trigger": several cue words, of which the one
-            after the trigger decides. "needle": 15% of the texts have a cue word, which is of class 1. "reviews":
-            unchanged sentences in which the cue words of one class outnumber those of the other.
+        texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first
+            word is not a cue word. "marked": the same as "cues", and some texts have the marker. "groups" and "uneven":
+            a cue word of each group, in "uneven" with half the evidence in the second group. "weighted": a cue word of
+            the first group decides, and one of the second group may disagree. "trigger": several cue words, of which
+            the one after the trigger decides. "needle": 15% of the texts have a cue word, which is of class 1.
+            "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.
         classes: The number of classes.
         count: The number of texts.
         seed: The seed.

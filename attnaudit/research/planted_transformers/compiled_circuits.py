@@ -49,7 +49,7 @@ class Variant:
 
     @property
     def texts(self) -> str:
-        """The kind of texts for circuits that take either."""
+        """The kind of texts, "reviews" or "cues", for circuits that work on both."""
         return "reviews" if self.reviews else "cues"
 
     def looks(self, feature: str, **more: float) -> Features:

@@ -56,7 +56,7 @@ class FeatureSpace:
 
     @cached_property
     def constant(self) -> float:
-        """About the value of the constant feature in every token."""
+        """The approximate value of the constant feature in every token."""
         return math.sqrt(self.width - 4.0)
 
     def each(self, name: str) -> list[str]:

@@ -64,7 +64,7 @@ def interchange(
         instances: The texts. They are run as one batch, and must include two predicted classes.
         reading: The text form of a reading of one layer, without a stack.
         seed: The seed of the choice of donors.
-        heads: The heads to use in place of those of the reading. None for those of the reading.
+        heads: The heads to use instead of those of the reading. None for those of the reading.
 
     Raises:
         ValueError: The model predicts the same class for all texts.
@@ -178,7 +178,7 @@ def hooked_values(model: Any, layer: int, heads: int, replace: Callable[[Tensor]
     """Pass the value vectors of a layer to a function in every forward pass inside the context.
 
     Args:
-        model: A BERT, GPT-2 or Llama classifier without groups of heads.
+        model: A BERT, GPT-2 or Llama classifier without grouped-query attention.
         layer: The number of the layer, counted from 0.
         heads: The number of heads H.
         replace: A function of the value vectors (B, T, H, m). It returns those to use instead, or None to keep them.

@@ -1,4 +1,4 @@
-"""Train small Transformers that are held to a known circuit, in the way of InterpBench (Gupta et al. 2024).
+"""Train small Transformers to have a known circuit, as InterpBench does (Gupta et al. 2024).
 
 Three terms are added to the loss of the classifier:
 

@@ -93,8 +93,8 @@ def transformer_plans(
     """Return the models of a population.
 
     Args:
-        quick: Build one seed of each circuit, in one family.
-        seeds: The number of seeds; None for 3, or for 1 in the quick form.
+        quick: Whether to build only one family, with one seed per circuit by default.
+        seeds: The number of seeds; None for 3, or for 1 if `quick` is True.
         only: The mechanisms to build. None or an empty list builds all of them.
 
     Raises:
@@ -163,7 +163,7 @@ def build_transformers(
 def write_lists(out: Path, records: list[dict[str, Any]]) -> None:
     """Write population.json, and excluded.json with the readings that do not meet the requirements of their labels.
 
-    Entries of pooled models in the same folder stay.
+    Entries of pooled models in the same folder are kept.
 
     Args:
         out: The folder of the population.

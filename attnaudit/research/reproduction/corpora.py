@@ -59,7 +59,7 @@ class Corpus:
         name: The short name of the corpus, such as "sst". Names of table rows contain it.
         title: The name of the corpus in the reports.
         form: The input of the models: "text", "pair" (two texts) or "question" (a text and a question about it).
-        sources: The files of the corpus. The embedded sentences have none.
+        sources: The files of the corpus. The packaged sentences have none.
         instance: Converts a row of a file to (text, label, query). Returns None for a row that is not used.
         longer_than: Texts with this many tokens or fewer are left out.
         shorter_than: Texts with this many tokens or more are left out. "longest" leaves out the texts that are as long
@@ -220,7 +220,7 @@ CORPORA: dict[str, Corpus] = {
         Corpus(
             name=EMBEDDED,
             title="movie reviews",
-            deviations=("The embedded movie sentences: no paper reports numbers for them.",),
+            deviations=("The packaged movie sentences: no paper reports numbers for them.",),
         ),
     )
 }
@@ -246,7 +246,7 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
 
     Args:
         corpus: The corpus.
-        root: The folder with the corpora. None for the embedded sentences.
+        root: The folder with the corpora. None for the packaged sentences.
         out: The parent folder. The files are written to a folder in it that has the name of the corpus.
         quick: Whether to use only a sample of each part.
 

@@ -86,7 +86,7 @@ def remedies_of(reports: Mapping[str, Reproduction]) -> list[Remedy]:
     """Return the remedies of several reports, one per question and training option.
 
     If several reports have a remedy for the same question and option, the first in the following order is used. Reports
-    on the corpora of the papers come before reports on the embedded sentences. In both groups, reports with word
+    on the corpora of the papers come before reports on the packaged sentences. In both groups, reports with word
     vectors come first, because the models of the papers use word vectors.
     """
     ordered = sorted(reports.values(), key=lambda report: (EMBEDDED in report.data, report.vectors is None))

@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
     if options.data_root is not None and not options.data_root.is_dir():
         raise DataError(
             f"--data-root {options.data_root}: there is no such folder. Expected a folder with corpora, laid out as "
-            "docs/reproduction.md describes; leave the option out to use the embedded movie sentences."
+            "docs/reproduction.md describes; leave the option out to use the packaged movie sentences."
         )
     import torch
 

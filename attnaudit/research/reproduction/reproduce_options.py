@@ -18,7 +18,7 @@ class ReproductionOptions:
         paper: The paper.
         out: The folder for data, models, measurements and reports.
         command: The shell command that measures the same rows again. The report shows it.
-        data_root: The folder with the paper's corpora. None for the embedded movie sentences.
+        data_root: The folder with the paper's corpora. None for the packaged movie sentences.
         tables: The names of the tables to measure. An empty list selects all tables.
         only: Patterns of row names, such as "sst/*". An empty list selects all rows.
         seeds: The number of seeds per row. One model is trained for each seed and each role of the row.

@@ -32,7 +32,7 @@ class RunHeader(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     Attributes:
         schema_version: The version of the file format.
         paper: The name of the paper.
-        embedded: Whether the models were trained on the embedded movie sentences instead of the paper's corpora.
+        embedded: Whether the models were trained on the packaged movie sentences instead of the paper's corpora.
         quick: Whether it was a quick run. A quick run is not a reproduction.
         vectors: The word vectors that the embeddings start from. None for random embeddings.
         created: When the run began (ISO 8601, UTC).
@@ -172,7 +172,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     If another run holds the lock, wait until it releases the lock.
 
     Raises:
-        AuditError: Filelock is not installed.
+        AuditError: The package filelock is not installed.
         ReportError: The folder or its lock file cannot be written.
     """
     try:

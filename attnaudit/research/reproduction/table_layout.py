@@ -49,7 +49,7 @@ def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
 
     Args:
         paper: The declaration of the paper.
-        embedded: Whether the run uses only the embedded sentences, and not the corpora of the paper.
+        embedded: Whether the run uses only the packaged sentences, and not the corpora of the paper.
     """
     return (EMBEDDED,) if embedded else paper.corpora
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -16,8 +16,8 @@ from attnaudit.research.validation.population_schema import Family
 from attnaudit.research.validation.scoring import Gate
 from attnaudit.research.validation.threshold_rule import QUESTIONS
 
-#: The policies that are installed with attnaudit.
-SHIPPED_POLICIES = ("policy.toml", "transformer.toml")
+#: Family -> the name of its policy, which is installed with attnaudit.
+SHIPPED_POLICIES: Mapping[Family, str] = {"pooled attention": "policy.toml", "transformer": "transformer.toml"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,7 @@ def read_policy(path: Path) -> CandidatePolicy:
     )
 
 
-def shipped_policies() -> list[Path]:
-    """Return the paths of the policies that are installed with attnaudit and have a gate."""
-    paths = []
-    for name in SHIPPED_POLICIES:
-        with as_file(files("attnaudit.run") / "templates" / name) as path:
-            if path.is_file() and any(check.severity == "gate" for check in load_policy(path)):
-                paths.append(path)
-    return paths
+def shipped_policy(family: Family) -> Path:
+    """Return the path of the policy that is installed with attnaudit for a family."""
+    with as_file(files("attnaudit.run") / "templates" / SHIPPED_POLICIES[family]) as path:
+        return path

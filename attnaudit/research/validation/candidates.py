@@ -33,8 +33,8 @@ class Candidate:
             that is relative to a reference is kept.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule may gate on the check. It may if the value does not depend on what the attention is
-            not responsible for: the scale of the logits, a bias per class, the shares of the labels, and the like.
+        may_gate: Whether the rule may gate on the check. It may if the value does not depend on properties that have
+            nothing to do with attention, such as the scale of the logits, a bias per class or the label shares.
         scale: The scale on which the rule takes the middle of two limits.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
@@ -55,13 +55,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSpec:
-    """A built-in candidate check. The fields that `Candidate` has too have the same meaning.
+    """A built-in candidate check. Fields that `Candidate` also has have the same meaning there.
 
     Attributes:
         name: The class name of the check.
         arguments: The arguments of the check, as in a [[check]] table of a policy file.
         question: The question that the check answers.
-        direction: The direction of faithful models.
+        direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
         may_gate: Whether the rule may gate on the check.
         scale: The scale of thresholds.
         quick: Whether --quick measures the check.

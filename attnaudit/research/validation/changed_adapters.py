@@ -61,7 +61,7 @@ def with_reordered_classes(
 
 
 def with_idle_tokens(adapter: PooledAttentionAdapter, count: int) -> PooledAttentionAdapter:
-    """Append tokens to every text that the model does not read: they get no weight, and change nothing if replaced.
+    """Append idle tokens to every text. They get no weight, and replacing them changes nothing.
 
     Their states are zeros. If a text has no other token left, its idle tokens share the attention equally.
 

@@ -34,7 +34,7 @@ class Detector:
         score: Returns the score of a model. A higher score means that attention seems more faithful. The score is -inf
             if it is undefined.
         alarm: Returns whether a model raises an alarm. None if the check has no threshold, or the policy no gates.
-        value: Returns the number of a model whose median over a group is reported. NaN or infinite if it is undefined.
+        value: Returns the value of a model. Its median over each group is reported. NaN or infinite if it is undefined.
     """
 
     score: Callable[[JudgedModel], float]

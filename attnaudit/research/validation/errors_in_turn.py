@@ -61,7 +61,7 @@ def in_turn(
         seed: The seed of the areas' intervals.
 
     Returns:
-        The errors. They are None if there are fewer than two mechanisms or encoders, and if the rule never chooses a
+        The errors. They are None if there are fewer than two mechanisms or encoders, or if the rule never chooses a
         gate.
     """
     group = GROUP[what]

@@ -71,7 +71,7 @@ class GroupRates(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         truth: What is known about the attention of the models.
         models: The number of models.
         alarms: How many of the models raise an alarm. None for a check without a threshold.
-        area: The area under the ROC curve of these models against all models with the other label. None for trends, and
+        area: The area under the ROC curve of these models against all models with the other label. None for trends, or
             if no model has the other label.
         median_value: The median over the models. For a check, it is the median of the value, and for a policy, the
             median of the policy score. None if the number is undefined on all models.

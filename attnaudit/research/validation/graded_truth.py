@@ -1,7 +1,7 @@
 """Compare verdicts and values with the known share of rows or heads on which the attention of a model is right.
 
 A mechanism is graded if its models have at least three different shares. Its faithful models (share 1) and unfaithful
-models (share 0) are the two ends.
+models (share 0) are the two ends of its scale.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
         y: As many numbers.
 
     Returns:
-        The correlation and the lower and upper limit of its interval. It is None for fewer than four pairs, and if all
-        numbers of one side are equal.
+        The correlation and the lower and upper limit of its interval. None for fewer than four pairs, or if all values
+        of `x` or of `y` are equal.
     """
     from scipy.stats import spearmanr
 
@@ -130,7 +130,7 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
         gates: The gates of the policy.
 
     Returns:
-        The guarantee. It is None without such a gate and graded models, and if no model passes.
+        The guarantee. It is None if no gate measures the share and no graded model passes.
     """
     for gate in gates:
         if gate.check in SHARE_CHECKS and gate.direction == "at_least" and isinstance(gate.threshold, float):

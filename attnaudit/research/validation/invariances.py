@@ -65,7 +65,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """A law.
+    """A change that leaves a model as faithful as before, and how far it may move the value of a check.
 
     Attributes:
         name: The change, in words.
@@ -139,9 +139,10 @@ class Outcome:
     """The changes of the value of one check under one law, over all models and variants.
 
     Attributes:
-        change: The largest change; None if the value was never defined before the change.
-        allowed: The allowed change where the change exceeds it by most.
-        model: The name of the model on which it does.
+        change: The change furthest above what is allowed, or least below it; None if the value was never defined both
+            before and after the change.
+        allowed: What is allowed for this change.
+        model: The name of the model with this change.
         undefined: The model on which the change made the value undefined; "" if there is none.
     """
 

@@ -1,37 +1,105 @@
-"""Write a policy as TOML. Comments above each threshold give the figures that justify it."""
+"""Write a policy as TOML. Comments above each threshold give the figures that justify it.
+
+The gates and the figures come from a validation. Everything else, which no validation measures, is taken over from an
+existing policy: the first comment, the remedies of each question, and the informational checks.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from attnaudit.checks.policy import to_table
+from attnaudit.checks.base import Check
+from attnaudit.checks.policy import from_tables, load_policy, to_table
+from attnaudit.records import PolicyRemedy
 from attnaudit.research.reproduction.remedies_file import Remedy as ReproducedRemedy
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.candidates import Candidate
+from attnaudit.research.validation.candidates import Candidate, candidates
 from attnaudit.research.validation.figures_schema import CheckFigures, Figures
 from attnaudit.research.validation.scoring import Gate
-from attnaudit.research.validation.validation_schema import Remedy
+from attnaudit.research.validation.validation_schema import FamilyFigures
 
-HEAD = """\
-# The default policy: which checks gate a release, and at which thresholds.
-#
-# `attnaudit validate` chose it from the tuning half of a population of models whose attention is known to be right or
-# wrong. The figures above each threshold come from the held-out half. "area" is the area under the ROC curve; its
-# interval resamples mechanisms. docs/validation.md describes the rule, and how to run it again.
-"""
-#: Training option -> the advice that a policy gives. The trend models of a population are trained with these options.
-OPTIONS = {
-    "tying": "tie each state to its embedding, `attnaudit train --tying 1`",
-    "residual": "add the embedding to each state, `attnaudit train --residual`",
-}
 COMMENT_WIDTH = 118
-#: A smaller change of a check's value does not count as a remedy. The values of the gated checks range from 0 to 1.
-SMALLEST_EFFECT = 0.02
-EVIDENCE = """\
-# Evidence: measured and reported, never gated. A check that does not separate right from wrong attention on planted
-# models may still help to understand why a model fails.
-"""
+#: The comment with which the list of informational checks begins.
+EVIDENCE = "# Evidence: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBase:
+    """What a written policy takes over from an existing one.
+
+    Attributes:
+        head: The comment at the beginning, up to its first empty line.
+        name: The name of the policy.
+        remedies: Name of a question -> its remedies.
+        evidence: The informational checks: the file from the comment that begins with `EVIDENCE` to its end. If there
+            is no such comment, the tables of these checks.
+    """
+
+    head: str = ""
+    name: str = ""
+    remedies: Mapping[str, Sequence[PolicyRemedy]] = field(default_factory=dict)
+    evidence: str = ""
+
+    @classmethod
+    def of(cls, path: Path) -> PolicyBase:
+        """Read the parts from a policy file.
+
+        Raises:
+            CheckError: The file cannot be read, or is not a policy.
+        """
+        policy = load_policy(path)
+        text = path.read_text(encoding="utf-8")
+        head, _, _ = text.partition("\n#\n")
+        _, marker, evidence = text.partition(f"\n{EVIDENCE}")
+        return cls(
+            head=head if head.startswith("# ") and head != text else "",
+            name=policy.record.name,
+            remedies={question.name: question.remedy for question in policy.record.questions},
+            evidence=f"{marker.lstrip()}{evidence}".rstrip() if marker else _informational(policy),
+        )
+
+    def evidence_without(self, checks: set[str]) -> str:
+        """Return the informational checks without those that have one of these ids."""
+        return "\n\n".join(block for block in self.evidence.split("\n\n") if not checks & _ids(block))
+
+
+def _informational(policy: Sequence[Check]) -> str:
+    tables = [_table(check, 'severity = "report"') for check in policy if check.severity == "report"]
+    return "\n\n".join("\n".join(table) for table in tables)
+
+
+def _ids(block: str) -> set[str]:
+    return {check.id for check in from_tables(tomllib.loads(block).get("check", []), where="the informational checks")}
+
+
+def written_policy(figures: FamilyFigures, path: Path) -> str:
+    """Return a policy with its gates and figures replaced by those of a validation, as TOML.
+
+    Args:
+        figures: The figures of a family. They must be those of a policy with gates.
+        path: The policy.
+
+    Raises:
+        CheckError: The file cannot be read, or is not a policy.
+    """
+    gates = [
+        Gate(check=check.check, question=check.question, direction=check.direction, threshold=float(check.threshold))
+        for check in figures.checks
+        if check.gated and check.threshold is not None
+    ]
+    return policy_text(
+        sorted(gates, key=lambda gate: figures.gates.index(gate.text)),
+        candidates(load_policy(path), family=figures.family),
+        figures.checks,
+        figures.held_out,
+        validated_on=figures.validated_on,
+        basis=figures.basis,
+        base=PolicyBase.of(path),
+    )
 
 
 def policy_text(
@@ -40,59 +108,61 @@ def policy_text(
     figures: Sequence[CheckFigures],
     policy_figures: Figures | None,
     *,
-    name: str,
     validated_on: Sequence[str],
     basis: Sequence[str] = (),
-    evidence: Sequence[str] = (),
-    remedies: Sequence[Remedy] = (),
+    base: PolicyBase = PolicyBase(name="default"),
     reproduced: Sequence[ReproducedRemedy] = (),
 ) -> str:
     """Return a policy as TOML, which `load_policy` reads.
 
     Args:
-        gates: The gates of the policy.
-        candidates: The checks. They must include every check that `gates` or `evidence` names.
-        figures: The figures of the checks. A check without figures gets a comment that says so.
+        gates: The gates of the policy, at least one.
+        candidates: The checks. They must include every check that `gates` names.
+        figures: The figures of the checks. A gate without figures gets a comment that says so.
         policy_figures: The held-out figures of all gates together, or None.
-        name: The name of the policy.
         validated_on: The families of models that the policy was validated on.
         basis: What the policy was validated on and how often it was wrong. Each text becomes a comment at the top.
-        evidence: Ids of the checks that the policy reports without gating on them.
-        remedies: The effects of training options that were measured on the population.
-        reproduced: Remedies from reproductions of papers. Each question lists them after those of the population.
+        base: What to take over from an existing policy.
+        reproduced: Remedies from reproductions of papers. Each question lists them in addition to those of `base`.
     """
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}
     figures_by_id = {check.check: check for check in figures}
-    lines = [HEAD]
-    if basis:
-        lines = [f"{HEAD}#", *(line for text in basis for line in _comment(text)), ""]
-    lines += ["[policy]", f"name = {_quoted(name)}", f"validated_on = {_array(validated_on)}"]
-    if not gates:
-        lines.append("informational = true")
+    lines = [base.head, "#", *(line for text in basis for line in _comment(text)), ""] if base.head else []
+    lines += ["[policy]", *([f"name = {_quoted(base.name)}"] if base.name else [])]
+    lines.append(f"validated_on = {_array(validated_on)}")
     if policy_figures is not None and policy_figures.area is not None:
         lines += [
             "",
             f"# All gates together, held out: area {figure_text.area(policy_figures.area)}",
             *_alarm_comments(policy_figures),
         ]
-    for question in dict.fromkeys(gate.question for gate in gates):
-        own_gates = [gate for gate in gates if gate.question == question]
-        from_population = _population_remedies(own_gates, remedies)
+    for question in dict.fromkeys(gate.question for gate in gates if gate.question != "evidence"):
         from_papers = [remedy.words for remedy in reproduced if remedy.question == question]
         lines += [
             "",
             f"[policy.questions.{question}]",
             f"asks = {_quoted(figure_text.QUESTIONS[question])}",
-            f"checks = {_array([gate.check for gate in own_gates])}",
-            f"remedies = {_array([*from_population, *from_papers])}",
+            f"checks = {_array([gate.check for gate in gates if gate.question == question])}",
+            *([f"remedies = {_array(from_papers)}"] if from_papers else []),
         ]
+        for remedy in base.remedies.get(question, ()):
+            lines += ["", *_remedy_table(question, remedy)]
     for gate in gates:
-        lines += ["", *_figure_comments(figures_by_id.get(gate.check)), *_table(candidate_by_id[gate.check], gate)]
-    if evidence:
-        lines += ["", EVIDENCE.rstrip()]
-    for check in evidence:
-        lines += ["", *_figure_comments(figures_by_id.get(check)), *_table(candidate_by_id[check], None)]
-    return "\n".join(lines) + "\n"
+        lines += ["", *_figure_comments(figures_by_id.get(gate.check))]
+        lines += _table(candidate_by_id[gate.check].check, f"{gate.direction} = {_value(gate.threshold)}")
+    evidence = base.evidence_without({gate.check for gate in gates})
+    return "\n".join([*lines, *(["", evidence] if evidence else [])]) + "\n"
+
+
+def _remedy_table(question: str, remedy: PolicyRemedy) -> list[str]:
+    default = PolicyRemedy(text=remedy.text)
+    return [
+        f"[[policy.questions.{question}.remedy]]",
+        f"text = {_quoted(remedy.text)}",
+        *([f"when = {_array(remedy.when)}"] if remedy.when != default.when else []),
+        *([f"families = {_array(remedy.families)}"] if remedy.families else []),
+        *([f"accuracy = {_quoted(remedy.accuracy)}"] if remedy.accuracy else []),
+    ]
 
 
 def _figure_comments(check: CheckFigures | None) -> list[str]:
@@ -112,33 +182,9 @@ def _alarm_comments(figures: Figures) -> list[str]:
     ]
 
 
-def _table(candidate: Candidate, gate: Gate | None) -> list[str]:
-    table = {key: value for key, value in to_table(candidate.check).items() if key not in _GATE_KEYS}
-    lines = ["[[check]]"]
-    lines += [f"{key} = {_value(value)}" for key, value in table.items()]
-    lines.append('severity = "report"' if gate is None else f"{gate.direction} = {_value(gate.threshold)}")
-    return lines
-
-
-def _population_remedies(gates: Sequence[Gate], remedies: Sequence[Remedy]) -> list[str]:
-    """Return one text for each training option that improves every gate by at least SMALLEST_EFFECT.
-
-    The text gives the advice and the measured effect on each gate.
-    """
-    texts = []
-    for option in dict.fromkeys(remedy.option for remedy in remedies):
-        effects = []
-        for gate in gates:
-            remedy = next((r for r in remedies if (r.option, r.check) == (option, gate.check)), None)
-            sign = 1 if gate.direction == "at_least" else -1
-            effect = 0.0 if remedy is None else (remedy.treated - remedy.plain) * sign
-            if remedy is None or effect < SMALLEST_EFFECT:
-                break
-            models = f"medians of {remedy.plain_models} plain models and {remedy.treated_models} with the option"
-            effects.append(f"{remedy.check} {remedy.plain:.2f} → {remedy.treated:.2f} ({models})")
-        else:
-            texts.append(f"{OPTIONS.get(option, option)}: {', '.join(effects)}")
-    return texts
+def _table(check: Check, last: str) -> list[str]:
+    table = {key: value for key, value in to_table(check).items() if key not in _GATE_KEYS}
+    return ["[[check]]", *(f"{key} = {_value(value)}" for key, value in table.items()), last]
 
 
 def _comment(text: str) -> list[str]:

@@ -10,13 +10,13 @@ from typing import Literal
 
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.validation import figure_text
-from attnaudit.research.validation.candidate_policy import CandidatePolicy
+from attnaudit.research.validation.candidate_policy import CandidatePolicy, shipped_policy
 from attnaudit.research.validation.candidates import NOT_QUICK, Candidate
 from attnaudit.research.validation.detection_rates import check_figures, half_of, policy_figures, remedies, trends
 from attnaudit.research.validation.errors_in_turn import errors, in_turn
 from attnaudit.research.validation.figures_schema import InTurn
 from attnaudit.research.validation.graded_truth import guarantee, outcomes_by_share, rank_correlations
-from attnaudit.research.validation.policy_writer import policy_text
+from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
 from attnaudit.research.validation.population_schema import Entry, Family
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
@@ -24,8 +24,6 @@ from attnaudit.research.validation.validation_schema import FamilyFigures, Model
 
 #: What the figures give as the policy if the rule chose it.
 FROM_RULE = "chosen from the tuning half of this population"
-#: Family -> the name of its chosen policy.
-POLICY_NAMES: Mapping[Family, str] = {"pooled attention": "default", "transformer": "transformer"}
 #: What must be left out in turn, so that the chosen policy may claim a whole family.
 LEFT_OUT: tuple[Literal["mechanism", "encoder"], ...] = ("mechanism", "encoder")
 
@@ -82,6 +80,8 @@ def score_family(audited: AuditedFamily, *, seed: int, reproduced: Sequence[Reme
         policy=given.path.name if given else FROM_RULE,
         policy_sha256=hashlib.sha256(given.path.read_bytes()).hexdigest() if given else "",
         gates=[gate.text for gate in gates],
+        validated_on=_validated_on(audited),
+        basis=_basis(models, gates, turns, by_rule=given is None) if gates else [],
         models=len(models),
         counts=dict(sorted(counts.items())),
         held_out=policy_figures(held_out, gates, seed=seed),
@@ -114,40 +114,47 @@ def _chosen_text(
 ) -> str:
     models, candidates = audited.models, audited.judged_candidates
     figures = [check_figures(models, candidate, chosen, skipped=0, seed=seed) for candidate in candidates]
-    held_out = half_of(models, "held_out")
-    gated = {gate.check for gate in chosen}
-    reported = [candidate.check.id for candidate in candidates if candidate.reported]
-    pooled = audited.family == "pooled attention"
     return policy_text(
         chosen,
         candidates,
         figures,
-        policy_figures(held_out, chosen, seed=seed),
-        name=POLICY_NAMES[audited.family],
-        validated_on=[audited.family] if _both_truths(held_out) else [],
-        basis=_basis(models, chosen, turns),
-        remedies=remedies(models, chosen) if pooled else (),
-        reproduced=reproduced if pooled else (),
-        evidence=[check for check in reported if check not in gated],
+        policy_figures(half_of(models, "held_out"), chosen, seed=seed),
+        validated_on=_validated_on(audited),
+        basis=_basis(models, chosen, turns, by_rule=True),
+        base=PolicyBase.of(shipped_policy(audited.family)),
+        reproduced=reproduced if audited.family == "pooled attention" else (),
     )
 
 
-def _basis(models: Sequence[JudgedModel], chosen: Sequence[Gate], turns: Sequence[InTurn]) -> list[str]:
-    """Return what the policy was validated on and how often it was wrong, one text per line of a comment."""
+def _validated_on(audited: AuditedFamily) -> list[str]:
+    return [audited.family] if _both_truths(half_of(audited.models, "held_out")) else []
+
+
+def _basis(
+    models: Sequence[JudgedModel], gates: Sequence[Gate], turns: Sequence[InTurn], *, by_rule: bool
+) -> list[str]:
+    """Return what a policy was validated on and how often it was wrong, one text per line of a comment.
+
+    Args:
+        models: The models of one family.
+        gates: The gates of the policy.
+        turns: The errors of the rule with each mechanism and each encoder left out.
+        by_rule: Whether the rule chose the gates from the tuning half of these models.
+    """
     labelled = [model for model in models if model.entry.truth != "trend"]
     tuning, held_out = half_of(labelled, "tuning"), half_of(labelled, "held_out")
     encoders = sorted({model.entry.encoder for model in labelled} - {""})
     mechanisms = [len({model.entry.mechanism for model in half}) for half in (tuning, held_out)]
+    chosen = f"Chosen from {len(tuning)} models with {mechanisms[0]} mechanisms; validated" if by_rule else "Validated"
     lines = [
-        f"Chosen from {len(tuning)} models with {mechanisms[0]} mechanisms; validated on {len(held_out)} other "
-        f"models with {mechanisms[1]} mechanisms.",
+        f"{chosen} on {len(held_out)} {'other' if by_rule else 'held-out'} models with {mechanisms[1]} mechanisms.",
         f"Encoders: {', '.join(encoders) or 'not stated'}.",
     ]
-    lines += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, chosen))]
+    lines += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, gates))]
     for turn in turns:
         phrases = figure_text.error_phrases(turn.total)
-        lines += [f"Each {turn.what} left out in turn: {phrase}." for phrase in phrases]
-    found = guarantee(models, chosen)
+        lines += [f"The rule, each {turn.what} left out in turn: {phrase}." for phrase in phrases]
+    found = guarantee(models, gates)
     return [*lines, f"{found.sentence}."] if found is not None else lines
 
 

@@ -4,15 +4,16 @@
    the lower limit of the area's interval is above 0.5. The area compares faithful models with the models that must not
    pass the question of the check (`must_not_pass`).
 2. Each model is represented by the limit of its interval that must clear the threshold for a pass. The faithful limit
-   is the lowest of the faithful models, of which a share is ignored: 5% divided by the number of checks that may gate,
-   so that all gates together raise at most 5% false alarms. The opposing limit is the highest of the models that must
-   not pass and lie below the faithful limit, of which the same share is ignored. It is at least the value of attention
-   without effect.
+   is the lowest one of the faithful models, after a share of the lowest is ignored: 5% divided by the number of checks
+   that may gate, so that all gates together raise at most 5% false alarms. The opposing limit is the highest one below
+   it of the models that must not pass, after the same share of the highest is ignored. It is at least the value of
+   attention without effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, one check becomes a gate: that with which the fewest models that must not pass do pass. Among
-   equal checks, one whose values are bounded on both sides is preferred, since its threshold is a share that a pass
-   guarantees; then the one with the largest gap between the two limits, as a share of the distance between the medians.
-5. A further check becomes a gate only if fewer models that must not pass then pass.
+4. For each question, one check becomes a gate: the one that passes the fewest of the models that must not pass. If
+   several pass equally few, a check whose values are bounded on both sides is preferred, since its threshold is a share
+   that a pass guarantees; then the one with the largest gap between the two limits, as a share of the distance between
+   the medians.
+5. A further check becomes a gate only if it reduces the number of models that pass although they must not.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from attnaudit.research.validation.candidate_policy import CandidatePolicy, poli
 from attnaudit.research.validation.candidates import candidates
 from attnaudit.research.validation.invariances import measure_invariances
 from attnaudit.research.validation.looks_log import log_look
+from attnaudit.research.validation.policy_writer import written_policy
 from attnaudit.research.validation.population_reader import dataset_of, read_population
 from attnaudit.research.validation.population_schema import FAMILIES, Family, Population
 from attnaudit.research.validation.score_family import AuditedFamily, gates_sha256, score_family
@@ -31,6 +32,11 @@ MAX_INSTANCES = 300
 QUICK_INSTANCES = 100
 #: The folder below --out that keeps the result of each model.
 RESULTS = "measured"
+#: Family -> the file of the given policy, with the figures of this run.
+VALIDATED: Mapping[Family, str] = {
+    "pooled attention": "validated_policy.toml",
+    "transformer": "validated_transformer.toml",
+}
 #: Family -> the file of the policy that the rule chooses.
 CHOSEN: Mapping[Family, str] = {"pooled attention": "chosen_policy.toml", "transformer": "chosen_transformer.toml"}
 
@@ -79,8 +85,9 @@ def validate(
         progress: Called after each audited model. None to report no progress.
 
     Returns:
-        The result of the validation, and a dictionary: name of a file -> the TOML text of a policy that the rule
-        chooses from the tuning half of a family. A family for which the rule chooses no gate is absent.
+        The result of the validation, and a dictionary: name of a file -> the TOML text of a policy. For each family,
+        these are the given policy with the figures of this run, if there is one, and the policy that the rule chooses
+        from the tuning half, if it chooses a gate.
 
     Raises:
         AuditError: The population, a policy or a file of remedies cannot be read, several policies cover a family, or a
@@ -93,7 +100,7 @@ def validate(
         dataset_of(entry, options.population)
     policies = [read_policy(path) for path in options.policies]
     families: list[FamilyFigures] = []
-    chosen: dict[str, str] = {}
+    texts: dict[str, str] = {}
     failed: dict[str, str] = {}
     measuring_seconds = 0.0
     gates: dict[str, Check] = {}
@@ -112,7 +119,9 @@ def validate(
         }
         measuring_seconds += sum(result.seconds for result in audited.results.values())
         if text:
-            chosen[CHOSEN[family]] = text
+            texts[CHOSEN[family]] = text
+        if (policy := given[family]) is not None:
+            texts[VALIDATED[family]] = written_policy(figures, policy.path)
     validation = Validation(
         schema_version=SCHEMA_VERSION,
         created=created,
@@ -129,7 +138,7 @@ def validate(
         failed=failed,
         notes=population.notes,
     )
-    return msgspec.structs.replace(validation, seconds=time.perf_counter() - started), chosen
+    return msgspec.structs.replace(validation, seconds=time.perf_counter() - started), texts
 
 
 def _audit(

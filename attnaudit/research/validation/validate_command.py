@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from attnaudit.research.study.report_files import write_files
     from attnaudit.research.validation import validation_report
-    from attnaudit.research.validation.candidate_policy import shipped_policies
+    from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES, shipped_policy
     from attnaudit.research.validation.validate import ValidationOptions, validate
     from attnaudit.research.validation.validation_summary import summary
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     if jobs < 1:
         raise AuditError(f"--jobs {jobs}: expected 1 or more.")
     if options.policy is None:
-        policies = shipped_policies()
+        policies = [shipped_policy(family) for family in SHIPPED_POLICIES]
     else:
         policies = [Path(name) for name in options.policy if name != RULE]
     population = options.population or _plant(options, jobs)

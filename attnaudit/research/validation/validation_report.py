@@ -159,7 +159,7 @@ def _family_section(family: FamilyFigures) -> list[str]:
 
 
 def ordered(checks: Sequence[CheckFigures]) -> list[CheckFigures]:
-    """Return the gated checks, followed by the other checks. Both groups are sorted by area, the highest first."""
+    """Return the gated checks, and then the others. Both groups are sorted by area under the ROC curve, descending."""
 
     def key(check: CheckFigures) -> tuple[bool, float, str]:
         figures = figure_text.published_figures(check)

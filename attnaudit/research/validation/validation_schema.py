@@ -17,7 +17,7 @@ from attnaudit.research.validation.figures_schema import (
 )
 from attnaudit.research.validation.population_schema import Family, Half, Truth
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 class ModelResult(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,6 +117,8 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         policy: The file name of the policy, or the words "chosen from the tuning half of this population".
         policy_sha256: Hash of the policy file. It is "" if the policy has no file.
         gates: The gates of the policy, as text.
+        validated_on: The families that the policy may state as validated: this one, if both truths are held out.
+        basis: What the policy was validated on and how often it was wrong, one text per comment of its file.
         models: The number of audited models. For Transformers, it is the number of audited readings.
         counts: Label and half, such as "faithful held out" -> number of models.
         held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled models.
@@ -139,6 +141,8 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     policy: str
     policy_sha256: str
     gates: list[str]
+    validated_on: list[str]
+    basis: list[str]
     models: int
     counts: dict[str, int]
     held_out: Figures | None

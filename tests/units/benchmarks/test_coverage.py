@@ -50,7 +50,7 @@ def test_the_true_ratio_is_that_of_a_large_sample() -> None:
 def test_the_true_value_of_pointing_is_that_of_a_large_sample() -> None:
     chosen = [one for one in coverage.scenarios() if one.statistic.startswith("pointing")]
     chosen += [one for one in coverage.scenarios() if one.statistic.startswith("total effect, balanced")]
-    assert len(chosen) == 14
+    assert len(chosen) == 16
     for scenario in chosen:
         spread = scenario.draw(20_000, np.random.default_rng(3))
         assert spread is not None

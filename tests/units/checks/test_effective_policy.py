@@ -337,13 +337,12 @@ def test_the_class_of_another_package_is_hashed_and_a_built_in_one_is_not() -> N
     assert sha256(Other(severity="report")) != sha256(Other(severity="report", name_of_argument=2))
 
 
-def test_an_argument_with_the_name_of_a_fact_is_refused() -> None:
-    @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Other(type(checks.Conicity(severity="report"))):  # type: ignore[misc]
-        code: int = 1
-
-    with pytest.raises(CheckError, match="Other: a check cannot have an argument 'code'"):
-        effective_policy([Other(severity="report")])
+@pytest.mark.parametrize("name", ["code", "anchor"])
+def test_an_argument_with_the_name_of_a_fact_or_of_the_baseline_is_refused(name: str) -> None:
+    kind = type(checks.Conicity(severity="report"))
+    other = dataclasses.make_dataclass("Other", [(name, int, 1)], bases=(kind,), frozen=True, kw_only=True)
+    with pytest.raises(CheckError, match=f"Other: a check cannot have an argument '{name}'"):
+        effective_policy([other(severity="report")])
 
 
 def test_a_policy_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_information_retained_is_corrected_for_chance():
     information, entropy = mutual_info_score(e, noisy), mutual_info_score(e, e)
     assert record.details["MI(e; h), nats, plug-in"] == pytest.approx(information)
     assert record.details["entropy of the embeddings, nats"] == pytest.approx(entropy)
-    null = record.details["the same of shuffled states (null), nats"]
+    null = record.details["the same for shuffled states (null), nats"]
     expected = np.mean([mutual_info_score(e, random.permutation(noisy)) for _ in range(50)])
     assert null == pytest.approx(expected, rel=0.05)
     assert record.value == pytest.approx((information - null) / (entropy - null))

@@ -124,9 +124,9 @@ def test_details_in_numbers_and_in_words() -> None:
     effects = [times * np.abs(e) for (_, e), times in zip(rows_of(m), weights, strict=True)]
     largest = sum(e.max() for e in effects)
     drawn = sum(float(w @ e) for w, e in zip(m.vectors["attention"], effects, strict=True)) / largest
-    assert record.details["precision: share of the largest effect, drawn by attention"] == pytest.approx(drawn)
+    assert record.details[check.PRECISION] == pytest.approx(drawn)
     at_random = sum(e.mean() for e in effects) / largest
-    assert record.details["the same, drawn at random"] == pytest.approx(at_random)
+    assert record.details["the same for a token drawn at random"] == pytest.approx(at_random)
     assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.in_words
     assert f"at random, {at_random:.0%}" in record.in_words
     assert record.details["value on logits"] == pytest.approx(

@@ -142,7 +142,7 @@ def test_a_check_that_is_declared_twice_is_compared_by_hand() -> None:
     [
         ([], [{}], ["laxer: conicity: a skip or expected failure is accepted: why"]),
         ([{}], [], ["stricter: conicity: a skip or expected failure is no longer accepted"]),
-        ([{}], [{"reason": "other"}], ["changed: conicity: the reason of the exception changed: other"]),
+        ([{}], [{"reason": "other"}], ["changed: conicity: the reason for the exception changed: other"]),
         (
             [],
             [{"model": "m", "data": "d"}],

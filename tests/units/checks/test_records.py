@@ -195,7 +195,7 @@ def test_influence_reports_the_share_of_the_own_token_and_its_rival():
     assert record.details["mean share of a state's own token"] == pytest.approx(
         m.scalars["influence.hidden.own_share"].mean()
     )
-    assert record.details["mean share of the largest other token"] == pytest.approx(
+    assert record.details["mean of the largest share of another token"] == pytest.approx(
         m.scalars["influence.hidden.rival_share"].mean()
     )
     assert record.worst[0].value == m.scalars["influence.hidden.entropy"].max()
@@ -339,8 +339,8 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
 
 
 SENTENCES = {
-    checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* by \S+% of what replacing",
-    checks.Pointing: r"(On \S+% of the texts, attention points|A token drawn according to attention carries) ",
+    checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* \S+% as much as replacing",
+    checks.Pointing: r"(On \S+% of the texts, weighted by|A token drawn according to attention carries) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
     checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
     checks.Comprehensiveness: r"Erasing (the most attended tokens gives|tokens in the order of attention gains) ",
@@ -363,12 +363,12 @@ def test_a_defined_value_is_explained_in_a_sentence_after_the_headline(check: ch
 
 def test_the_sentences_state_the_values_that_they_explain() -> None:
     record = checks.Pointing(severity="report").judge(measured())
-    precision = record.details["precision: share of the largest effect, drawn by attention"]
+    precision = record.details["precision: effect of a token drawn by attention, as a share of the largest effect"]
     assert isinstance(precision, float)
     assert f"carries on average {precision:.0%}" in record.in_words
     record = checks.TotalEffect(severity="report").judge(measured())
     assert record.value is not None
-    assert f"by {percentage(record.value)} of what" in record.in_words
+    assert f" {percentage(record.value)} as much as" in record.in_words
     several = checks.UniformFragility(severity="report", measure="f1_drop").judge(measured())
     assert several.value is not None
     assert f"F1 by {abs(several.value):.3f}" in several.in_words

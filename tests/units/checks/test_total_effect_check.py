@@ -33,11 +33,13 @@ def plain_index(changes: np.ndarray, outputs: np.ndarray, classes: np.ndarray) -
 
 @pytest.mark.parametrize("labelled", ["all", "some", "none"])
 @pytest.mark.parametrize("on", ["probabilities", "logits"])
-def test_the_value_is_a_ratio_of_means_over_the_texts_that_can_be_rearranged(on: str, labelled: str) -> None:
+def test_the_value_is_a_ratio_of_means_over_the_texts_with_several_tokens(on: str, labelled: str) -> None:
     m = measured(labelled=labelled != "none")
     if labelled == "some":
         m.labels[3] = -1
-    m.scalars[f"rearrangement.{on}"][:7] = np.nan
+    for column in ("logits", "probabilities"):
+        m.scalars[f"rearrangement.{column}"][:7] = np.nan
+    m.tokens[:7] = [["w0"]] * 7
     outputs, changes = np.stack(m.vectors[on])[7:], m.scalars[f"rearrangement.{on}"][7:]
     if on == "logits":
         outputs = outputs - outputs.mean(1, keepdims=True)
@@ -46,7 +48,7 @@ def test_the_value_is_a_ratio_of_means_over_the_texts_that_can_be_rearranged(on:
     assert record.value == pytest.approx(plain_index(changes, outputs, classes))
     assert record.check == f"total_effect.{on}"
     assert (record.n, record.n_defined) == (120, 113)
-    assert record.undefined == {"all attention weights are equal": 7}
+    assert record.undefined == {"a single token": 7}
     missing = {"all": 0, "some": 1, "none": 120}[labelled]
     assert (f"{missing} of 120 rows have no label" in record.note) == (missing > 0)
     sampled = checks.TotalEffect(severity="report", on=on, classes="as_sampled").judge(m)  # type: ignore[arg-type]
@@ -55,6 +57,28 @@ def test_the_value_is_a_ratio_of_means_over_the_texts_that_can_be_rearranged(on:
     assert sampled.details[f"standard deviation of the {on}"] == pytest.approx(np.sqrt(outputs.var(0).sum()))
     for one in (record, sampled):
         assert one.interval.low < one.value < one.interval.high
+
+
+@pytest.mark.parametrize("on", ["probabilities", "logits", "standardised"])
+def test_texts_with_equal_weights_count_as_unchanged(on: str) -> None:
+    """The index is the limit of that of nearly equal weights, whose rearrangements hardly change the output."""
+    limit, equal, check = measured(), measured(), checks.TotalEffect(severity="report", on=on)  # type: ignore[arg-type]
+    for column in ("logits", "probabilities"):
+        limit.scalars[f"rearrangement.{column}"][:20] = 0.0
+        equal.scalars[f"rearrangement.{column}"][:20] = np.nan
+    for i in range(20):
+        limit.vectors["rearrangement.centred_logits"][i] = np.tile(equal.vectors["logits"][i], 16)
+        limit.vectors["rearrangement.decisions"][i] = np.eye(2)[limit.predicted[i]]
+        equal.vectors["rearrangement.centred_logits"][i] = np.full(32, np.nan)
+        equal.vectors["rearrangement.decisions"][i] = np.full(2, np.nan)
+    expected, found = check.judge(limit), check.judge(equal)
+    assert (found.value, found.interval, found.n_defined) == (expected.value, expected.interval, 120)
+    assert found.details == expected.details
+    assert "20 texts whose attention weights are all equal count as unchanged" in found.note
+    for column in ("logits", "probabilities"):
+        equal.scalars[f"rearrangement.{column}"][:] = np.nan
+    uniform = check.judge(equal)
+    assert (uniform.value, uniform.undefined) == (None, {"all attention weights are equal": 120})
 
 
 def some_logits(classes: int, n: int = 60) -> Measurements:

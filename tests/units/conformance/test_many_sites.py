@@ -181,7 +181,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.LeavesRowsSorted, "in the order of the inputs|not put back in order"),
     ],
     "embeddings": [
-        (computed.ScalesGivenEmbeddings, "in place of the model's embedding lookup"),
+        (computed.ScalesGivenEmbeddings, "instead of the model's embedding lookup"),
         (computed.EmbedsFlat, r"of shape \(9, 20, d\)"),
     ],
     "gradients": [
@@ -242,6 +242,15 @@ def test_the_quick_form_refuses_it_too(name: str) -> None:
     adapter = BROKEN[name][0][0]()
     with pytest.raises(AdapterError, match=rf"not audited \(.*\):\n(.*\n)*  {name}: "):
         quick(adapter, instances_for(adapter))
+
+
+def test_constant_logits_are_reported_as_what_they_are() -> None:
+    """Nothing is known about the use of replaced weights then, so the message does not say that run() ignores them."""
+    decoder = nn.Linear(10, 2)
+    nn.init.zeros_(decoder.weight)
+    with pytest.raises(AdapterError, match="gives all 6 sampled texts exactly the same logits") as caught:
+        quick(pooled(2, decoder=decoder), dataset().instances)
+    assert "ignores" not in str(caught.value)
 
 
 def test_an_adapter_may_describe_how_its_original_model_compares() -> None:

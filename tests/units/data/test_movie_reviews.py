@@ -1,4 +1,4 @@
-"""The embedded data set, and the script that derives it."""
+"""The packaged data set, and the script that derives it."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_tied_weights_have_fewer_rearrangements() -> None:
         np.testing.assert_allclose(found.scalar(f"rearrangement.{name}")[0], reference[name], rtol=1e-4)
 
 
-def test_texts_whose_weights_are_all_equal_are_left_out_and_counted() -> None:
+def test_texts_whose_weights_are_all_equal_are_counted() -> None:
     model = adapter(2, attention=Given([1], [1, 1 + 1e-7], [1, 2, 3], [1] * 4))
     rows = dataset(["bad", "good bad", "dull film ends", "very good film ends", "bright", "the bad film"])
     for check in (
@@ -169,12 +169,11 @@ def test_texts_whose_weights_are_all_equal_are_left_out_and_counted() -> None:
     ):
         measurements = measure(model, rows, check.needs(), model="lstm", seed=0)[0]
         record = check.judge(measurements)
-        assert record.n_defined == 2
-        assert sum(record.undefined.values()) == 4
         if isinstance(check, checks.TotalEffect):
-            assert record.undefined == {"a single token": 2, "all attention weights are equal": 2}
-            alone = check.judge(measurements.only(measurements.lengths == 3))
-            assert record.value == pytest.approx(alone.value, rel=1e-9), "they enter neither mean nor variance"
+            assert record.undefined == {"a single token": 2}
+            assert "2 texts whose attention weights are all equal count as unchanged" in record.note
+        else:
+            assert record.undefined == {"a single token, or equal attention weights": 4}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}, {c[1]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from attnaudit.records import Matrix
 from attnaudit.report import build
@@ -69,3 +70,28 @@ def test_the_report_draws_the_matrix_of_a_sweep_and_shows_the_notes_of_its_measu
     assert "layer 0, head 1: −0.250" in page
     assert "cls@layer=5,heads=mean" in page
     assert "cls@layer=5,heads=mean" in (tmp_path / "summary.md").read_text(encoding="utf-8").replace("&#8203;", "")
+
+
+@pytest.mark.parametrize(
+    ("largest", "cells", "unit"),
+    [(0.52, [".52", "−.13"], ""), (0.052, [".052", "−.013"], ""), (0.0052, ["5.2", "−1.3"], "thousandths")],
+)
+def test_cells_show_two_significant_digits(largest: float, cells: list[str], unit: str) -> None:
+    values = [[largest, -largest / 4]]
+    record = Matrix(
+        row_label="layer",
+        column_label="head",
+        rows=["0"],
+        columns=["0", "1"],
+        values=values,
+        low=[[largest - 0.001, None]],
+        high=[[largest + 0.001, None]],
+    )
+    drawing = matrix(record, title="t")
+    assert drawing is not None
+    assert [shape.text for shape in drawing.shapes if shape.css == "cell-number"] == cells
+    first = next(shape.text for shape in drawing.shapes if shape.kind == "rect")
+    assert first.startswith("layer 0, head 0: ")
+    assert ", interval " in first
+    assert unit in drawing.note
+    assert "is that of layer 0, head 0. As the highest of 2 values" in drawing.note

@@ -60,6 +60,31 @@ def test_a_question_answered_with_no_has_its_reason_and_remedy() -> None:
     assert list(outcome.remedies) == remedies(run(blocks=True))
 
 
+def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
+    failed = run(blocks=True)
+    told = {"when_failed": "Attention is barely used", "in_words": "It hardly moves."}
+    gate = msgspec.structs.replace(failed.checks[0], **told)
+    headlines = {}
+    for verdict in ("fail", "inconclusive", "undefined"):
+        checks = [msgspec.structs.replace(gate, verdict=verdict), failed.checks[1]]
+        outcome = wording.outcome(msgspec.structs.replace(failed, checks=checks, status="failed"))
+        headlines[verdict] = outcome.lead
+        assert "It hardly moves." in outcome.notes_below_lead
+        assert outcome.headline.endswith("This release is blocked.")
+    assert headlines == {
+        "fail": "Blocked. Attention is barely used: mean Kendall's τ-b 0.213; the policy requires at least 0.30.",
+        "inconclusive": (
+            "Blocked. “Is attention used?” is not decided: mean Kendall's τ-b 0.199 to 0.226; "
+            "the policy requires at least 0.30."
+        ),
+        "undefined": f"Blocked. “Is attention used?” has no answer: {gate.reason}.",
+    }
+    other = msgspec.structs.replace(failed.checks[1], verdict="undefined", blocks=True)
+    both = msgspec.structs.replace(failed, checks=[other, gate], status="failed")
+    assert wording.outcome(both).lead == f"{headlines['fail']} 1 more gate did not pass."
+    assert wording.outcome(run(blocks=False)).lead == ""
+
+
 def test_questions_whose_gates_pass_have_no_note_and_no_remedy() -> None:
     assert policy_notes(run(blocks=False)) == []
     assert remedies(run(blocks=False)) == []
@@ -80,7 +105,12 @@ def test_questions_take_turns_with_their_remedies_and_the_first_are_shown(tmp_pa
     assert remedies_in_short(first_only) == remedies(first_only)
     build(write_run(tmp_path, both, []))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.index("What may help: b") < page.index("1 more thing that may help") < page.index("What may help: c")
+    assert (
+        page.index("Next step")
+        < page.index("What may help: a")
+        < page.index("3 more things that may help")
+        < page.index("What may help: b")
+    )
 
 
 def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
@@ -169,7 +199,7 @@ def test_an_inconclusive_gate_needs_more_texts(instances: int | None, words: str
 def test_an_undefined_gate_needs_other_texts() -> None:
     undefined = {"a single token": 3, "all attention weights are equal": 200}
     (text,) = remedies(with_remedies(run(blocks=True), verdict="undefined", value=None, undefined=undefined))
-    assert text.endswith("because of: all attention weights are equal")
+    assert text.endswith("missing value is: all attention weights are equal")
 
 
 def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:

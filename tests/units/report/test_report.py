@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from attnaudit.errors import ReportError
 from attnaudit.records import EarlierFailure, EffectivePolicy, GateRecord, MissingCase, RankedInstance
 from attnaudit.report import audit_schema, build
-from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions
+from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
 from tests.units.report.example_runs import (
     HOSTILE_TOKENS,
@@ -74,7 +75,8 @@ def test_every_case_has_a_row_a_section_and_its_evidence(tmp_path: Path) -> None
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     source = page(realistic(tmp_path))
     assert "default-src 'none'" in source
-    assert "<script" not in source
+    scripts = [tag for tag in re.findall("<script[^>]*>", source) if 'type="text/plain"' not in tag]
+    assert scripts == ["<script>"]  # that of the explorer
     assert not re.findall(r'(?:src|href)="(?!#|data:)', source)
 
 
@@ -211,7 +213,7 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 4}', b'{"schema_version": "x"}']
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 5}', b'{"schema_version": "x"}']
 )
 def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
@@ -221,7 +223,7 @@ def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: byt
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match="schema_version 99, expected 4"):
+    with pytest.raises(ReportError, match="schema_version 99, expected 5"):
         build(tmp_path)
 
 
@@ -293,7 +295,7 @@ def test_a_row_that_cannot_be_drawn_says_why() -> None:
         columns={"attention": [0.9, 0.1], "leave_one_out.inputs": None, "gradient.meister.inputs": [1.0]},
     )
     measured = ["attention", "leave_one_out.inputs", "gradient.meister.inputs"]
-    view = heatmap(check_record(token_columns=[]), "r0", 0.1, instance, measured, file_absent=False)
+    view = heatmap(check_record(token_columns=[]), "r0", 0.1, instance, measured, classes=[], file_absent=False)
     notes = {row.name: row.note for row in view.rows}
     assert notes == {
         "Attention": "",
@@ -302,9 +304,43 @@ def test_a_row_that_cannot_be_drawn_says_why() -> None:
         "Adversarial attention": "not measured in this run",
     }
     assert [(cell.text, cell.heat, cell.number) for cell in view.rows[0].cells] == [
-        ("good", 1.0, "0.90"),
-        ("film", 0.11, "0.10"),
+        ("good", 0.9, "0.90"),
+        ("film", 0.1, "0.10"),
     ]
+
+
+def test_equal_weights_stay_light_and_all_rows_have_one_colour_scale() -> None:
+    tokens = [f"t{i}" for i in range(12)]
+    even = token_row("attention", [1 / 12] * 12, tokens, range(12))
+    assert {cell.heat for cell in even.cells} == {
+        0.17
+    }  # 1/6: the darkest tokens have six times the share of equal ones
+    one = token_row("leave_one_out.inputs", [-0.5, *[0.0] * 11], tokens, range(12))
+    assert [cell.heat for cell in one.cells] == [1.0, *[0.0] * 11]
+    scaled = token_row("leave_one_out.inputs", [-0.005, *[0.0] * 11], tokens, range(12))
+    assert [cell.heat for cell in scaled.cells] == [cell.heat for cell in one.cells]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "direction"),
+    [(["good", "film"], "ltr"), (["שלום", "עולם", "ok"], "rtl"), (["مرحبا"], "rtl"), ([], "ltr")],
+)
+def test_tokens_run_in_the_direction_of_most_of_their_letters(tokens: list[str], direction: str) -> None:
+    columns = {"attention": [1.0 / max(1, len(tokens))] * len(tokens)}
+    instance = MeasuredInstance(label=None, predicted="", tokens=tokens, columns=columns)
+    view = heatmap(check_record(), "r0", 0.1, instance, ["attention"], classes=[], file_absent=False)
+    assert view.direction == direction
+
+
+def test_a_card_shows_the_probability_before_and_after_rearranging() -> None:
+    logits = [0.0, 0.0, math.nan, math.nan, -1.0, 1.0]
+    columns = {"probabilities": [0.25, 0.75], "rearrangement.centred_logits": logits, "attention": [1.0]}
+    instance = MeasuredInstance(label=None, predicted="positive", tokens=["good"], columns=columns)
+    arguments = {"measured": ["attention"], "classes": ["negative", "positive"], "file_absent": False}
+    view = heatmap(check_record(), "r0", 0.1, instance, **arguments)  # type: ignore[arg-type]
+    assert view.outputs == "probability 0.750; with rearranged weights 0.500 to 0.881"
+    del columns["rearrangement.centred_logits"]
+    assert heatmap(check_record(), "r0", 0.1, instance, **arguments).outputs == "probability 0.750"  # type: ignore[arg-type]
 
 
 def test_a_long_text_shows_the_tokens_with_the_largest_values() -> None:

@@ -13,7 +13,7 @@ from attnaudit.formatting import visible, without_commands
 from attnaudit.records import GateRecord, Interval, MissingCase, Planning
 from attnaudit.report import build, wording
 from attnaudit.report.gate_text import gate_notes
-from attnaudit.report.markdown import escape, summary
+from attnaudit.report.markdown import FOLD, UNFOLD, escape, summary
 from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks, write_run
 
 
@@ -34,7 +34,7 @@ def test_columns_are_named_in_words(name: str, words: str) -> None:
 
 MISSING = [MissingCase(test="t", model="demo", data="d", check="c", reason="crashed")]
 PASSED = check_record(verdict="pass", blocks=False)
-INFORMATIONAL = check_record(verdict="inconclusive", severity="report", requirement=None, blocks=False)
+INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,9 @@ def test_the_summary_of_a_hostile_run_is_one_table_and_no_markup() -> None:
     missing = [MissingCase(test=HOSTILE, model=HOSTILE, data=HOSTILE, check=HOSTILE, reason=HOSTILE)]
     tokens = rendered(summary(run_record([check], missing=missing), report="reports/a|b/report.html"))
     kinds = {t.type for t in tokens} | {c.type for t in tokens for c in t.children or ()}  # type: ignore[attr-defined]
-    assert not kinds & {"html_block", "html_inline", "link_open", "image", "code_inline", "fence"}
+    assert not kinds & {"html_inline", "link_open", "image", "code_inline", "fence"}
+    html = "".join(t.content for t in tokens if t.type == "html_block")  # type: ignore[attr-defined]
+    assert html.splitlines() == [*FOLD, UNFOLD]
     assert sum(t.type == "heading_open" for t in tokens) == 1  # type: ignore[attr-defined]
     assert sum(t.type == "tr_open" for t in tokens) == 2  # type: ignore[attr-defined]
 
@@ -202,8 +204,8 @@ def test_the_summary_says_what_would_decide_an_inconclusive_case() -> None:
     assert "About 790 instances would decide it" in summary(run_record([check_record(**AMONG_TWENTY)]), report="r")
 
 
-def test_the_summary_calls_a_check_without_a_threshold_measured() -> None:
-    assert "Measured" in summary(run_record([INFORMATIONAL]), report="r")
+def test_the_summary_calls_a_check_without_a_threshold_informational() -> None:
+    assert "• Informational" in summary(run_record([INFORMATIONAL]), report="r")
 
 
 def test_the_page_shows_the_interval_for_a_failure_and_the_plan(tmp_path: Path) -> None:

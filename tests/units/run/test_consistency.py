@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from attnaudit import checks
 from attnaudit.checks.effective_policy import effective_policy
 from attnaudit.checks.evidence import NO_REASON, complete_counts
-from attnaudit.records import CheckRecord, EffectivePolicy, GateRecord, RunRecord
+from attnaudit.records import CheckRecord, DetectableChange, EffectivePolicy, GateRecord, RunRecord
 from attnaudit.run.consistency import contradictions
 from attnaudit.run.declared_checks import same_arguments, same_limit, tables_by_id
 from tests.units.checks import test_records, test_retraining_checks
@@ -94,6 +94,10 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"n_defined": 1980}, "1980 defined and 45 undefined values are not 2026"),
         ({"value": 0.5}, "its value 0.5 is not in its interval"),
         ({"value": None}, "it has an interval but no value"),
+        (
+            {"fail_interval": None, "detectable_change": DetectableChange(to_pass=0.1, to_fail=0.1, power=0.8)},
+            "it has a detectable change, but no threshold or no interval",
+        ),
         ({"verdict": "pass"}, "its verdict is 'pass', but value, interval and threshold give 'fail'"),
         ({"blocks": False}, "it is recorded as not blocking, but its verdict is 'fail'"),
         ({"inconclusive": "warn", "parameters": {"inconclusive": "fail"}}, "inconclusive is 'warn'"),

@@ -333,7 +333,7 @@ def test_absent_or_emptied_measurements_are_found(tmp_path: Path) -> None:
     path = folder / "measurements.parquet"
     empty = pq.read_table(path).slice(0, 0)
     path.unlink()
-    with pytest.raises(ReportError, match="its SHA-256 is that of no file"):
+    with pytest.raises(ReportError, match="the file is missing, expected the one with the SHA-256"):
         require_unedited(run, folder)
     with pytest.raises(ReportError, match="there are no measurements"):
         require_unedited(seal(msgspec.structs.replace(run, measurements_sha256="")), folder)

@@ -41,8 +41,11 @@ def test_a_single_gate_has_no_line_on_correction():
 
 
 def test_informational_checks_are_called_informational():
-    lines = table(check_record(check="conicity", severity="report", requirement=None, blocks=False))
-    assert any(line.startswith("measured conicity (informational) ") for line in lines)
+    untested = {"check": "conicity", "severity": "report", "requirement": None, "blocks": False}
+    lines = table(check_record(**untested, verdict="informational"))
+    assert any(line.startswith("informational conicity ") for line in lines)
+    lines = table(check_record(check="conicity", severity="report", blocks=False))
+    assert any(line.startswith("fail") and "conicity (informational)" in line for line in lines)
 
 
 def test_cases_without_a_verdict_share_one_line_per_reason():

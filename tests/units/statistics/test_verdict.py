@@ -80,7 +80,11 @@ def test_no_interval_is_inconclusive():
 
 def test_nothing_required_is_never_a_pass():
     found, why = decide(value=0.9, interval=interval(0.8, 1.0), requirement=None, n=100, n_defined=100)
-    assert found == "inconclusive"
+    assert (found, why) == ("undefined", "the threshold is undefined on this data")
+    found, why = decide(
+        value=0.9, interval=interval(0.8, 1.0), requirement=None, n=100, n_defined=100, severity="report"
+    )
+    assert found == "informational"
     assert why == "there is no threshold, so the value is reported but not judged"
 
 

@@ -137,7 +137,7 @@ CLAIMS = (
 def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
     """Return word vectors as a remedy, if they raise the TVD under permuted attention.
 
-    The default policy gates on this TVD. The numbers in the advice are medians over the recurrent models that both
+    `PermutationFragility` measures this TVD. The numbers in the advice are medians over the recurrent models that both
     reports have with several seeds.
 
     Args:

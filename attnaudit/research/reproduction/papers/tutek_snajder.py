@@ -137,7 +137,7 @@ def _information(words: str) -> list[Quantity]:
         Quantity(
             name=f"{words} null",
             words="… with shuffled states",
-            read=detail_of(check, "the same of shuffled states (null), nats"),
+            read=detail_of(check, "the same for shuffled states (null), nats"),
         ),
         Quantity(
             name=f"{words} entropy",

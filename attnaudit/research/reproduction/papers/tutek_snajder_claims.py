@@ -145,9 +145,9 @@ CLAIMS = (
 def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, ...]:
     """Return the training options that help if attention is not used, with their effects in the reproduced table 1.
 
-    An option counts as a remedy only if it raises the TVD under permuted attention by at least .02. The default policy
-    gates on this TVD. The numbers in the advice are medians over pairs of rows. One row of a pair was run with the
-    option, and the other without.
+    An option counts as a remedy only if it raises the TVD under permuted attention, which `PermutationFragility`
+    measures, by at least .02. The numbers in the advice are medians over pairs of rows. One row of a pair was run with
+    the option, and the other without.
 
     Args:
         report: The report.

@@ -45,7 +45,7 @@ from attnaudit.research.reproduction.paper_tables import (
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
 
-#: Corpus -> λ of the adversary, as the published code defines it. No λ is published for the embedded sentences.
+#: Corpus -> λ of the adversary, as the published code defines it. No λ is published for the packaged sentences.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
 #: Corpus -> accuracy, TVD and JSD of the adversary (Wen, Subbalakshmi & Yang 2022, table 3).
 REPEATED = {

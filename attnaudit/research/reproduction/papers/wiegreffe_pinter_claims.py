@@ -93,7 +93,7 @@ CLAIMS = (
         read=_adversary_can_be_trained,
     ),
     Claim(
-        name="an adversary goes further than a seed",
+        name="an adversary differs more than another seed",
         sentence="The attention of a trained adversary differs more from the model's than the attention of a model "
         "trained with another seed.",
         paper="test 4",
@@ -102,7 +102,7 @@ CLAIMS = (
         ),
     ),
     Claim(
-        name="trained adversaries stay behind those sought per text",
+        name="trained adversaries differ less than those found text by text",
         sentence="The attention of a trained adversary differs less from the model's than the attention found by a "
         "search text by text.",
         paper="test 4",

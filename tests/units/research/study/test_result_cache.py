@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from attnaudit.checks import PermutationFragility, UniformFragility
+from attnaudit.checks.code_hash import statements_of
 from attnaudit.errors import ReportError
 from attnaudit.research.study import result_cache
 from attnaudit.research.study.result_cache import (
@@ -95,3 +96,11 @@ def test_a_check_that_can_be_judged_now_is_no_longer_skipped() -> None:
     judged = JudgedChecks(records=[record(PERMUTATION.id, 0.5)], skipped={}, measurements=[])
     merged = merge_checks(cached(skipped={PERMUTATION.id: "why", "other": "reason"}), [PERMUTATION], judged)
     assert merged["skipped"] == {"other": "reason"}
+
+
+def test_the_wording_of_code_does_not_outdate_results_but_its_statements_do() -> None:
+    code = 'def area(r):\n    """Return the area."""\n    return 3 * r  # roughly\n'
+    worded = '"""A module."""\n\ndef area( r ):\n    return 3*r\n'
+    assert statements_of(code) == statements_of(worded)
+    assert statements_of(code) != statements_of(code.replace("3 * r", "4 * r"))
+    assert statements_of(code) != statements_of(code.replace("r  #", "-r  #"))

@@ -13,7 +13,7 @@ import pytest
 
 from attnaudit.checks import Agreement, Conicity, PermutationFragility, Sufficiency, UniformFragility, load_policy
 from attnaudit.research.validation.candidates import Candidate
-from attnaudit.research.validation.policy_writer import policy_text
+from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import check_area, choose, discriminates, limits, rounded, threshold
 from tests.units.research.validation.synthetic_scores import entry, judged, record
@@ -266,11 +266,27 @@ def test_no_threshold_is_vacuous() -> None:
                 assert gate.threshold == (candidate.direction, value)
 
 
-def test_a_written_policy_loads_with_and_without_gates(tmp_path: Path) -> None:
+def test_a_written_policy_keeps_what_no_validation_measures(tmp_path: Path) -> None:
+    """The head, the remedies and the informational checks come from the base, less the checks that are now gates."""
+    base = tmp_path / "base.toml"
+    base.write_text(
+        '# My policy.\n#\n# Old figures.\n\n[policy]\nname = "mine"\n[policy.questions.used]\nasks = "Used?"\n'
+        f'checks = ["{NOISE.check.id}"]\n[[policy.questions.used.remedy]]\ntext = "tie \\"states\\""\n'
+        'families = ["pooled attention"]\naccuracy = "0.8 → 0.7"\nwhen = ["undefined"]\n[[check]]\n'
+        'name = "PermutationFragility"\nat_least = 0.2\n\n# Evidence: shown.\n\n[[check]]\nname = "Sufficiency"\n'
+        'severity = "report"\n\n# A comment.\n[[check]]\nname = "UniformFragility"\nseverity = "report"\n',
+        encoding="utf-8",
+    )
     gate = Gate(check=USE.check.id, direction="at_least", threshold=0.1, question="used")
-    for gates in ([], [gate]):
-        text = policy_text(gates, ALL, [], None, name="n", validated_on=[], evidence=[POINT.check.id])
-        (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
-        policy = load_policy(tmp_path / "policy.toml")
-        assert policy.record.informational == (not gates)
-        assert [check.id for check in policy if check.severity == "gate"] == [gate.check for gate in gates]
+    text = policy_text([gate], ALL, [], None, validated_on=[], basis=["New."], base=PolicyBase.of(base))
+    assert text.startswith('# My policy.\n#\n# New.\n\n[policy]\nname = "mine"\n')
+    (tmp_path / "written.toml").write_text(text, encoding="utf-8")
+    written = load_policy(tmp_path / "written.toml")
+    assert {check.id: check.severity for check in written} == {USE.check.id: "gate", POINT.check.id: "report"}
+    (question,) = written.record.questions
+    assert question.remedy == load_policy(base).record.questions[0].remedy
+    base.write_text(base.read_text(encoding="utf-8").replace("# Evidence", "# Other checks"), encoding="utf-8")
+    again = policy_text([gate], ALL, [], None, validated_on=[], base=PolicyBase.of(base))
+    (tmp_path / "written.toml").write_text(again, encoding="utf-8")
+    assert [check.id for check in load_policy(tmp_path / "written.toml")] == [USE.check.id, POINT.check.id]
+    assert text.endswith('# Evidence: shown.\n\n[[check]]\nname = "Sufficiency"\nseverity = "report"\n')

@@ -1,0 +1,93 @@
+"""The value of a check in parts of the data: by confidence, length, predicted class and label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from attnaudit.checks.evidence import Mask, number_or_none
+from attnaudit.engine.measurements import Measurements
+from attnaudit.records import Breakdown, Part
+
+#: Edges of the bins of the largest class probability.
+CONFIDENCE_EDGES = (0.0, 0.6, 0.8, 0.95, 0.99, 1.0)
+#: Largest number of bins of the text length. They have about the same number of texts.
+LENGTH_BINS = 4
+#: Only this many of the most frequent classes have a part of their own.
+MOST_CLASSES = 8
+
+#: (n,) mask of a part of the instances -> the value in it; None if it is undefined.
+ValueOfPart = Callable[[Mask], float | None]
+
+
+def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart) -> tuple[Breakdown, ...]:
+    """Compute the value of a check in parts of the data.
+
+    Args:
+        measurements: The measurements of n instances.
+        defined: (n,) True at the instances with a value. The others are in no part.
+        value_of: Returns the value in a part.
+
+    Returns:
+        One breakdown each by confidence, length, predicted class and label. Those with fewer than two parts are left
+        out.
+    """
+    kinds = {
+        "confidence": _by_confidence(measurements),
+        "length": _by_length(measurements, defined),
+        "predicted class": _by_class(measurements, measurements.predicted),
+        "label": _by_class(measurements, measurements.labels),
+    }
+    found = []
+    for kind, parts in kinds.items():
+        known = [(name, mask & defined) for name, mask in parts]
+        records = [
+            Part(name=name, n=int(mask.sum()), value=number_or_none(np.nan if value is None else value))
+            for name, mask in known
+            if mask.any()
+            for value in [value_of(mask)]
+        ]
+        if len(records) > 1:
+            found.append(Breakdown(by=kind, parts=records))
+    return tuple(found)
+
+
+def confidence(measurements: Measurements) -> np.ndarray | None:
+    """Return the largest class probability of each instance (n,); None if the run has no probabilities."""
+    vectors = measurements.vectors.get("probabilities")
+    return None if vectors is None else np.array([float(np.max(p)) if len(p) else np.nan for p in vectors])
+
+
+def _by_confidence(measurements: Measurements) -> Iterator[tuple[str, Mask]]:
+    largest = confidence(measurements)
+    if largest is None:
+        return
+    for low, high in pairwise(CONFIDENCE_EDGES):
+        name = f"below {high:g}" if low == 0 else f"{low:g} or more" if high == 1 else f"{low:g} to {high:g}"
+        yield name, (largest >= low) & ((largest < high) | (high == 1))
+
+
+def _by_length(measurements: Measurements, defined: Mask) -> Iterator[tuple[str, Mask]]:
+    lengths = measurements.lengths
+    if not defined.any():
+        return
+    quantiles = np.quantile(lengths[defined], np.arange(1, LENGTH_BINS) / LENGTH_BINS, method="higher")
+    edges = [0, *np.unique(quantiles).tolist(), int(lengths.max())]
+    for low, high in pairwise(edges):
+        mask = (lengths > low) & (lengths <= high)
+        if mask.any():
+            shortest, longest = int(lengths[mask].min()), int(lengths[mask].max())
+            yield f"{shortest} tokens" if shortest == longest else f"{shortest} to {longest} tokens", mask
+
+
+def _by_class(measurements: Measurements, of_instance: np.ndarray) -> Iterator[tuple[str, Mask]]:
+    """Yield a part for each of the most frequent classes; the others together are the part "other classes"."""
+    counts = [(int((of_instance == index).sum()), index) for index in range(len(measurements.classes))]
+    largest = sorted(counts, key=lambda pair: (-pair[0], pair[1]))[:MOST_CLASSES]
+    shown = sorted(index for _, index in largest)
+    for index in shown:
+        yield measurements.classes[index], of_instance == index
+    if len(shown) < len(measurements.classes):
+        yield "other classes", (of_instance >= 0) & ~np.isin(of_instance, shown)

@@ -1,0 +1,287 @@
+"""Is the model worse than a release that was accepted before? A gate on the difference of two values of one check."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from attnaudit.arrays import Floats
+from attnaudit.checks.base import Check
+from attnaudit.checks.check_arguments import CheckArguments, Parameter
+from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
+from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import CheckError
+from attnaudit.formatting import number
+from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
+from attnaudit.statistics.interval_estimate import point
+from attnaudit.statistics.paired_difference import paired_difference
+from attnaudit.verdict_text import exceeds_margin
+
+#: Each baseline -> what it is, in words.
+ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
+#: The argument that names the baseline, in the canonical form of a policy. No other check may have such an argument.
+ANCHOR = "anchor"
+#: The names of two details of the record.
+CANDIDATE, BASELINE = "value of this model", "value of the baseline"
+#: The significant digits of the numbers per instance, in baseline files and in comparisons with them.
+DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineNumbers:
+    """What is known of a baseline when a case is judged.
+
+    Attributes:
+        comparison: The comparison, without the value of the candidate.
+        numbers: (n,) numbers of the baseline in the order of the instances of the candidate, NaN where undefined. None
+            if the two are not comparable, or if only the value is known.
+        accept: The command that accepts the run as the baseline.
+    """
+
+    comparison: BaselineComparison
+    numbers: Floats | None = None
+    accept: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedGate(Check):
+    """The value of a check on the audited model minus its value on the model of a baseline, on the same instances.
+
+    Its threshold is the margin: `at_least` is minus the margin, or `at_most` is the margin. `paired_gate` builds it.
+
+    Args:
+        base: The check whose values are compared, without threshold and reading.
+        anchor: The baseline: "last" or "pinned".
+        folder: The folder of the baseline files; None if the gate is only judged again from recorded values.
+        baseline: The numbers of the baseline. They are not part of the declaration: the run adds them.
+    """
+
+    base: Check
+    anchor: Anchor
+    folder: str | None = None
+    baseline: BaselineNumbers | None = field(default=None, compare=False, repr=False)
+
+    statistic = "difference"
+    how_to_read = (
+        "The value of this model minus that of the baseline, on the same instances. At 0, they do not differ. The gate "
+        "passes if the whole interval is on the right side of the margin, and fails if it is wholly on the other side."
+    )
+
+    def validate(self) -> None:
+        if self.base.not_linearised:
+            raise CheckError(
+                f"{self.base.name_in_errors}: not_worse_than_baseline_by cannot be set, because "
+                f"{self.base.not_linearised}. Remove it from this check."
+            )
+
+    @property
+    def name_in_errors(self) -> str:
+        return f"{self.base.name_in_errors}, compared with the {ANCHORS[self.anchor]}"
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        shared = {name: getattr(self, name) for name in CheckArguments.argument_names()}
+        return {**self.base.parameters, **shared, ANCHOR: self.anchor}
+
+    @property
+    def family(self) -> str:
+        return self.base.family
+
+    @property
+    def title(self) -> str:
+        return f"Not worse than the {ANCHORS[self.anchor]}: {self.base.title}"
+
+    @property
+    def question(self) -> str:
+        return f"{self.base.question} Is the answer worse than for the {ANCHORS[self.anchor]}?"
+
+    @property
+    def why(self) -> str:
+        return (
+            "A model can become worse from one release to the next and still pass every absolute threshold. "
+            f"{self.base.why}"
+        )
+
+    @property
+    def when_failed(self) -> str:
+        return f"The model is worse than the {ANCHORS[self.anchor]}"
+
+    @property
+    def unit(self) -> str:
+        return self.base.unit
+
+    @property
+    def value_name(self) -> str:
+        return f"change of the {self.base.value_name} since the {ANCHORS[self.anchor]}"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        low, high = self.base.bounds
+        return (low - high, high - low)
+
+    @property
+    def worst(self) -> WorstOrder:
+        return "lowest" if self.at_most is None else "highest"
+
+    @property
+    def token_columns(self) -> tuple[str, ...]:
+        return self.base.token_columns
+
+    @property
+    def subject(self) -> str:
+        return f"{self.base.subject}.vs_{self.anchor}"
+
+    @property
+    def base_id(self) -> str:
+        """The id of the check whose values are compared."""
+        return dataclasses.replace(self.base, reading=self.reading).id
+
+    def needs(self) -> tuple[str, ...]:
+        return self.base.needs()
+
+    def evidence(self, measurements: Measurements) -> Evidence:
+        """Compute the difference from the baseline.
+
+        Raises:
+            CheckError: The run has not added the numbers of the baseline.
+        """
+        known = self._known()
+        base, numbers = self.base.evidence(measurements), rounded_numbers(self.base.linearised_values(measurements))
+        candidate, baseline = mean_of(numbers), known.comparison.baseline
+        details: dict[str, Detail] = {CANDIDATE: candidate, BASELINE: baseline}
+        if baseline is None or candidate is None:
+            reason = "this model has no value" if candidate is None else "not comparable with the baseline"
+            nothing = np.zeros(len(measurements), dtype=np.bool_)
+            return Evidence(
+                value=None, interval=None, defined=nothing, undefined={reason: len(measurements)}, details=details
+            )
+        defined = ~np.isnan(numbers)
+        if known.numbers is None:
+            return Evidence(value=candidate - baseline, interval=None, defined=defined, details=details)
+        difference = paired_difference(
+            numbers,
+            known.numbers,
+            measurements.groups(defined | ~np.isnan(known.numbers)),
+            confidence=self.confidence,
+            generator=self.generator(measurements, "interval"),
+            bounds=self.base.bounds,
+        )
+        interval = difference.interval if base.interval is not None else None
+        if known.comparison.same_model and interval is not None and not np.nan_to_num(difference.differences).any():
+            interval = point(0.0, self.confidence, "the same model and the same numbers")
+        return Evidence(
+            value=difference.value,
+            interval=interval,
+            defined=defined,
+            undefined=dict(base.undefined),
+            values=difference.differences,
+            values_label=f"change since the {ANCHORS[self.anchor]} per instance",
+            details=details,
+            no_interval=base.no_interval if base.interval is None else "",
+        )
+
+    def in_words(self, evidence: Evidence) -> str:
+        candidate, baseline = evidence.details[CANDIDATE], evidence.details[BASELINE]
+        if not isinstance(candidate, float) or not isinstance(baseline, float):
+            return ""
+        return (
+            f"The {self.base.value_name} is {number(candidate)} for this model and {number(baseline)} for the "
+            f"{ANCHORS[self.anchor]}, on the same instances."
+        )
+
+    def no_difference(self, requirement: Requirement | None) -> float | None:
+        """Return 0, the difference of two models with the same value."""
+        return 0.0
+
+    def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
+        """Judge the gate as `Check.judge` does, and record what was compared.
+
+        A note reports a model that is better than the baseline by more than the margin.
+        """
+        record, known = super().judge(measurements, gated=gated), self._known()
+        candidate = record.details[CANDIDATE]
+        comparison = msgspec.structs.replace(
+            known.comparison, candidate=candidate if isinstance(candidate, float) else None
+        )
+        record = msgspec.structs.replace(record, comparison=comparison)
+        if comparison.not_comparable:
+            return msgspec.structs.replace(record, reason=comparison.not_comparable)
+        if record.value is not None and exceeds_margin(record):
+            return with_note(
+                record,
+                f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, more than the margin; the "
+                f"baseline stays as it is unless you accept this run: {known.accept}",
+            )
+        return record
+
+    def _known(self) -> BaselineNumbers:
+        if self.baseline is None:
+            raise CheckError(
+                f"{self.id}: it can be judged only in a run, which adds the numbers of the baseline. Run pytest."
+            )
+        return self.baseline
+
+
+def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | None) -> PairedGate:
+    """Return the gate that requires a model to be at most `margin` worse than a baseline.
+
+    The confidence, the reading and the rule for inconclusive verdicts are those of the check.
+
+    Args:
+        check: The check whose values are compared. Whether low or high values are worse follows from its threshold. If
+            it has none, it must accept only one kind of threshold.
+        margin: The largest permitted change for the worse, above 0, in the unit of the value.
+        anchor: The baseline.
+        folder: The folder of the baseline files.
+
+    Raises:
+        CheckError: The margin is invalid, or the values of the check cannot be compared instance by instance.
+    """
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < math.inf:
+        raise CheckError(
+            f"{check.name_in_errors}: not_worse_than_baseline_by is {margin!r}; expected a number above 0, in the unit "
+            "of the value."
+        )
+    low, high = check.bounds
+    if margin >= high - low:
+        raise CheckError(
+            f"{check.name_in_errors}: not_worse_than_baseline_by={margin:g} can never fail, because two values differ "
+            f"by at most {high - low:.4g}. Give a smaller margin."
+        )
+    stripped = dataclasses.replace(check, at_least=None, at_most=None, severity="report", reading=None)
+    lowest_is_worst = _direction(check) == "at_least"
+    return PairedGate(
+        base=dataclasses.replace(stripped, confidence=0.95, inconclusive="fail"),
+        anchor=anchor,
+        folder=folder,
+        at_least=-float(margin) if lowest_is_worst else None,
+        at_most=None if lowest_is_worst else float(margin),
+        confidence=check.confidence,
+        inconclusive=check.inconclusive,
+        reading=check.reading,
+    )
+
+
+def rounded_numbers(numbers: Floats) -> Floats:
+    """Round numbers to six significant digits, so that a baseline file and a new run can agree exactly."""
+    return np.array([float(f"{one:.{DIGITS}g}") for one in numbers.tolist()], dtype=np.float64)
+
+
+def _direction(check: Check) -> Direction:
+    """Return the direction of a check: that of its threshold, or the only one that it accepts.
+
+    Raises:
+        CheckError: The check has no threshold and accepts both directions.
+    """
+    if check.threshold is not None:
+        return check.threshold[0]
+    if len(check.directions) == 1:
+        return check.directions[0]
+    raise CheckError(
+        f"{check.name_in_errors}: not_worse_than_baseline_by needs a direction: add at_least or at_most, so that it is "
+        "known whether low or high values are worse."
+    )

@@ -1,0 +1,78 @@
+"""`attnaudit compare`: compare the runs of two models on the same data."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from attnaudit.errors import ReportError, require_reachable
+from attnaudit.formatting import one_line, terminal_safe
+from attnaudit.run.run_choice import newest_run
+
+FILE = "comparison.html"
+STATUS = (
+    "Exit status: 0 if the comparison was written, whatever it shows; 1 if the runs cannot be compared. To block a "
+    "release that is worse than the last one, use a baseline."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit compare`."""
+    parser.epilog = STATUS
+    for name, what in (("base", "earlier"), ("candidate", "new")):
+        parser.add_argument(
+            name,
+            metavar=name.upper(),
+            help=f"the folder of the {what} run, such as reports/<run>; for reports/ itself, the newest run is used",
+        )
+    parser.add_argument(
+        "--out",
+        metavar="FILE.html",
+        help=f"the page to write; the Markdown file gets the same name with .md (default: {FILE} in the folder of the "
+        "candidate run)",
+    )
+    for name in ("base", "candidate"):
+        parser.add_argument(
+            f"--{name}-model",
+            default="",
+            metavar="NAME",
+            help=f"the model of the {name} run to compare, if the runs audited models with different names",
+        )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare two runs, write the page and the Markdown file, and print what was found.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        ReportError: A folder is not that of a run that has ended, a file was edited after the run, the runs are not
+            comparable, or the page cannot be written.
+    """
+    from attnaudit.report.comparison_pages import write_comparison
+    from attnaudit.run.compare_runs import compare_runs
+    from attnaudit.run.run_pairs import Names
+
+    base, candidate = (_folder(given) for given in (options.base, options.candidate))
+    page_file = candidate / FILE if options.out is None else Path(options.out)
+    if page_file.suffix.lower() not in (".html", ".htm"):
+        raise ReportError(f"--out {page_file}: expected a file that ends in .html.")
+    names = Names(base=options.base_model, candidate=options.candidate_model)
+    comparison = compare_runs(base, candidate, names)
+    page, files = write_comparison(comparison, (base, candidate), page_file)
+    print(one_line(page.headline))
+    for line in page.notes:
+        print(one_line(line))
+    for path in files:
+        print(terminal_safe(str(path)))
+    return 0
+
+
+def _folder(given: str) -> Path:
+    folder = Path(given)
+    require_reachable("compare", folder)
+    if not folder.is_dir():
+        raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    return newest_run(folder)

@@ -1,0 +1,133 @@
+"""`attnaudit evidence`: write a statement, a model card and a test report about a run."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from pathlib import Path
+
+from attnaudit.errors import ReportError, require_reachable
+from attnaudit.formatting import INVISIBLE, one_line
+from attnaudit.processes import replace_file
+from attnaudit.release_evidence.dated_report import dated_report
+from attnaudit.release_evidence.gate_results import gate_results, require_complete
+from attnaudit.release_evidence.intoto_statement import checksums, json_text, predicate, statement
+from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
+from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
+from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
+from attnaudit.run.run_choice import newest_run
+
+STATEMENT, PREDICATE, CHECKSUMS = "statement.json", "predicate.json", "subjects.sha256"
+MODEL_CARD, TEST_REPORT = "model-card.md", "test-report.md"
+WEB_ADDRESS = re.compile(r"https?://[^\s<>]+")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit evidence`."""
+    parser.add_argument(
+        "folder",
+        metavar="RUN_DIR",
+        help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is used",
+    )
+    parser.add_argument(
+        "--subject",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="PATH",
+        help="the files of the model that are shipped; a folder stands for all files in it. A checkpoint folder is "
+        "loaded and must contain the audited model",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="the folder to write to (default: the folder `evidence` in that of the run)"
+    )
+    parser.add_argument("--url", default="", metavar="URL", help="the address of the job that ran the audit")
+    parser.add_argument("--no-model-card", action="store_true", help="do not write model-card.md")
+    parser.epilog = (
+        "Exit status: 0 if the files are written and the result is PASSED or WARNED; 1 if the result is FAILED, or if "
+        "nothing is written, because the run is not complete or was edited; 2 if an option is missing."
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the evidence about a run, and print its result and the paths of the files.
+
+    Returns:
+        The exit status: 0 if the result is "PASSED" or "WARNED", 1 if it is "FAILED".
+
+    Raises:
+        AuditError: The run is not complete or was edited, the shipped files are not those of the audited model, or a
+            file cannot be read or written. Nothing is then written, except files before one that cannot be written.
+    """
+    folder = _run_folder(Path(options.folder))
+    paths = [Path(one) for one in options.subject]
+    out = folder / "evidence" if options.out is None else Path(options.out)
+    _require_url(options.url)
+    _require_separate(out, paths)
+    if not options.no_model_card:
+        require_huggingface_hub()
+    record = read_unedited(folder)
+    require_complete(record, folder)
+    subjects = shipped_files(paths)
+    compared = compare_checkpoints(paths, record.models[0])
+    results = gate_results(record)
+
+    content = predicate(record, results, folder=folder, compared=bool(compared), url=options.url)
+    files = {STATEMENT: json_text(statement(subjects, content)), PREDICATE: json_text(content)}
+    files[CHECKSUMS] = checksums(subjects)
+    if not options.no_model_card:
+        files[MODEL_CARD] = model_card(record, results, url=options.url)
+    hashes = [ShippedFile(name=name, sha256=file_sha256(folder / name)) for name in ("audit.json", MEASUREMENTS)]
+    hashes += [ShippedFile(name=name, sha256=hashlib.sha256(text.encode()).hexdigest()) for name, text in files.items()]
+    files[TEST_REPORT] = dated_report(record, results, subjects, hashes=hashes)
+    _write(out, files)
+
+    if not compared:
+        print(
+            "not compared with the audited model, because no --subject is a checkpoint folder. Compare the model with "
+            "`attnaudit verify --model`."
+        )
+    print(one_line(f"result: {results.result}"))
+    for name in files:
+        print(one_line(str(out / name)))
+    return 1 if results.result == "FAILED" else 0
+
+
+def _run_folder(given: Path) -> Path:
+    require_reachable("evidence", given)
+    if not given.is_dir():
+        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    return newest_run(given)
+
+
+def _require_url(url: str) -> None:
+    """Raise ReportError if --url is given and not the address of a web page."""
+    if url and (not WEB_ADDRESS.fullmatch(url) or INVISIBLE.search(url)):
+        raise ReportError(f"--url {url}: expected the address of a web page, such as https://ci.example.org/runs/7.")
+
+
+def _require_separate(out: Path, paths: list[Path]) -> None:
+    """Raise ReportError if the evidence would be written into a folder that it is about."""
+    require_reachable("--out", out)
+    for path in paths:
+        if out.resolve().is_relative_to(path.resolve()):
+            raise ReportError(
+                f"--out {out}: this folder is in {path}, whose files the evidence is about. Choose another folder."
+            )
+
+
+def _write(out: Path, files: dict[str, str]) -> None:
+    """Write the files, and remove a model card that an earlier call left if there is none now."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            replace_file(out / name, text.encode())
+        if MODEL_CARD not in files:
+            (out / MODEL_CARD).unlink(missing_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"{error.filename or out}: cannot be written ({error.strerror or error}). Choose a writable folder with "
+            "--out."
+        ) from error

@@ -1,0 +1,50 @@
+"""`attnaudit explore`: open the instance explorer in the report of a run."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+from urllib.parse import quote
+
+from attnaudit.errors import ReportError, require_reachable
+from attnaudit.formatting import terminal_safe
+from attnaudit.run.run_choice import newest_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attnaudit explore`."""
+    parser.add_argument(
+        "folder",
+        metavar="RUN_DIR",
+        help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is used",
+    )
+    parser.add_argument("--instance", metavar="ID", help="open this instance")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="print the address, open no browser")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open the explorer in a browser, and print its address.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        ReportError: The folder does not exist or contains no run, the run has no report or no measurements, or no
+            browser could be started.
+    """
+    given = Path(options.folder)
+    require_reachable("explore", given)
+    if not given.is_dir():
+        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
+    report = newest_run(given) / "report.html"
+    if not report.is_file():
+        raise ReportError(f"{report}: not found. Build it with `attnaudit report {report.parent}`.")
+    if not (report.parent / "measurements.parquet").is_file():
+        raise ReportError(f"{report.parent}: has no measurements.parquet, so its report has no instances to explore.")
+    fragment = "explorer" if options.instance is None else f"instance={quote(options.instance, safe='')}"
+    address = f"{report.resolve().as_uri()}#{fragment}"
+    print(terminal_safe(address))
+    if options.only_print or webbrowser.open(address):
+        return 0
+    raise ReportError("no browser could be started. Open the address above in a browser.")

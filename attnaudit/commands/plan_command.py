@@ -1,0 +1,159 @@
+"""`attnaudit plan`: say how many rows a policy needs, before anything is labelled or measured."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnaudit.checks.policy import load_policy
+from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
+from attnaudit.formatting import plural, terminal_safe
+from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
+from attnaudit.run.integrity import read_unedited
+from attnaudit.run.run_choice import newest_run
+from attnaudit.statistics.sample_size import POWER
+
+ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
+STATUS = (
+    "Exit status: 0 if there is a figure for every gate and, with --rows, the rows are enough; 1 if not; 2 if an "
+    "option is invalid or a file cannot be read."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attnaudit plan`."""
+    parser.epilog = STATUS
+    parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
+    parser.add_argument(
+        "--rows", metavar="N", type=int, help="also show what N rows detect, and whether they are enough"
+    )
+    parser.add_argument(
+        "--from",
+        dest="run",
+        metavar="RUN",
+        help="take the spread of the values from this run: its folder, or reports/ for the newest run. Without it, the "
+        "spread is the largest possible one, or that of the demo model",
+    )
+    parser.add_argument(
+        "--effect",
+        metavar="[GATE=]X",
+        action="append",
+        default=[],
+        help="how far the true value is from the threshold, in the unit of the value, for one gate or for all; may be "
+        f"repeated. Default: {DEFAULT_EFFECT:g}, or the margin of a gate that compares with a baseline",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print how many rows every gate of a policy needs.
+
+    Returns:
+        The exit status: 0 if there is a figure for every gate and, with --rows, the rows are enough; 1 if not; 2 if an
+        option is invalid or a file cannot be read.
+    """
+    try:
+        default, effects = _effects(options.effect)
+        if options.rows is not None and options.rows < 1:
+            raise CheckError(f"--rows is {options.rows}; expected a whole number above 0.")
+        read_conftests()  # a policy may name checks that they register
+        policy = load_policy(Path(options.policy))
+        records = []
+        if options.run is not None:
+            require_reachable("--from", Path(options.run))
+            records = read_unedited(newest_run(Path(options.run))).checks
+        plans = plan_gates(policy, effects=effects, default_effect=default, records=records, rows=options.rows)
+    except AuditError as error:
+        print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
+        return CANNOT_RUN
+    if not plans:
+        print("The policy has no gate, so it needs no rows.")
+        return ENOUGH
+    for line in (*_table(plans, options.rows), "", *_conclusion(plans, options.rows)):
+        print(terminal_safe(line))
+    known = all(plan.rows is not None for plan in plans)
+    return ENOUGH if known and (options.rows is None or _most(plans) <= options.rows) else NOT_ENOUGH
+
+
+def _effects(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
+    """Return the effect of all gates, None if it is not given; and those of single gates by id.
+
+    Raises:
+        CheckError: A text is not "X" or "GATE=X" with a finite number X above 0, or a gate is given twice.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            effect = float(number)
+        except ValueError:
+            effect = math.nan
+        if not 0 < effect < math.inf:
+            raise CheckError(
+                f"--effect {text}: expected a number above 0, or the id of a gate and a number, such as "
+                "total_effect.standardised=0.02."
+            )
+        if name in found:
+            raise CheckError(f"--effect: given twice for {name or 'all gates'}. Keep one.")
+        found[name] = effect
+    return found.pop("", None), found
+
+
+def _most(plans: Sequence[GatePlan]) -> int:
+    return max((plan.rows for plan in plans if plan.rows is not None), default=0)
+
+
+def _table(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
+    """Return the lines of the table, with aligned columns."""
+    head = ["gate", "threshold", "effect", "rows to pass", "rows to fail"]
+    head += [] if rows is None else [f"passes with {rows:,} at", f"fails with {rows:,} at"]
+    cells = [[*head, "spread from"], *(_cells(plan, rows) for plan in plans)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = []
+    for row in cells:
+        aligned = [
+            cell.ljust(width) if column in (0, 1, len(row) - 1) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return lines
+
+
+def _cells(plan: GatePlan, rows: int | None) -> list[str]:
+    required, wrong = ("+", "-") if plan.direction == "at_least" else ("-", "+")
+    cells = [plan.check, f"{plan.direction.replace('_', ' ')} {plan.limit}", f"{plan.effect:g}"]
+    none = "unknown" if plan.problem else "impossible"
+    cells += [none if count is None else f"{count:,}" for count in (plan.to_pass, plan.to_fail)]
+    if rows is not None:
+        cells += [
+            none if distance is None else f"{sign}{distance:.2g}"
+            for sign, distance in zip((required, wrong), plan.smallest, strict=True)
+        ]
+    return [*cells, plan.basis or "-"]
+
+
+def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
+    """Return sentences that say how many rows the policy needs, and which gates have no figure."""
+    lines = [
+        f"With these rows, a gate passes or fails with {POWER:.0%} probability if the true value is the effect away "
+        "from the threshold.",
+        "Rows of one source count less than rows of different sources.",
+    ]
+    for plan in plans:
+        if plan.problem:
+            lines.append(f"{plan.check}: no figure, because {plan.problem}.")
+        elif plan.rows is None:
+            verdict = "pass" if plan.to_pass is None else "fail"
+            lines.append(
+                f"{plan.check}: it cannot {verdict} with this effect, because no value is {plan.effect:g} away from "
+                f"the threshold on that side. Give a smaller effect, --effect {plan.check}=X, or change the threshold."
+            )
+    if any(plan.rows is not None for plan in plans):
+        other = "" if all(plan.rows is not None for plan in plans) else "The other gates of the policy need"
+        lines.append(f"{other or 'The policy needs'} {plural(_most(plans), 'row')}.")
+        if rows is not None:
+            lines.append(f"{plural(rows, 'row')} {'are' if _most(plans) <= rows else 'are not'} enough for that.")
+    return lines

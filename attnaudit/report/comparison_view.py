@@ -1,0 +1,221 @@
+"""The content of the page that compares two runs, in a form that the templates only have to print."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from attnaudit.formatting import number, percentage, plural
+from attnaudit.records.comparison_records import ComparedCheck, ComparedSubject, Comparison
+from attnaudit.report.difference_rows import (
+    DifferenceRow,
+    check_row,
+    difference_row,
+    interval_of,
+    is_decided,
+    signed,
+    verdict_changed,
+)
+from attnaudit.report.moved_instances import MovedView, anchors_of, moved_views
+from attnaudit.report.run_files import Case, MeasurementsFile
+
+#: Largest number of coloured tokens on the page. They take about 1 MB.
+MOST_TOKEN_CELLS = 14_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectComparison:
+    """A model on a data set in both runs.
+
+    Attributes:
+        name: The models and the data set in words.
+        facts: Sentences about the instances that were paired, the predictions and the attention.
+        task: The rows of accuracy and F1.
+        checks: The rows of the checks.
+        only_one: Sentences about the checks that only one of the runs judged.
+        moved: The instances that moved most.
+    """
+
+    name: str
+    facts: tuple[str, ...]
+    task: tuple[DifferenceRow, ...]
+    checks: tuple[DifferenceRow, ...]
+    only_one: tuple[str, ...]
+    moved: tuple[MovedView, ...]
+
+    @property
+    def changed(self) -> tuple[DifferenceRow, ...]:
+        """The checks whose verdict or role differs between the runs."""
+        return tuple(row for row in self.checks if row.changed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonPage:
+    """The whole comparison.
+
+    Attributes:
+        comparison: The records.
+        title: The names of the runs.
+        headline: What the comparison found, in one or two sentences.
+        state: "fail" if a gate that passed in the base run blocks in the candidate run; otherwise "neutral".
+        notes: Sentences that explain or qualify the headline.
+        subjects: The models and data sets.
+        policy: A sentence about the policies.
+    """
+
+    comparison: Comparison
+    title: str
+    headline: str
+    state: str
+    notes: tuple[str, ...]
+    subjects: tuple[SubjectComparison, ...]
+    policy: str
+
+
+def assemble_comparison(comparison: Comparison, base: MeasurementsFile, candidate: MeasurementsFile) -> ComparisonPage:
+    """Assemble the content of the page.
+
+    Args:
+        comparison: The comparison of two runs.
+        base: The measurements of the base run.
+        candidate: The measurements of the candidate run.
+    """
+    checks = [check for subject in comparison.subjects for check in subject.checks]
+    lost = [check for check in checks if check.is_gate and not check.base.blocks and check.candidate.blocks]
+    subjects = comparison.subjects
+    cells = MOST_TOKEN_CELLS // max(1, sum(1 + len(subject.checks) for subject in subjects))
+    return ComparisonPage(
+        comparison=comparison,
+        title=f"{comparison.base.run} and {comparison.candidate.run}",
+        headline=_headline(checks, lost),
+        state="fail" if lost else "neutral",
+        notes=(*_task_notes(subjects), *comparison.left_out, *comparison.notes),
+        subjects=tuple(
+            _subject(one, i, comparison, (base, candidate), most_cells=cells) for i, one in enumerate(subjects)
+        ),
+        policy=_policy_sentence(comparison),
+    )
+
+
+def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) -> str:
+    meanings = [check.paired.meaning for check in checks if check.paired and is_decided(check.paired)]
+    count = Counter(meanings)
+    of = f"of {plural(len(meanings), 'compared check')}"
+    if not meanings:
+        found = "No check could be compared instance by instance."
+    elif not count["worse"] and not count["better"]:
+        found = f"The candidate is not clearly better or worse on any {of}."
+    else:
+        better, worse = (count[name] or "none" for name in ("better", "worse"))
+        found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."
+    changed = sum(verdict_changed(check) for check in checks)
+    if lost:
+        return f"{found} {plural(len(lost), 'gate')} that passed in the base run {_do(len(lost))} not pass any more."
+    if changed:
+        return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed is lost."
+    return f"{found} No verdict changed."
+
+
+def _do(count: int) -> str:
+    return "does" if count == 1 else "do"
+
+
+def _task_notes(subjects: Sequence[ComparedSubject]) -> list[str]:
+    """Return one sentence on the accuracy of each model and data set."""
+    notes = []
+    for subject in subjects:
+        paired = next((one for one in subject.task if one.name == "accuracy"), None)
+        if paired is not None:
+            where = f" on {subject.candidate_data}" if len(subjects) > 1 else ""
+            bounds = f" ({interval_of(paired)}, {paired.interval.level} interval)" if paired.interval else ""
+            notes.append(
+                f"Accuracy{where}: {number(paired.base)} in the base run, {number(paired.candidate)} in the candidate "
+                f"run; difference {signed(paired.difference)}{bounds}."
+            )
+    return notes
+
+
+def _policy_sentence(comparison: Comparison) -> str:
+    changes = comparison.policy_changes
+    if changes is None:
+        return "One of the runs records no policy, so the policies cannot be compared."
+    if not changes:
+        return "Both runs applied the same policy."
+    laxer = sum(change.kind in ("laxer", "disappeared", "compare by hand") for change in changes)
+    if laxer:
+        return (
+            f"The policies differ. Because of {laxer} of {plural(len(changes), 'difference')}, listed first, the "
+            "candidate's policy may pass what that of the base run blocks."
+        )
+    return "The policies differ, and nothing became laxer."
+
+
+def _subject(
+    subject: ComparedSubject,
+    position: int,
+    comparison: Comparison,
+    files: tuple[MeasurementsFile, MeasurementsFile],
+    *,
+    most_cells: int,
+) -> SubjectComparison:
+    cases: tuple[Case, Case] = (
+        (subject.base_model, subject.base_data, comparison.base.seed),
+        (subject.candidate_model, subject.candidate_data, comparison.candidate.seed),
+    )
+    anchors = anchors_of(subject, position)
+    moved = moved_views(subject, anchors, cases, files, most_cells=most_cells)
+    shown = {one.anchor for one in moved}
+    return SubjectComparison(
+        name=_name(subject),
+        facts=tuple(_facts(subject)),
+        task=tuple(difference_row(paired) for paired in subject.task),
+        checks=tuple(
+            check_row(check, anchor if anchor in shown else "")
+            for check, anchor in zip(subject.checks, anchors.values(), strict=True)
+        ),
+        only_one=tuple(_only_one(subject)),
+        moved=tuple(moved),
+    )
+
+
+def _name(subject: ComparedSubject) -> str:
+    before, after = subject.base_model, subject.candidate_model
+    models = f"{after}, compared with {before}" if before != after else after
+    return f"{models}, on {subject.candidate_data}"
+
+
+def _facts(subject: ComparedSubject) -> list[str]:
+    facts = [f"{plural(subject.paired, 'instance')} from {plural(subject.sources, 'source')} paired by id."]
+    if subject.unpaired:
+        facts.append(
+            f"{plural(subject.unpaired, 'instance')} that only one of the runs audited {_were(subject.unpaired)} left "
+            "out."
+        )
+    share = percentage(subject.predictions_changed / subject.paired)
+    facts.append(
+        f"The predicted class differs on {plural(subject.predictions_changed, 'instance')} ({share})."
+        if subject.predictions_changed
+        else "The predicted class is the same on every instance."
+    )
+    if subject.attention_distance is not None:
+        facts.append(
+            f"The attention weights of the two models differ by a total variation distance of "
+            f"{number(subject.attention_distance)} on average (0: equal, 1: on other tokens), over "
+            f"{plural(subject.attention_compared, 'text')} with the same tokens."
+        )
+    else:
+        facts.append("The models split no text into the same tokens, so their attention weights are shown separately.")
+    return facts
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _only_one(subject: ComparedSubject) -> list[str]:
+    return [
+        f"Only the {which} run judged: {', '.join(ids)}."
+        for which, ids in (("base", subject.only_base), ("candidate", subject.only_candidate))
+        if ids
+    ]

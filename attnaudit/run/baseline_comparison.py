@@ -1,0 +1,160 @@
+"""Find the numbers of a baseline that a case is compared with, or why the two are not comparable."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from attnaudit.checks.paired_gate import ANCHORS, BaselineNumbers, PairedGate
+from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import plural
+from attnaudit.records import Baseline, BaselineComparison, BaselineSubject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedPair:
+    """What identifies the numbers of a model on a data set.
+
+    Attributes:
+        model: The name of the model.
+        model_sha256: The hash of the model.
+        data: The name of the data set.
+        data_sha256: The hash of the data set.
+        sample_sha256: The hash of the audited sample; None if all rows are audited.
+        policy_sha256: The hash of the effective policy of the run; "" if there is none.
+        measures_sha256: The hash of the code that computes the numbers.
+        attnaudit: The version of attnaudit.
+        seed: The seed of the run.
+        unit: What the statistics are computed over: "tokens" or "words".
+    """
+
+    model: str
+    model_sha256: str
+    data: str
+    data_sha256: str
+    sample_sha256: str | None
+    policy_sha256: str
+    measures_sha256: str
+    attnaudit: str
+    seed: int
+    unit: str
+
+
+def compared(
+    gate: PairedGate, baseline: Baseline | None, audited: AuditedPair, measurements: Measurements, *, run: Path
+) -> BaselineNumbers:
+    """Return the numbers of a baseline for a case, or why the two are not comparable.
+
+    Args:
+        gate: The paired gate.
+        baseline: The content of the baseline file; None if there is none.
+        audited: The model and the data set of the case.
+        measurements: Their measurements.
+        run: The folder of the run, for the command that accepts it.
+    """
+    single = measurements.readings_of(gate.reading or "")[0]
+    reading = single or measurements.own_reading
+    accept = accept_command(run, Path(gate.folder or ""), gate.anchor)
+    known = BaselineComparison(
+        anchor=gate.anchor, base=gate.base_id, candidate=None, reading=reading, measures_sha256=audited.measures_sha256
+    )
+    if baseline is None:
+        what = (
+            f"There is no baseline for the {ANCHORS[gate.anchor]} yet. If this run is the one that later models are to "
+            f"be compared with, accept it: {accept}"
+        )
+        return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
+    known = msgspec.structs.replace(known, baseline_sha256=baseline.sha256, baseline_run=baseline.run)
+    subject = subject_for(baseline, audited)
+    found = _objection(baseline, subject, audited) or _objection_to_check(subject, gate, reading, measurements)
+    if found or subject is None:
+        what = (
+            f"Not comparable with the {ANCHORS[gate.anchor]} (run {baseline.run}): {found}. Audit the model of the "
+            "baseline in the same way as this one, and accept that run; or, after a review, accept this one: "
+            f"{accept}"
+        )
+        return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
+    position = [check.check for check in subject.checks].index(gate.base_id)
+    rows = [subject.values[one][position] for one in measurements.ids]
+    known = msgspec.structs.replace(
+        known,
+        baseline=subject.checks[position].value,
+        baseline_model=subject.model,
+        same_model=subject.model_sha256 == audited.model_sha256,
+    )
+    numbers = np.array([np.nan if one is None else one for one in rows], dtype=np.float64)
+    return BaselineNumbers(comparison=known, numbers=numbers, accept=accept)
+
+
+def accept_command(run: Path, folder: Path, anchor: str) -> str:
+    """Return the command that accepts a run as a baseline, in backquotes."""
+    return f"`attnaudit baseline accept {_relative(run)} --out {_relative(folder)} --anchor {anchor}`"
+
+
+def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:
+    """Return the model of a baseline that a model is compared with; None if it is unclear which.
+
+    It is the one of the same name on the data, or else the only one on the data. If the baseline does not have the
+    data, the data set of the same name counts, so that the reason can name it.
+    """
+    on_data = [one for one in baseline.subjects if _same_data(one, audited)]
+    on_data = on_data or [one for one in baseline.subjects if one.data == audited.data]
+    return next((one for one in on_data if one.model == audited.model), on_data[0] if len(on_data) == 1 else None)
+
+
+def _objection(baseline: Baseline, subject: BaselineSubject | None, audited: AuditedPair) -> str:
+    """Return why a baseline as a whole is not comparable, as a clause; "" if it is."""
+    if baseline.policy_sha256 != audited.policy_sha256:
+        return f"the policy differs ({baseline.policy_sha256[:12]} there, {audited.policy_sha256[:12]} here)"
+    if baseline.measures_sha256 != audited.measures_sha256:
+        versions = (
+            f"attnaudit {baseline.attnaudit} there, {audited.attnaudit} here"
+            if baseline.attnaudit != audited.attnaudit
+            else f"code {baseline.measures_sha256[:12]} there, {audited.measures_sha256[:12]} here"
+        )
+        return f"the measures are of another version ({versions})"
+    if baseline.seed != audited.seed:
+        return f"the seed differs ({baseline.seed} there, {audited.seed} here)"
+    if baseline.unit != audited.unit:
+        return f"the statistics are over {baseline.unit} there, and over {audited.unit} here"
+    if subject is None:
+        models = ", ".join(sorted({f"{one.model} on {one.data}" for one in baseline.subjects})) or "nothing"
+        return f"it has no model to compare with {audited.model} on {audited.data}, only {models}"
+    if not _same_data(subject, audited):
+        sample = subject.data_sha256 == audited.data_sha256
+        return f"the {'sample of the ' if sample else ''}data {audited.data} differ"
+    return ""
+
+
+def _objection_to_check(
+    subject: BaselineSubject | None, gate: PairedGate, reading: str, measurements: Measurements
+) -> str:
+    """Return why the numbers of one check are not comparable, as a clause; "" if they are."""
+    if subject is None:
+        return "it has no such model"
+    check = next((one for one in subject.checks if one.check == gate.base_id), None)
+    if check is None:
+        return f"it lacks the check {gate.base_id}"
+    if check.reading != reading:
+        return (
+            f"the reading differs ({check.reading or 'pooled attention'} there, {reading or 'pooled attention'} here)"
+        )
+    missing = [one for one in measurements.ids if one not in subject.values]
+    if missing:
+        return f"it lacks {plural(len(missing), 'instance')}, such as {missing[0]}"
+    additional = len(subject.values) - len(measurements)
+    return f"it has {plural(additional, 'instance')} that this run lacks" if additional else ""
+
+
+def _same_data(subject: BaselineSubject, audited: AuditedPair) -> bool:
+    return (subject.data_sha256, subject.sample_sha256) == (audited.data_sha256, audited.sample_sha256)
+
+
+def _relative(path: Path) -> str:
+    """Return a path for the shell, relative to the current folder if it is inside."""
+    absolute, here = path.resolve(), Path.cwd().resolve()
+    return shlex.quote(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))

@@ -1,0 +1,257 @@
+"""Plan how many rows the gates of a policy need, before anything is labelled or measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+import msgspec
+
+from attnaudit.checks.base import Check
+from attnaudit.checks.paired_gate import PairedGate
+from attnaudit.errors import CheckError, nearest
+from attnaudit.records import CheckRecord, Direction
+from attnaudit.statistics.row_planning import RowSpread, detectable_effect, rows_needed
+from attnaudit.statistics.threshold import Expression
+from attnaudit.statistics.verdict import fail_confidence
+
+#: The effect of gates for which none is given, in the unit of the value.
+DEFAULT_EFFECT = 0.05
+#: The statistics whose spread is largest if every value lies at an end of its range.
+OF_BOUNDED_VALUES = ("mean", "proportion")
+WORST_CASE, DEMO, RUN = "worst case", "demo model", "the run"
+UNBOUNDED = (-math.inf, math.inf)
+
+
+class PlanningValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The spread of a check's value as measured on the demo model and the packaged reviews.
+
+    Attributes:
+        value: The value.
+        deviation: Its standard error times the root of the number of rows.
+        slope: The relative change of the variance per unit of the value.
+        rows_per_row: For a share: how many rows are worth one independent row with equal weights; None otherwise.
+    """
+
+    value: float
+    deviation: float
+    slope: float
+    rows_per_row: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePlan:
+    """How many rows one gate needs.
+
+    Attributes:
+        check: The id of the gate.
+        direction: The direction of its threshold.
+        limit: The threshold, as it is written in the policy.
+        effect: The distance of the true value from the threshold.
+        to_pass: The rows with which the gate passes in 80% of samples, if the true value is that far on the required
+            side; None if no possible value is, or if there is no figure.
+        to_fail: The same for a true value on the other side, and a failure.
+        smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples; each is None
+            if no possible value is that far, or if no number was given.
+        basis: Where the spread of the values comes from; "" if there is no figure.
+        problem: Why there is no figure, as a clause; "" if there is one.
+    """
+
+    check: str
+    direction: Direction
+    limit: str
+    effect: float
+    to_pass: int | None = None
+    to_fail: int | None = None
+    smallest: tuple[float | None, float | None] = (None, None)
+    basis: str = ""
+    problem: str = ""
+
+    @property
+    def rows(self) -> int | None:
+        """The rows that the gate needs to pass and to fail; None if one of the two is impossible or unknown."""
+        return None if self.to_pass is None or self.to_fail is None else max(self.to_pass, self.to_fail)
+
+
+def plan_gates(
+    checks: Sequence[Check],
+    *,
+    effects: Mapping[str, float],
+    default_effect: float | None = None,
+    records: Sequence[CheckRecord] = (),
+    rows: int | None = None,
+) -> list[GatePlan]:
+    """Plan the rows of every gate of a policy.
+
+    The effect of a gate is the one given for it; otherwise the default, if it is given; otherwise the margin of a
+    paired gate, and 0.05 for other gates. The spread of the values comes from the records of an earlier run, of which
+    the one that needs most rows counts. Without such a record, it is that of the same check on the demo model. If this
+    was not measured either, it is the largest spread that values between two bounds can have.
+
+    Args:
+        checks: The checks of the policy.
+        effects: The id of a gate -> its effect, above 0 and in the unit of the value.
+        default_effect: The effect of gates that are not in `effects`; None for the default described above.
+        records: The records of an earlier run; empty without one.
+        rows: The number of rows for which the smallest effect is computed; None for no such computation.
+
+    Raises:
+        CheckError: An effect is given for a check that is not a gate of the policy.
+    """
+    gates = [check for check in checks if check.severity == "gate"]
+    ids = [gate.id for gate in gates]
+    for name in effects:
+        if name not in ids:
+            raise CheckError(f"--effect: no gate of the policy is '{name}'. {nearest(name, ids)}")
+    return [
+        _plan(
+            gate,
+            effect=effects.get(gate.id, default_effect or _default_effect(gate)),
+            records=[record for record in records if record.check == gate.id],
+            gates=len(gates),
+            rows=rows,
+        )
+        for gate in gates
+    ]
+
+
+def planning_values() -> dict[str, PlanningValue]:
+    """Return the id of a check without its reading -> the spread that was measured on the demo model."""
+    stored = files("attnaudit.run").joinpath("planning_values.json").read_bytes()
+    return msgspec.json.decode(stored, type=dict[str, PlanningValue])
+
+
+def _default_effect(gate: Check) -> float:
+    if isinstance(gate, PairedGate) and gate.threshold is not None and not isinstance(gate.threshold[1], Expression):
+        return abs(gate.threshold[1])
+    return DEFAULT_EFFECT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Basis:
+    """A spread of values, and what to compute from it.
+
+    Attributes:
+        spread: How much the value varies.
+        threshold: The threshold, in the same unit.
+        source: Where the spread comes from.
+        rows_per_value: The number of rows for each row that has a value.
+    """
+
+    spread: RowSpread
+    threshold: float
+    source: str
+    rows_per_value: float = 1.0
+
+    def needed(self, effect: float, confidence: float) -> float:
+        """Return the rows that decide at a distance from the threshold; infinite if it is no possible value."""
+        rows = rows_needed(self.spread, threshold=self.threshold, effect=effect, confidence=confidence)
+        return math.inf if rows is None else math.ceil(rows * self.rows_per_value)
+
+    def smallest(self, rows: int, confidence: float, *, upwards: bool) -> float:
+        """Return the smallest effect that a number of rows detects; infinite if no possible value is that far."""
+        defined = math.floor(rows / self.rows_per_value)
+        effect = detectable_effect(
+            self.spread, threshold=self.threshold, upwards=upwards, confidence=confidence, rows=defined
+        )
+        return math.inf if effect is None else effect
+
+
+def _plan(gate: Check, *, effect: float, records: Sequence[CheckRecord], gates: int, rows: int | None) -> GatePlan:
+    if gate.threshold is None:
+        raise ValueError(f"{gate.id} has no threshold, so it is not a gate")
+    direction, limit = gate.threshold
+    plan = GatePlan(
+        check=gate.id,
+        direction=direction,
+        limit=limit.text if isinstance(limit, Expression) else f"{limit:g}",
+        effect=effect,
+    )
+    try:
+        bases = [_from_record(record, gate, limit) for record in records] or [_without_run(gate, limit)]
+    except CheckError as error:
+        return replace(plan, problem=str(error))
+    upwards = direction == "at_least"
+    corrected = fail_confidence(gate.confidence, gates)
+    sides = ((effect if upwards else -effect, gate.confidence), (-effect if upwards else effect, corrected))
+    to_pass, to_fail = (max(basis.needed(*side) for basis in bases) for side in sides)
+    smallest: tuple[float | None, float | None] = (None, None)
+    if rows is not None:
+        passing, failing = (
+            max(basis.smallest(rows, confidence, upwards=signed > 0) for basis in bases) for signed, confidence in sides
+        )
+        smallest = (_finite(passing), _finite(failing))
+    return replace(
+        plan,
+        to_pass=None if math.isinf(to_pass) else int(to_pass),
+        to_fail=None if math.isinf(to_fail) else int(to_fail),
+        smallest=smallest,
+        basis=bases[0].source,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _from_record(record: CheckRecord, gate: Check, limit: float | Expression) -> _Basis:
+    """Return the spread that an earlier run measured.
+
+    Raises:
+        CheckError: The record has no spread, or not that of the difference to the threshold. The message is a clause.
+    """
+    measured, value, required = record.sampling_error, record.value, record.requirement
+    if measured is None or value is None or not measured.standard_error:
+        raise CheckError(f"the run has no spread of its value for {record.model} on {record.data}")
+    if not measured.narrows_with_rows:
+        raise CheckError("more rows would not narrow its interval without limit")
+    expression = required.expression if required is not None else None
+    threshold = limit
+    if isinstance(limit, Expression):
+        if required is None or expression != limit.text:
+            raise CheckError("the run did not apply the threshold that this policy relates to references")
+        threshold = required.value
+    elif expression is not None:
+        raise CheckError("the run compared its value with references, and the policy compares it with a number")
+    assert not isinstance(threshold, Expression)
+    ends = gate.bounds if expression is None else UNBOUNDED
+    if measured.share_rows is not None:
+        spread = RowSpread(ends=ends, rows_per_row=record.n_defined / measured.share_rows)
+    else:
+        deviation = measured.standard_error * math.sqrt(record.n_defined)
+        spread = RowSpread(ends=ends, deviation=deviation, value=value, slope=measured.slope)
+    return _Basis(spread=spread, threshold=threshold, source=RUN, rows_per_value=record.n / max(1, record.n_defined))
+
+
+def _without_run(gate: Check, limit: float | Expression) -> _Basis:
+    """Return the spread that was measured on the demo model, or the largest possible one.
+
+    Raises:
+        CheckError: Neither is known. The message is a clause.
+    """
+    low, high = gate.bounds
+    if isinstance(limit, Expression):  # the difference between the value and the threshold is compared with 0
+        least, most = limit.range(low, high, gate.reference_bounds)
+        return _of_bounded_values(gate, (low - most, high - least), 0.0)
+    known = planning_values().get(gate.subject)
+    if known is None:
+        return _of_bounded_values(gate, (low, high), limit)
+    if known.rows_per_row is not None:
+        spread = RowSpread(ends=(low, high), rows_per_row=known.rows_per_row)
+    else:
+        spread = RowSpread(ends=(low, high), deviation=known.deviation, value=known.value, slope=known.slope)
+    return _Basis(spread=spread, threshold=limit, source=DEMO)
+
+
+def _of_bounded_values(gate: Check, ends: tuple[float, float], threshold: float) -> _Basis:
+    """Return the largest spread that the mean of values between two ends can have.
+
+    Raises:
+        CheckError: The ends are infinite, or the statistic is no mean. The message is a clause.
+    """
+    statistic = gate.base.statistic if isinstance(gate, PairedGate) else gate.statistic
+    if statistic not in OF_BOUNDED_VALUES or not all(map(math.isfinite, ends)):
+        raise CheckError("its spread is unknown before a run: give an earlier one with --from")
+    return _Basis(spread=RowSpread(ends=ends), threshold=threshold, source=WORST_CASE)

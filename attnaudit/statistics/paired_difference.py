@@ -1,0 +1,141 @@
+"""The difference between two models on the same instances, and its interval.
+
+Each instance is measured with both models, so whatever makes an instance hard for both cancels. The interval is
+therefore shorter than that of the difference between two independent samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.statistics.groups import FEW_GROUPS, Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.intervals import ratio_interval
+
+#: The kurtosis of a normal distribution.
+NORMAL_KURTOSIS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedDifference:
+    """The difference between two models.
+
+    Attributes:
+        value: The value of the candidate minus that of the baseline; None if one of the two is undefined.
+        interval: The interval of the difference; None if there is none.
+        differences: (n,) numbers whose mean is the difference, NaN at the instances that neither value uses. For means,
+            they are the differences of the values of the instances.
+    """
+
+    value: float | None
+    interval: IntervalEstimate | None
+    differences: Floats
+
+
+def paired_difference(
+    candidate: Floats,
+    baseline: Floats,
+    groups: Groups,
+    *,
+    confidence: float,
+    generator: np.random.Generator,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> PairedDifference:
+    """Estimate the difference of two means over the same instances, by the studentised bootstrap over sources.
+
+    If an instance has a number for only one of the models, it counts in the mean of that model only. The difference is
+    thus always that of the two reported values.
+
+    The variance can come from a few sources only, for example if most instances have the same number with both models,
+    or if a class is rare. With fewer than 10 such sources, Student's t replaces the bootstrap (see
+    `intervals.ratio_interval`). Their number is 3 (Σ s²)² / Σ s⁴, where s are the sums over the sources of the
+    deviations from the mean. For normally distributed sums, it is about the number of sources.
+
+    Args:
+        candidate: (n,) numbers of the candidate, such as `Check.linearised_values` returns; NaN where undefined.
+        baseline: (n,) numbers of the baseline for the same instances in the same order.
+        groups: The instances to compare, grouped by source.
+        confidence: Nominal confidence of the estimate's `low` and `high`.
+        generator: Draws the bootstrap samples.
+        bounds: The lowest and the highest possible value of one model. They limit what unseen instances could change if
+            all differences are equal. If they are infinite, the range of the observed numbers takes their place.
+
+    Returns:
+        The difference. It has no interval with fewer than two sources, or if all numbers of both models are equal and
+        `bounds` are infinite.
+
+    Raises:
+        ValueError: The two arrays have different lengths.
+    """
+    if candidate.shape != baseline.shape:
+        raise ValueError(
+            f"Expected one number per instance of both models, but got {len(candidate):,} and {len(baseline):,}. Pair "
+            "the numbers by the ids of the instances."
+        )
+    differences = np.full(len(candidate), np.nan)
+    rows = groups.rows
+    rows = rows[~np.isnan(candidate[rows]) | ~np.isnan(baseline[rows])]
+    means = [_mean(numbers[rows]) for numbers in (candidate, baseline)]
+    if any(np.isnan(means)):
+        return PairedDifference(value=None, interval=None, differences=differences)
+    first, second = (
+        mean + _influence(numbers[rows], mean) for numbers, mean in zip((candidate, baseline), means, strict=True)
+    )
+    differences[rows] = first - second
+    compared = _only(groups, rows)
+    low, high = bounds if np.isfinite(bounds).all() else _range(candidate[rows], baseline[rows])
+    effective = _sources_with_variance(differences, compared)
+    interval = ratio_interval(
+        differences,
+        np.ones_like(differences),
+        compared,
+        confidence=confidence,
+        generator=generator,
+        bounds=(bounds[0] - bounds[1], bounds[1] - bounds[0]),
+        extremes=(low - high, high - low) if high > low else (-np.inf, np.inf),
+        effective=effective,
+    )
+    if interval is not None and effective < FEW_GROUPS <= compared.effective:
+        warning = (
+            f"the difference comes from few of the {len(compared)} sources, whose variance is that of about "
+            f"{effective:.0f} sources, so the interval may be too narrow"
+        )
+        interval = replace(interval, coverage_warning=warning)
+    return PairedDifference(value=means[0] - means[1], interval=interval, differences=differences)
+
+
+def _mean(numbers: Floats) -> float:
+    """Return the mean of the numbers that are not NaN; NaN if all are."""
+    defined = numbers[~np.isnan(numbers)]
+    return float(defined.mean()) if len(defined) else float("nan")
+
+
+def _influence(numbers: Floats, mean: float) -> Floats:
+    """Return the (n,) influence of each instance on the mean of the numbers that are not NaN; 0 at the others."""
+    defined = ~np.isnan(numbers)
+    influence: Floats = np.where(defined, numbers - mean, 0.0) * (len(numbers) / np.count_nonzero(defined))
+    return influence
+
+
+def _only(groups: Groups, rows: Integers) -> Groups:
+    """Return the groups with only some of their rows, which are in the order of the groups."""
+    numbers = np.repeat(np.arange(len(groups)), groups.sizes)[np.isin(groups.rows, rows)]
+    return Groups(rows, np.flatnonzero(np.diff(numbers, prepend=-1)))
+
+
+def _range(*numbers: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest of all numbers that are not NaN."""
+    together = np.concatenate(numbers)
+    return float(np.nanmin(together)), float(np.nanmax(together))
+
+
+def _sources_with_variance(differences: Floats, groups: Groups) -> float:
+    """Return how many sources the variance of the differences comes from; the number of sources if they do not vary."""
+    sums = groups.sums((differences - differences[groups.rows].mean())[:, None])[:, 0]
+    fourth = float((sums**4).sum())
+    if fourth == 0:
+        return groups.effective
+    return max(1.0, min(groups.effective, NORMAL_KURTOSIS * float((sums**2).sum()) ** 2 / fourth))

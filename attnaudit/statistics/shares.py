@@ -1,0 +1,79 @@
+"""Shares of rows: their interval by Wilson's method, and how many independent rows they are worth.
+
+The spread of a share follows from the share itself: its variance is p (1 - p) / N, where N is the effective number of
+independent rows. It is therefore known for shares other than the observed one, which `detectable_change` needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnaudit.arrays import Floats
+from attnaudit.statistics.groups import Groups
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSample:
+    """How much a sample says about a share.
+
+    Attributes:
+        rows: The effective number of independent rows with equal weights.
+        freedom: The degrees of freedom of Student's t.
+    """
+
+    rows: float
+    freedom: float
+
+    def bounds(self, share: float, confidence: float) -> tuple[float, float]:
+        """Return the bounds of the interval around a share (see `wilson`)."""
+        from scipy.special import stdtrit
+
+        return wilson(share, self.rows, float(stdtrit(self.freedom, (1 + confidence) / 2)))
+
+
+def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
+    """Return the bounds of the interval of a share by Wilson's method (Wilson 1927).
+
+    The interval consists of all shares p with |share - p| ≤ quantile · √(p (1 - p) / rows).
+
+    Args:
+        share: The observed share.
+        rows: The effective number of independent rows.
+        quantile: The two-sided quantile of the normal distribution or of Student's t.
+    """
+    z2 = quantile**2
+    centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
+    half_width = float(np.sqrt(z2 * share * (1 - share) / rows + z2**2 / (4 * rows**2))) / (1 + z2 / rows)
+    return max(0.0, min(share, centre - half_width)), min(1.0, max(share, centre + half_width))
+
+
+def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float, freedom: float) -> ShareSample | None:
+    """Return how much a sample says about the ratio Σ above / Σ below, if this is the share of a total.
+
+    In such a ratio, every numerator is 0 or equals its denominator. The effective number of rows is the smaller of two
+    numbers. p (1 - p) / error² is that of the observed share p. It is too large for other shares if the rows of the
+    rarer kind happen to have small weights. Kish's effective sample size (Kish 1965) is (Σ b)² / Σ b², where b is the
+    sum of the denominators of a source. It does not depend on which rows are of which kind.
+
+    Args:
+        above: (n_all,) numerators.
+        below: (n_all,) denominators, which are the weights of the rows.
+        groups: The instances to sum over, grouped by source.
+        error: The standard error of the ratio; 0 if it is unknown because all rows are of one kind.
+        freedom: The degrees of freedom of the error.
+
+    Returns:
+        The sample; None if the ratio is not such a share.
+    """
+    numerators, denominators = above[groups.rows], below[groups.rows]
+    counted = numerators == denominators
+    if not (counted | (numerators == 0)).all() or not (denominators >= 0).all():
+        return None
+    weights = groups.sums(np.column_stack([above, below]))
+    share = float(weights[:, 0].sum() / weights[:, 1].sum())
+    rows = float(weights[:, 1].sum() ** 2 / (weights[:, 1] ** 2).sum())
+    if error > 0 and 0 < share < 1:
+        rows = min(rows, share * (1 - share) / error**2)
+    return ShareSample(rows, freedom)

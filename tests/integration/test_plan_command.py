@@ -1,0 +1,80 @@
+"""`attnaudit plan`: the table, the conclusion, the errors and the exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.cli import main
+
+POLICY = """
+[[check]]
+name = "Agreement"
+importance = "gradient"
+preset = "jain_wallace"
+at_least = 0.3
+
+[[check]]
+name = "Conicity"
+at_most = 0.97
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.toml").write_text(POLICY, encoding="utf-8")
+    return "policy.toml"
+
+
+def test_the_plan_lists_every_gate_and_the_rows_of_the_policy(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--policy", policy, "--effect", "0.1", "--effect", "conicity=0.02"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("  ")[0] == "gate"
+    first, second = (" ".join(line.split()) for line in lines[1:3])
+    assert first == "agreement.gradient.jain_wallace.inputs at least 0.3 0.1 698 878 worst case"
+    assert second == "conicity at most 0.97 0.02 1,367 1,101 worst case"
+    assert "With these rows, a gate passes or fails with 80% probability" in lines[4]
+    assert lines[-1] == "The policy needs 1,367 rows."
+
+
+def test_rows_that_are_not_enough_have_status_1(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--policy", policy, "--rows", "300"]) == 1
+    shown = capsys.readouterr().out
+    assert "passes with 300 at" in shown
+    assert "300 rows are not enough for that." in shown
+    assert main(["plan", "--policy", policy, "--rows", "100000", "--effect", "0.02"]) == 0
+
+
+def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--policy", policy, "--effect", "conicity=0.1"]) == 1
+    shown = capsys.readouterr().out
+    assert "impossible" in shown
+    assert "conicity: it cannot fail with this effect, because no value is 0.1 away from the threshold" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--effect", "-1"], "--effect -1: expected a number above 0"),
+        (["--effect", "x=y"], "--effect x=y: expected a number above 0"),
+        (["--effect", "conicities=0.1"], "no gate of the policy is 'conicities'"),
+        (["--effect", "0.1", "--effect", "0.2"], "--effect: given twice for all gates"),
+        (["--rows", "0"], "--rows is 0; expected a whole number above 0"),
+        (["--from", "nowhere"], "nowhere"),
+        (["--policy", "absent.toml"], "there is no such policy file"),
+    ],
+)
+def test_an_invalid_option_has_status_2(
+    policy: str, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["plan", "--policy", policy, *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_policy_without_gates_needs_no_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "informational.toml"
+    file.write_text('[policy]\ninformational = true\n[[check]]\nname = "Conicity"\nseverity = "report"\n')
+    assert main(["plan", "--policy", str(file)]) == 0
+    assert capsys.readouterr().out == "The policy has no gate, so it needs no rows.\n"

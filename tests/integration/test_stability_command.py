@@ -1,0 +1,122 @@
+"""`attnaudit stability`: verdicts that depend on the seed are found, through real runs of a small model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from attnaudit import cli
+from attnaudit.commands.stability_command import conclusion, markdown, table
+from attnaudit.errors import CheckError
+from attnaudit.run.stability import GateStability, Judged, Variation, variations_of
+from tests.audited_project import AuditedProject
+from tests.forking_interpreter import Completed
+
+#: The value is 1 with odd seeds, and otherwise 0.
+PARITY = """
+import numpy as np
+
+@attnaudit.checks.check(title="Parity", question="Is the seed odd?", low=0, high=1)
+def parity(measurements):
+    return np.full(len(measurements), float(measurements.seed % 2))
+"""
+POLICY = """
+[[check]]
+name = "attention_peak"
+at_most = 0.99
+
+[[check]]
+name = "parity"
+at_most = 0.5
+
+[[check]]
+name = "UniformFragility"
+severity = "report"
+"""
+#: A gate whose verdict differs with seed 1, and not with two workers.
+UNSTABLE = GateStability(
+    "parity.<b>",
+    Judged("pass", 0.0),
+    (
+        (Variation("seed", 1), Judged("fail", 1.0)),
+        (Variation("seed", 2), Judged("pass", 0.0)),
+        (Variation("workers", 2), Judged("pass", 0.0)),
+    ),
+)
+STABLE = GateStability("peak", Judged("fail", None), tuple((one, Judged("fail", None)) for one, _ in UNSTABLE.varied))
+
+
+def stability(project: AuditedProject, *arguments: str) -> Completed:
+    project.extend(PARITY)
+    project.write("policy.toml", POLICY)
+    words = ("stability", "--model=tiny", "--data=rows", "--policy=policy.toml", *arguments)
+    return project.command(*words, timeout=300)
+
+
+def test_a_verdict_that_depends_on_the_seed_is_found(audited: AuditedProject) -> None:
+    done = stability(audited, "--seeds", "4", "--batch-tokens", "20", "--workers", "--json", "found.json")
+    assert done.status == 1, done.err
+    found = json.loads((audited.root / "found.json").read_text(encoding="utf-8"))
+    peak, parity = found["gates"]
+    assert (found["runs"], peak["flips"], parity["flips"], parity["share"]) == (5, 0, 2, 0.5)
+    assert [(one["kind"], one["setting"], one["verdict"], one["value"]) for one in parity["varied"]] == [
+        ("seed", 1, "fail", 1.0),
+        ("seed", 2, "pass", 0.0),
+        ("seed", 3, "fail", 1.0),
+        ("batch tokens", 20, "pass", 0.0),
+    ]
+    assert "2 of 8 verdicts (25%) differ from that of the first run." in done.out
+    assert "run 5 of 5 done (batch tokens 20)" in done.err
+    assert "left" in done.err
+    assert not (audited.root / "reports").exists()
+
+
+@pytest.mark.slow
+def test_workers_do_not_change_a_verdict(audited: AuditedProject) -> None:
+    done = stability(audited, "--seeds", "1", "--batch-tokens", "--workers", "2", "--markdown", "found.md")
+    assert done.status == 0, done.err
+    summary = (audited.root / "found.md").read_text(encoding="utf-8")
+    assert "**No verdict differs: 2 gates, 2 runs.**" in summary
+    assert "| attention\\_peak | pass | 0/1 (0%) | 0/1 |" in summary
+
+
+def test_flips_are_counted_by_kind() -> None:
+    assert (UNSTABLE.flips(), UNSTABLE.flips("seed"), UNSTABLE.flips("workers")) == ((1, 3), (1, 2), (0, 1))
+    lines = table([UNSTABLE, STABLE])
+    assert lines[0].split("  ")[0] == "gate"
+    assert lines[1].split() == ["parity.<b>", "pass", "1/3", "(33%)", "1/2", "0/1", "0.0000", "to", "1.0000"]
+    assert lines[2].split() == ["peak", "fail", "0/3", "(0%)", "0/2", "0/1", "undefined"]
+    assert conclusion([STABLE], 3) == "No verdict differs: 1 gate, 4 runs."
+    assert "parity.&lt;b&gt;" in markdown([UNSTABLE])
+
+
+def test_what_varies_and_what_cannot() -> None:
+    assert [str(one) for one in variations_of(0, seeds=3, batch_tokens=[8, 8], workers=[2])] == [
+        "seed 1",
+        "seed 2",
+        "batch tokens 8",
+        "workers 2",
+    ]
+    for numbers, words in (
+        ({"seeds": 0, "batch_tokens": [], "workers": []}, "--seeds 0"),
+        ({"seeds": 2, "batch_tokens": [0], "workers": []}, "--batch-tokens 0"),
+        ({"seeds": 2, "batch_tokens": [], "workers": [-1]}, "--workers -1"),
+        ({"seeds": 1, "batch_tokens": [], "workers": []}, "nothing to vary"),
+    ):
+        with pytest.raises(CheckError, match=words):
+            variations_of(0, **numbers)
+
+
+def test_invalid_options_are_one_clear_error(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    for arguments, words in (
+        (("--model", "absent"), "--model absent: unknown model"),
+        (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: no such file"),
+        (("--model", "demo"), "--policy: there is no policy file in audits/"),
+        (("--model", "demo", "--seeds", "0"), "--seeds 0"),
+    ):
+        assert cli.main(["stability", *arguments]) == 2
+        assert words in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""summary.md as a comment on a pull request: the decision, the changes, the gates that did not pass, and the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, Requirement
+from attnaudit.report.markdown import FOLD, MOST_CHARACTERS, UNFOLD, summary
+from tests.units.report.example_runs import HOSTILE, check_record, interval, run_record, seven_checks
+
+PASSED = {"verdict": "pass", "blocks": False}
+
+
+def compared(check: str, baseline: float, candidate: float, low: float, high: float, **changes: Any) -> CheckRecord:
+    """Return the record of a gate on the difference between two releases, whose margin is 0.05."""
+    anchor = "last" if check.endswith("last") else "pinned"
+    return check_record(
+        check=check,
+        value=candidate - baseline,
+        interval=interval(low, high),
+        requirement=Requirement(direction="at_least", value=-0.05),
+        comparison=BaselineComparison(
+            anchor=anchor, base="b", candidate=candidate, reading="", measures_sha256="", baseline=baseline
+        ),
+        **changes,
+    )
+
+
+DROP = compared("total_effect.vs_last", 0.101, 0.07, -0.052, -0.01)
+GAIN = compared("effect_cosine.vs_pinned", 0.4, 0.42, 0.01, 0.03, **PASSED)
+
+
+def parts(checks: list[CheckRecord]) -> tuple[str, str]:
+    """Return what is shown at first, and what is folded."""
+    shown, _, rest = summary(run_record(checks), report="reports/x/report.html").partition("\n".join(FOLD))
+    folded, _, end = rest.partition(UNFOLD)
+    assert end == "\n\nReport: reports/x/report.html\n"
+    return shown, folded
+
+
+def test_one_line_decides_and_the_gates_that_did_not_pass_follow() -> None:
+    shown, folded = parts(seven_checks())
+    lines = [line for line in shown.splitlines() if line]
+    assert lines[0] == "## Attention audit"
+    assert lines[1].startswith("**✗ Blocked. ")
+    assert lines[1].endswith("This release is blocked.")
+    blocking = [check for check in seven_checks() if check.blocks]
+    assert len(lines) == 2 + len(blocking)
+    assert "agreement.gradient.meister.inputs on demo, movie-reviews: mean Kendall's τ-b 0.213" in lines[2]
+    for check in seven_checks():
+        assert f" | {check.check.replace('_', chr(92) + '_')} | " in folded
+
+
+def test_a_run_that_passed_shows_one_line() -> None:
+    shown, _ = parts([check_record(**PASSED)])
+    assert [line for line in shown.splitlines() if line] == ["## Attention audit", "**✓ The only gate passed.**"]
+
+
+def test_changes_since_earlier_releases_are_shown_before_the_rest() -> None:
+    shown, folded = parts([check_record(**PASSED), DROP, GAIN])
+    assert shown.index("This release is blocked.") < shown.index("Changes since earlier releases")
+    assert "| ✗ Fail | total\\_effect.vs\\_last | 0.101 | 0.070 | −0.031 | −0.052 to −0.010 | ≥ −0.05 |" in shown
+    assert "| ✓ Pass | effect\\_cosine.vs\\_pinned | 0.400 | 0.420 | +0.020 | 0.010 to 0.030 | ≥ −0.05 |" in shown
+    assert "vs\\_last |" not in folded
+    assert "Changes" not in summary(run_record([check_record()]), report="r")
+
+
+def test_a_gate_that_is_not_comparable_shows_what_to_do() -> None:
+    why = "There is no baseline. Run attnaudit baseline accept."
+    nothing = msgspec.structs.replace(DROP.comparison, baseline=None, not_comparable=why)
+    check = msgspec.structs.replace(DROP, verdict="undefined", value=None, interval=None, comparison=nothing)
+    shown, _ = parts([check])
+    assert "| ∅ Undefined | total\\_effect.vs\\_last | — | 0.070 | — | — | ≥ −0.05 |" in shown
+    assert f"* ∅ total\\_effect.vs\\_last on demo, movie-reviews: {why}" in shown
+
+
+def test_a_gate_without_a_verdict_is_shown_and_an_excepted_one_is_folded() -> None:
+    check = check_record()
+    same = {"model": check.model, "data": check.data}
+    gates = [
+        GateRecord(**same, check=check.check, state="excepted", reason="attention is not shown"),
+        GateRecord(**same, check="other", state="open", reason="its test was skipped"),
+    ]
+    text = summary(run_record([check], gates=gates), report="r")
+    shown = text.partition(FOLD[0])[0]
+    assert "* no verdict: other on demo, movie-reviews: its test was skipped" in shown
+    assert check.check not in shown
+    assert "attention is not shown" in text
+
+
+@pytest.mark.parametrize("name", ["check", HOSTILE])
+def test_a_long_summary_fits_into_a_comment(name: str) -> None:
+    checks = [check_record(check=f"{name}{i}") for i in range(400)]
+    checks += [compared(f"{name}{i}.vs_last", 0.1, 0.07, -0.05, -0.01) for i in range(400)]
+    text = summary(run_record(checks), report="reports/x/report.html")
+    assert len(text) <= MOST_CHARACTERS < 65_536
+    assert text.count("lines left out here. The report shows everything.)") == 2
+    shown, folded = text.split(FOLD[0])
+    assert "This release is blocked." in shown
+    assert folded.rstrip().endswith(f"{UNFOLD}\n\nReport: reports/x/report.html")

@@ -1,0 +1,192 @@
+"""Which numbers of a baseline a case is compared with, and why the two may not be comparable."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnaudit import checks
+from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate, paired_gate, rounded_numbers
+from attnaudit.errors import CheckError
+from attnaudit.records import BASELINE_FORMAT, Baseline, BaselineCheck, BaselineSubject, CheckRecord
+from attnaudit.run.baseline_comparison import AuditedPair, compared
+from attnaudit.verdict_text import failure_message
+from tests.units.checks.synthetic_measurements import measured
+
+GATE = paired_gate(checks.Pointing(on="logits", at_least=0.3), margin=0.05, anchor="last", folder="audits/baseline")
+BASE = "pointing.logits"
+AUDITED = AuditedPair(
+    model="release",
+    model_sha256="a" * 64,
+    data="rows",
+    data_sha256="b" * 64,
+    sample_sha256=None,
+    policy_sha256="c" * 64,
+    measures_sha256="d" * 64,
+    attnaudit="0.2.0",
+    seed=0,
+    unit="tokens",
+)
+MEASURED = measured()
+
+
+def subject(**changes: Any) -> BaselineSubject:
+    numbers = rounded_numbers(GATE.base.linearised_values(MEASURED))
+    return BaselineSubject(
+        **{
+            "model": "release",
+            "model_sha256": "e" * 64,
+            "data": "rows",
+            "data_sha256": "b" * 64,
+            "sample_sha256": None,
+            "checks": [BaselineCheck(check=BASE, reading="", value=float(numbers.mean()), low=0.0, high=1.0)],
+            "values": {one: [number] for one, number in zip(MEASURED.ids, numbers.tolist(), strict=True)},
+            **changes,
+        }
+    )
+
+
+def baseline(*subjects: BaselineSubject, **changes: Any) -> Baseline:
+    return Baseline(
+        **{
+            "format": BASELINE_FORMAT,
+            "anchor": "last",
+            "run": "first",
+            "created": "2026-01-31T14:05:02+00:00",
+            "attnaudit": "0.2.0",
+            "measures_sha256": "d" * 64,
+            "policy_sha256": "c" * 64,
+            "seed": 0,
+            "unit": "tokens",
+            "not_passed": [],
+            "subjects": [*subjects] or [subject()],
+            "sha256": "f" * 64,
+            **changes,
+        }
+    )
+
+
+def numbers_of(present: Baseline | None, gate: PairedGate = GATE) -> BaselineNumbers:
+    return compared(gate, present, AUDITED, MEASURED, run=Path("reports/second"))
+
+
+def test_the_numbers_are_those_of_the_same_instances() -> None:
+    found = numbers_of(baseline())
+    assert found.comparison.not_comparable == ""
+    assert (found.comparison.baseline_run, found.comparison.baseline_model) == ("first", "release")
+    assert not found.comparison.same_model
+    assert found.numbers is not None
+    np.testing.assert_array_equal(found.numbers, rounded_numbers(GATE.base.linearised_values(MEASURED)))
+
+
+def test_the_model_of_the_same_name_is_compared_or_else_the_only_one() -> None:
+    one, other, release = (subject(model=name, model_sha256=name) for name in ("one", "other", "release"))
+    assert numbers_of(baseline(one)).comparison.baseline_model == "one"
+    assert numbers_of(baseline(one, release)).comparison.baseline_model == "release"
+    unclear = numbers_of(baseline(one, other)).comparison
+    assert "no model to compare with release on rows, only one on rows, other on rows" in unclear.not_comparable
+    assert unclear.baseline is None
+
+
+def test_a_missing_baseline_names_the_command_that_creates_it() -> None:
+    found = numbers_of(None).comparison
+    assert "There is no baseline for the last release yet" in found.not_comparable
+    command = "`attnaudit baseline accept reports/second --out audits/baseline --anchor last`"
+    assert found.not_comparable.endswith(command)
+
+
+def without(values: dict[str, list[float | None]], name: str) -> dict[str, list[float | None]]:
+    return {one: numbers for one, numbers in values.items() if one != name}
+
+
+VALUES = subject().values
+OTHER_CHECK = BaselineCheck(check="agreement", reading="", value=0.0, low=0.0, high=1.0)
+OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", value=0.0, low=0.0, high=1.0)
+
+
+@pytest.mark.parametrize(
+    ("present", "reason"),
+    [
+        (baseline(policy_sha256="0" * 64), "the policy differs (000000000000 there, cccccccccccc here)"),
+        (baseline(measures_sha256="0" * 64), "another version (code 000000000000 there, dddddddddddd here)"),
+        (baseline(measures_sha256="0" * 64, attnaudit="0.1.0"), "(attnaudit 0.1.0 there, 0.2.0 here)"),
+        (baseline(seed=7), "the seed differs (7 there, 0 here)"),
+        (baseline(unit="words"), "the statistics are over words there, and over tokens here"),
+        (baseline(subject(data_sha256="0" * 64)), "the data rows differ"),
+        (baseline(subject(sample_sha256="0" * 64)), "the sample of the data rows differ"),
+        (baseline(subject(data="x", data_sha256="0" * 64)), "no model to compare with release on rows, only release"),
+        (baseline(subject(checks=[OTHER_CHECK])), f"it lacks the check {BASE}"),
+        (baseline(subject(checks=[OTHER_READING])), "the reading differs (cls@layer=-1,heads=mean there, pooled"),
+        (baseline(subject(values=without(VALUES, "row-0007"))), "it lacks 1 instance, such as row-0007"),
+        (baseline(subject(values=VALUES | {"more": [0.5]})), "it has 1 instance that this run lacks"),
+    ],
+)
+def test_what_differs_is_named_with_the_command_that_resolves_it(present: Baseline, reason: str) -> None:
+    found = numbers_of(present)
+    assert reason in found.comparison.not_comparable
+    assert "`attnaudit baseline accept reports/second --out audits/baseline --anchor last`" in (
+        found.comparison.not_comparable
+    )
+    assert (found.comparison.baseline, found.numbers) == (None, None)
+
+
+def shifted(by: float, *, row: int | None = None) -> Baseline:
+    """Return a baseline whose numbers are those of the model, plus a shift for all rows or for one."""
+    rows = np.arange(len(MEASURED)) if row is None else np.array([row])
+    numbers = GATE.base.linearised_values(MEASURED)
+    numbers[rows] += by
+    numbers = rounded_numbers(numbers)
+    check = BaselineCheck(check=BASE, reading="", value=float(numbers.mean()), low=0.0, high=1.0)
+    values = {one: [number] for one, number in zip(MEASURED.ids, numbers.tolist(), strict=True)}
+    return baseline(subject(checks=[check], values=values))
+
+
+def judged(present: Baseline | None, gate: PairedGate = GATE) -> CheckRecord:
+    return dataclasses.replace(gate, baseline=numbers_of(present, gate)).judge(MEASURED, gated=2)
+
+
+@pytest.mark.parametrize(("by", "verdict"), [(0.0, "pass"), (0.02, "pass"), (0.3, "fail"), (-0.3, "pass")])
+def test_the_margin_is_compared_with_the_whole_interval_of_the_difference(by: float, verdict: str) -> None:
+    record = judged(shifted(by))
+    assert record.value == pytest.approx(-by, abs=1e-6)
+    assert (record.verdict, record.severity, record.check) == (verdict, "gate", f"{BASE}.vs_last")
+    assert record.requirement is not None
+    assert record.requirement.value == -0.05
+    assert ("better than the last release by 0.300" in record.note) == (by == -0.3)
+    assert record.comparison is not None
+    own = checks.Pointing(on="logits", severity="report").judge(MEASURED).value
+    assert record.comparison.candidate == pytest.approx(own)
+
+
+def test_an_upper_limit_bounds_the_rise() -> None:
+    upper = dataclasses.replace(GATE, at_least=None, at_most=0.05)
+    assert judged(shifted(0.3), upper).verdict == "pass"
+    assert "better" in judged(shifted(0.3), upper).note
+    assert judged(shifted(-0.3), upper).verdict == "fail"
+
+
+def test_the_same_model_has_no_sampling_error_but_another_model_with_the_same_numbers_has() -> None:
+    other = judged(baseline()).interval
+    same = judged(baseline(subject(model_sha256=AUDITED.model_sha256))).interval
+    assert other is not None
+    assert same is not None
+    assert same.low == same.high == 0
+    assert other.low < 0 < other.high
+
+
+def test_a_case_that_is_not_comparable_is_undefined_and_blocks() -> None:
+    record = judged(None)
+    assert (record.verdict, record.value, record.blocks) == ("undefined", None, True)
+    assert record.comparison is not None
+    assert record.reason == record.comparison.not_comparable
+    assert record.undefined == {"not comparable with the baseline": len(MEASURED)}
+    assert "not comparable, required at least -0.050" in failure_message(record)
+
+
+def test_a_gate_is_not_judged_without_its_baseline() -> None:
+    with pytest.raises(CheckError, match="Run pytest"):
+        GATE.judge(MEASURED)
