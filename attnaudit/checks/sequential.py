@@ -87,6 +87,13 @@ def sequential_evidence(
         reason = found if isinstance(found, str) else "its value is undefined"
         remark = f"its interval holds for a fixed number of rows, because it has no confidence sequence: {reason}"
         return dataclasses.replace(evidence, note=join_remarks([evidence.note, remark]))
+    if found.rows.size < MINIMUM_DEFINED:
+        return dataclasses.replace(
+            evidence,
+            interval=None,
+            no_interval=f"only {found.rows.size} rows with different tokens have a value that its confidence sequence "
+            f"can use, fewer than {MINIMUM_DEFINED}",
+        )
     estimate = _estimate(found, evidence.value, confidence)
     if found.negated:
         direction: Direction = "at_most" if requirement.direction == "at_least" else "at_least"

@@ -180,19 +180,24 @@ def _is_sequential(run: RunRecord, data: str) -> bool:
 
 
 def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[str]:
-    """List the paired gates that were compared with another baseline than the expected one, and a run without any."""
+    """List what was not compared with the expected baselines, or was compared with others."""
     compared = [(record, record.comparison) for record in run.checks if record.comparison is not None]
-    found = [
-        f"{record.check} for {record.model} on {record.data}: compared with the baseline {comparison.baseline_sha256}, "
-        f"expected {expected.get(comparison.anchor, 'none')} (--baseline). {RUN_AGAIN}"
-        for record, comparison in compared
-        if comparison.baseline_sha256 != expected.get(comparison.anchor)
-    ]
     if not compared:
-        found.append(
-            "The run compared nothing with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."
-        )
-    return found
+        return ["The run compared nothing with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."]
+    anchors = {comparison.anchor for _, comparison in compared}
+    return [
+        *(
+            f"{record.check} for {record.model} on {record.data}: compared with the baseline "
+            f"{comparison.baseline_sha256}, expected {expected.get(comparison.anchor, 'none')} (--baseline). {RUN_AGAIN}"
+            for record, comparison in compared
+            if comparison.baseline_sha256 != expected.get(comparison.anchor)
+        ),
+        *(
+            f"The run compared nothing with the baseline '{anchor}', which --baseline contains. Add '{anchor}' to the "
+            "anchors in its policy, or remove the file."
+            for anchor in sorted(expected.keys() - anchors)
+        ),
+    ]
 
 
 def _compare(

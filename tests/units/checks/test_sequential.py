@@ -117,6 +117,16 @@ def test_rows_that_repeat_another_one_do_not_settle_a_gate():
     assert len(checks.Agreement(at_least=0.1).row_sequence(m).sequence) == 2
 
 
+def test_fewer_than_30_different_rows_are_inconclusive_however_often_they_are_repeated():
+    m, check = measured(n=600), sequential(checks.Agreement(at_least=-0.99))
+    m.sources = [str(row % 29) for row in range(600)]
+    record = check.judge(m)
+    assert (record.verdict, record.interval, record.blocks) == ("inconclusive", None, True)
+    assert "only 29 rows with different tokens" in record.reason
+    m.sources = [str(row % 30) for row in range(600)]
+    assert check.judge(m).verdict == "pass"
+
+
 def test_a_policy_sets_the_sampling_of_all_checks():
     table = {"name": "Agreement", "at_least": 0.1}
     (check,) = from_tables([table], where="policy", defaults={"sampling": "sequential"})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit.records import GateRecord
+from attnaudit.records import BaselineComparison, GateRecord
 from attnaudit.run.expectations import Expectations, Expected, objections
 from tests.consistent_runs import consistent_run
 from tests.units.report.example_runs import run_record
@@ -31,3 +31,16 @@ def test_another_seed_is_refused_unless_it_is_expected(tmp_path: Path) -> None:
     (reason,) = objections(run, Expectations(models=models))
     assert reason.startswith("The run used the seed 3, expected 0.")
     assert objections(run, Expectations(models=models, seed=3)) == []
+
+
+def test_every_expected_baseline_must_have_been_compared(tmp_path: Path) -> None:
+    run = consistent_run(tmp_path)
+    comparison = BaselineComparison(
+        anchor="last", base="conicity", candidate=0.5, reading="", measures_sha256="", baseline_sha256="a" * 64
+    )
+    run = msgspec.structs.replace(run, checks=[msgspec.structs.replace(run.checks[0], comparison=comparison)])
+    models = [Expected(given="release", name="release", sha256=None)]
+    hashes = {"last": "a" * 64}
+    assert objections(run, Expectations(models=models, baselines=hashes)) == []
+    (reason,) = objections(run, Expectations(models=models, baselines={**hashes, "pinned": "b" * 64}))
+    assert reason.startswith("The run compared nothing with the baseline 'pinned', which --baseline contains.")
