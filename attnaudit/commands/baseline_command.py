@@ -14,7 +14,7 @@ from attnaudit.records import Anchor, Baseline
 from attnaudit.run.baseline_acceptance import baseline_of, description, not_passed, refusals
 from attnaudit.run.baseline_file import read_baseline, write_baseline
 from attnaudit.run.integrity import read_unedited
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_newest
 
 ACCEPTED, NOT_ACCEPTED, USAGE_ERROR = 0, 1, 2
 ACCEPT = "write the numbers of a finished run to a baseline file, after showing what is accepted"
@@ -51,8 +51,10 @@ def run(options: argparse.Namespace) -> int:
     """
     out = Path(options.out)
     try:
-        folder = newest_run(_require_folder(Path(options.folder)))
+        given = _require_folder(Path(options.folder))
+        folder = newest_run(given)
         record = read_unedited(folder)
+        require_newest(given, folder, record)
         reasons = refusals(record, version=__version__)
         failed = [] if options.allow_failed_gates else not_passed(record)
         reasons += [f"{gate}. Improve the model, or add --allow-failed-gates, which is recorded." for gate in failed]

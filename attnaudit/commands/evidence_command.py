@@ -16,7 +16,7 @@ from attnaudit.release_evidence.intoto_statement import checksums, json_text, pr
 from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
 from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_newest
 
 STATEMENT, PREDICATE, CHECKSUMS = "statement.json", "predicate.json", "subjects.sha256"
 MODEL_CARD, TEST_REPORT = "model-card.md", "test-report.md"
@@ -61,14 +61,18 @@ def run(options: argparse.Namespace) -> int:
         AuditError: The run is not complete or was edited, the shipped files are not those of the audited model, or a
             file cannot be read or written. Nothing is then written, except files before one that cannot be written.
     """
-    folder = _run_folder(Path(options.folder))
-    paths = [Path(one) for one in options.subject]
-    out = folder / "evidence" if options.out is None else Path(options.out)
+    given, paths = Path(options.folder), [Path(one) for one in options.subject]
     _require_url(options.url)
+    if options.out is not None:  # it may contain the evidence about another run
+        _require_separate(Path(options.out), paths)
+        _remove_signable(Path(options.out))
+    folder = newest_run(_require_folder(given))
+    out = folder / "evidence" if options.out is None else Path(options.out)
     _require_separate(out, paths)
     if not options.no_model_card:
         require_huggingface_hub()
     record = read_unedited(folder)
+    require_newest(given, folder, record)
     require_complete(record, folder)
     subjects = shipped_files(paths)
     compared = compare_checkpoints(paths, record.models[0])
@@ -84,10 +88,13 @@ def run(options: argparse.Namespace) -> int:
     files[TEST_REPORT] = dated_report(record, results, subjects, hashes=hashes)
     _write(out, files)
 
-    if not compared:
+    if not_compared := [str(path) for path in paths if path not in compared]:
+        what = "" if compared else ", because no --subject is a checkpoint folder"
         print(
-            "not compared with the audited model, because no --subject is a checkpoint folder. Compare the model with "
-            "`attnaudit verify --model`."
+            one_line(
+                f"not compared with the audited model{what}: {', '.join(not_compared)}. Compare the model with "
+                "`attnaudit verify --model`."
+            )
         )
     print(one_line(f"result: {results.result}"))
     for name in files:
@@ -95,11 +102,11 @@ def run(options: argparse.Namespace) -> int:
     return 1 if results.result == "FAILED" else 0
 
 
-def _run_folder(given: Path) -> Path:
+def _require_folder(given: Path) -> Path:
     require_reachable("evidence", given)
     if not given.is_dir():
         raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
-    return newest_run(given)
+    return given
 
 
 def _require_url(url: str) -> None:
@@ -116,6 +123,17 @@ def _require_separate(out: Path, paths: list[Path]) -> None:
             raise ReportError(
                 f"--out {out}: this folder is in {path}, whose files the evidence is about. Choose another folder."
             )
+
+
+def _remove_signable(out: Path) -> None:
+    """Remove what an earlier call left for signing, so that no later step signs it if this call fails."""
+    try:
+        for path in (out / name for name in (STATEMENT, PREDICATE, CHECKSUMS) if out.is_dir()):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ReportError(
+            f"{error.filename or out}: cannot be removed ({error.strerror or error}). Choose another folder with --out."
+        ) from error
 
 
 def _write(out: Path, files: dict[str, str]) -> None:

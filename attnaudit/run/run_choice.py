@@ -59,9 +59,25 @@ def newer_runs(folder: Path, run: RunRecord) -> list[str]:
         if other.name > folder.name and is_run_folder(other):
             found.append(
                 f"{other.name} is a newer run than {folder.name}, which latest.txt names. Run the audit again, or give "
-                "the folder of the run that you want to verify."
+                "the folder of the run that you want."
             )
     return found
+
+
+def require_newest(given: Path, folder: Path, run: RunRecord) -> None:
+    """Require that a run is the newest one, if the folder that pytest writes the runs to was given.
+
+    Args:
+        given: The folder that the user gave.
+        folder: The folder of the run, as `newest_run` returns it for `given`.
+        run: The content of its audit.json.
+
+    Raises:
+        ReportError: latest.txt does not name the newest run, or names a copy.
+    """
+    reasons = newer_runs(folder, run) if folder != given else []
+    if reasons:
+        raise ReportError(f"{given}: {reasons[0]}")
 
 
 def is_run_folder(folder: Path) -> bool:

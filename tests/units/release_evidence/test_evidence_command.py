@@ -88,7 +88,11 @@ class Evidence:
     def _call(self, *arguments: str) -> None:
         subjects = () if "--subject" in arguments else ("--subject", str(self.model))
         self.status = cli.main(["evidence", str(self.run.parent), *subjects, *arguments])
-        self.out = "".join(self._capsys.readouterr())
+        self.out = self.printed()
+
+    def printed(self) -> str:
+        """Return what was printed since the last call."""
+        return "".join(self._capsys.readouterr())
 
 
 @pytest.fixture
@@ -242,6 +246,9 @@ def test_the_audited_checkpoint_is_recognised_and_another_one_is_refused(evidenc
     write_record(evidence.run, msgspec.structs.replace(run, models=[audited]))
     copy_of_demo = evidence.model.parent / "release"
     shutil.copytree(folder, copy_of_demo, ignore=shutil.ignore_patterns("__pycache__"))
+    other = str(evidence.model / "weights.pt")
+    evidence.write("--subject", str(copy_of_demo), other)
+    assert f"not compared with the audited model: {other}. " in evidence.out
     statement = evidence.write("--subject", str(copy_of_demo))
     assert "not compared" not in evidence.out
     assert {"release/attnaudit.json", "release/model.safetensors"} <= {one["name"] for one in statement["subject"]}
@@ -255,6 +262,21 @@ def test_files_that_are_no_checkpoint_are_not_compared(evidence: Evidence) -> No
     assert "not compared with the audited model" in evidence.out
     (model,) = [one for one in predicate["configuration"] if one["name"].startswith("model/")]
     assert model["annotations"]["foundInSubjects"] is False
+
+
+def test_a_refused_run_leaves_nothing_to_sign(evidence: Evidence, tmp_path: Path) -> None:
+    """Neither if there is no run at all, nor if latest.txt names an older run than the newest one."""
+    consistent_run(evidence.run)
+    subject = ("--subject", str(evidence.model / "weights.pt"), "--out", "signed")
+    signable = {"statement.json", "predicate.json", "subjects.sha256"}
+    for reports, reason in ((tmp_path / "none", "no such folder"), (evidence.run.parent, "is a newer run than")):
+        assert cli.main(["evidence", str(evidence.run), *subject]) == 0
+        assert signable <= {path.name for path in (tmp_path / "signed").iterdir()}
+        (evidence.run.parent / "29990101-000000-0001" / "parts").mkdir(parents=True, exist_ok=True)
+        evidence.run.parent.joinpath("latest.txt").write_text(f"{evidence.run.name}\n", encoding="utf-8")
+        assert cli.main(["evidence", str(reports), *subject]) == 1
+        assert reason in evidence.printed()
+        assert not signable & {path.name for path in (tmp_path / "signed").iterdir()}
 
 
 def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path: Path) -> None:
