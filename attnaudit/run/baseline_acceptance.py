@@ -194,10 +194,11 @@ def _numbers(
                 f"{folder}: {comparison.base} for {record.model} on {record.data}: its value is undefined or cannot be "
                 "computed again. Run the audit again."
             )
-        if own is None or own.interval is None:
+        if own is None or own.interval is None or own.verdict == "undefined":
+            what = "no interval" if own is None or own.interval is None else "too few instances with a value"
             raise ReportError(
-                f"{folder}: {comparison.base} for {record.model} on {record.data}: it has no interval, so later models "
-                "cannot be compared with it. Audit more rows."
+                f"{folder}: {comparison.base} for {record.model} on {record.data}: it has {what}, so later models "
+                "cannot be compared with it. Audit more rows that have a value."
             )
         checks.append(
             BaselineCheck(

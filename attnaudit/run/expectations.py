@@ -188,7 +188,8 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
     return [
         *(
             f"{record.check} for {record.model} on {record.data}: compared with the baseline "
-            f"{comparison.baseline_sha256}, expected {expected.get(comparison.anchor, 'none')} (--baseline). {RUN_AGAIN}"
+            f"{comparison.baseline_sha256}, expected {expected.get(comparison.anchor, 'none')} (--baseline). "
+            f"{RUN_AGAIN}"
             for record, comparison in compared
             if comparison.baseline_sha256 != expected.get(comparison.anchor)
         ),

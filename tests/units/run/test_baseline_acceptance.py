@@ -67,6 +67,15 @@ def test_a_run_that_only_lacks_its_baseline_is_accepted(folder: Path) -> None:
     assert baseline_notes(run) == [f"{GATE.id} (release on reviews): There is no baseline."]
 
 
+def test_a_value_of_too_few_instances_is_not_accepted(folder: Path) -> None:
+    """A gate on it would not pass, but an informational check does not block its run."""
+    run = consistent_run(folder, (PASSING, gate()))
+    base = msgspec.structs.replace(run.checks[0], verdict="undefined", severity="report", blocks=False)
+    run = msgspec.structs.replace(run, checks=[base, *run.checks[1:]])
+    with pytest.raises(ReportError, match="it has too few instances with a value"):
+        baseline_of(run, folder, "last")
+
+
 def test_the_file_is_text_with_a_line_per_instance_and_is_read_back(folder: Path, tmp_path: Path) -> None:
     accepted = baseline_of(consistent_run(folder, (PASSING, gate())), folder, "pinned")
     path = write_baseline(tmp_path / "kept", accepted)
