@@ -112,6 +112,7 @@ def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
     assert [exception.model for exception in load_policy(path).record.exceptions] == ["demo"]
 
 
+@pytest.mark.slow
 def test_the_example_of_an_exception_runs(tmp_path: Path) -> None:
     (example,) = re.findall(
         r"<!-- example: test_attention_faithfulness.py -->\n```python\n(.*?)```", POLICIES, re.DOTALL
