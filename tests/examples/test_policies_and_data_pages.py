@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import pytest
+
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy_baseline import MARGIN
