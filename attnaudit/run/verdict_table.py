@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: The table is at least this wide, in characters.
 MINIMUM_WIDTH = 70
 #: How many characters all columns except the name of the check take together.
-OTHER_COLUMNS = 52
+OTHER_COLUMNS = 53
 STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "undefined": "magenta", "missing": "red"}
 SIGNS = {"at_least": ">=", "at_most": "<="}
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import pytest
+
 from attnaudit.checks import load_policy
 from attnaudit.checks.base import Check
 from attnaudit.checks.policy_baseline import MARGIN
@@ -112,6 +114,7 @@ def test_the_examples_of_a_policy_load(tmp_path: Path) -> None:
     assert [exception.model for exception in load_policy(path).record.exceptions] == ["demo"]
 
 
+@pytest.mark.slow
 def test_the_example_of_an_exception_runs(tmp_path: Path) -> None:
     (example,) = re.findall(
         r"<!-- example: test_attention_faithfulness.py -->\n```python\n(.*?)```", POLICIES, re.DOTALL

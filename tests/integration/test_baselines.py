@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from attnaudit import cli
+from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.baseline_file import read_baseline
 from tests.conftest import newest_audit, newest_run
@@ -125,7 +126,16 @@ class Project:
 
 
 @pytest.fixture
-def release(everything_imported: None, pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> Project:
+def release(
+    everything_imported: None,
+    pytester: pytest.Pytester,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Project:
+    """Return a project. Its conftest.py may register models in this process, which are forgotten afterwards."""
+    for registry in (models, datasets):
+        monkeypatch.setattr(registry, "_known", dict(registry._known))
+        monkeypatch.setattr(registry, "_origin", dict(registry._origin))
     return Project(pytester, capsys)
 
 

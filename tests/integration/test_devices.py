@@ -66,7 +66,7 @@ def test_a_model_of_ones_own(outputs: int) -> None:
     compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["bert", "t5"])
+@pytest.mark.parametrize("name", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
 def test_transformers(name: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
     from tests import architectures

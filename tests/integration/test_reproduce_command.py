@@ -20,6 +20,7 @@ def reproduce(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
 
 
+@pytest.mark.slow
 def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
     only = ("--only", "*/average/additive", "--jobs", "1")
     done = reproduce("jain-wallace", "--quick", *only, folder=tmp_path)

@@ -50,6 +50,7 @@ def test_an_invalid_value_is_refused(tmp_path: Path, option: str, given: str, me
     assert (done.returncode, done.stderr) == (1, f"attnaudit: {option} {given}: {message}\n")
 
 
+@pytest.mark.slow
 def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Path) -> None:
     """The command takes any checkpoint, data file and policy; here, the demo model under two names."""
     texts = [f"{'good' if n % 2 else 'bad'} film number {n},{'positive' if n % 2 else 'negative'}" for n in range(40)]

@@ -35,7 +35,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "STRETCH", 1e-9)
 
 
-@pytest.mark.parametrize("label", ["n≈20", pytest.param("n≈40", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("label", ["n≈20", "n≈40"])
 def test_pooled_comparisons_agree(small: None, label: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("captum", reason="captum is in the extra `test`")
     monkeypatch.setattr(pooled, "long_texts", lambda count: subjects.long_texts(count, 40))

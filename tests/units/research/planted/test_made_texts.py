@@ -38,6 +38,7 @@ def test_every_text_has_cue_words_of_its_class_only(plan: TextPlan) -> None:
         assert low <= len(words(instance.text)) <= high
 
 
+@pytest.mark.slow
 def test_classes_have_their_shares_and_the_absent_class_has_no_cue_word() -> None:
     plan = TextPlan(classes=("ordinary", "rare"), shares=(0.98, 0.02), absence="ordinary", rows=1000)
     found = made_texts(plan, SENTENCES, 0).instances

@@ -206,7 +206,7 @@ def test_a_chosen_policy_names_the_remedies_of_its_question(tmp_path: Path) -> N
         Remedy(question="points", option="mlm", words="of another question"),
     ]
     candidate = Candidate(check=check, question="used", direction="at_least")
-    text = policy_text([gate], [candidate], [], None, name="n", validated_on=[], reproduced=helps)
+    text = policy_text([gate], [candidate], [], None, validated_on=[], reproduced=helps)
     (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
     (question,) = load_policy(tmp_path / "policy.toml").record.questions
     assert question.remedies == ['tie "them" \\ well']
