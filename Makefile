@@ -11,7 +11,7 @@ STAMP := $(VENV)/.attnaudit-installed
 MINILM ?= models/minilm
 INSTANCES ?= 300
 
-.PHONY: audit audit-transformer test validate bench lint clean
+.PHONY: audit audit-transformer test validate bench docs lint clean
 
 # Pytest exits with 1 where a gate failed, which the demo model honestly may; make then says Error 1 and exits with 2.
 audit: $(STAMP)
@@ -34,6 +34,10 @@ validate: $(STAMP)
 # Speed next to what one would run instead, on one thread; a quarter of an hour, ARGS=--quick takes minutes.
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.speed $(ARGS)
+
+# The documentation as a site in build/site. A broken link or any other warning is an error.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

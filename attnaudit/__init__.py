@@ -16,10 +16,9 @@ __all__ = ["__version__", "audit", "checks", "register_dataset", "register_model
 if TYPE_CHECKING:
     from attnaudit import checks
     from attnaudit.checks import audit
-    from attnaudit.registry import datasets, models
+    from attnaudit.registry import models, register_dataset
 
     register_model = models.register
-    register_dataset = datasets.register
 
 
 def __getattr__(name: str) -> Any:
@@ -30,7 +29,7 @@ def __getattr__(name: str) -> Any:
     if name == "register_model":
         return importlib.import_module("attnaudit.registry").models.register
     if name == "register_dataset":
-        return importlib.import_module("attnaudit.registry").datasets.register
+        return importlib.import_module("attnaudit.registry").register_dataset
     raise AttributeError(f"module 'attnaudit' has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnaudit import __version__
+from attnaudit.command_parser import CommandParser
 from attnaudit.errors import AuditError, shown_error
 
 
@@ -51,6 +52,10 @@ COMMANDS = {
     "reproduce": Command(
         "reproduce the tables of a paper: train, audit and compare with its numbers",
         "attnaudit.research.reproduction.reproduce_command",
+    ),
+    "gallery": Command(
+        "show on pages with pictures what each check looks like when attention is right, unused or at the wrong place",
+        "attnaudit.commands.gallery_command",
     ),
     "verify": Command(
         "require that the newest run passed, was not edited, and audited what is to be released",
@@ -132,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     """Build the parser. Only the arguments of the chosen command are added, because they are in its module."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="attnaudit",
         description="Audit whether attention explains the predictions of a text classifier. "
         "pytest runs the audit itself: pytest audits/ --model demo",

@@ -97,6 +97,13 @@ def raised_at(error: BaseException) -> str:
     return ""
 
 
+def similar_path(path: Path) -> str:
+    """Return a question that suggests similar files or folders next to a path that does not exist; "" if none is."""
+    if not path.parent.is_dir():
+        return ""
+    return did_you_mean(str(path), [str(path.parent / other.name) for other in path.parent.iterdir()], cutoff=0.8)
+
+
 def require_reachable(option: str, path: Path) -> None:
     """Require that the operating system can look up a path.
 
@@ -199,7 +206,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
         are no names, "None is registered."
     """
     choices = sorted(set(known))
-    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
-    if near:
-        return "Did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
-    return "Known: " + ", ".join(f"'{c}'" for c in choices) + "." if choices else "None is registered."
+    listed = "Known: " + ", ".join(f"'{c}'" for c in choices) + "." if choices else "None is registered."
+    return did_you_mean(name, choices) or listed
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """Return a question that suggests known names instead of an unknown one; "" if no name is similar.
+
+    Args:
+        name: The unknown name.
+        known: All known names.
+        cutoff: The least similarity of a name that is suggested, from 0 to 1 (see `difflib.get_close_matches`).
+
+    Examples:
+        >>> did_you_mean("atention", ["attention", "entropy"])
+        "Did you mean 'attention'?"
+    """
+    near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=cutoff)
+    return "Did you mean " + " or ".join(f"'{n}'" for n in near) + "?" if near else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 FEWEST_DECIMALS = 3
 MOST_DECIMALS = 6
@@ -39,8 +40,9 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
         value: The number.
         digits: Number of decimals of floats below 1,000. Larger floats have no decimals.
 
-    >>> number(-0.25), number(12345.6), number(None)
-    ('−0.250', '12,346', '—')
+    Examples:
+        >>> number(-0.25), number(12345.6), number(None)
+        ('−0.250', '12,346', '—')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "—"
@@ -62,8 +64,9 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
 def percentage(share: float) -> str:
     """Format a share as a percentage with two significant digits, or without decimals from 10% on.
 
-    >>> percentage(0.344), percentage(0.0614), percentage(-0.5), percentage(0.00001)
-    ('34%', '6.1%', '−50%', 'less than 0.01%')
+    Examples:
+        >>> percentage(0.344), percentage(0.0614), percentage(-0.5), percentage(0.00001)
+        ('34%', '6.1%', '−50%', 'less than 0.01%')
     """
     size = abs(share)
     if 0 < size < 0.0001:
@@ -75,8 +78,9 @@ def percentage(share: float) -> str:
 def plain_number(value: float, digits: int = FEWEST_DECIMALS) -> str:
     """Format a number in ASCII for a terminal, with a fixed number of decimals. Zero has no sign.
 
-    >>> plain_number(-0.0001)
-    '0.000'
+    Examples:
+        >>> plain_number(-0.0001)
+        '0.000'
     """
     text = f"{value:.{digits}f}"
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text
@@ -87,8 +91,9 @@ def decimals(numbers: Sequence[float], threshold: float | None) -> int:
 
     Numbers that are equal to the threshold are ignored. Without a threshold, the result is 3.
 
-    >>> decimals([0.29996], 0.3)
-    5
+    Examples:
+        >>> decimals([0.29996], 0.3)
+        5
     """
     if threshold is None:
         return FEWEST_DECIMALS
@@ -101,8 +106,9 @@ def decimals(numbers: Sequence[float], threshold: float | None) -> int:
 def threshold(value: float) -> str:
     """Format a threshold with at least two decimals and all of its digits.
 
-    >>> threshold(0.3), threshold(0.125)
-    ('0.30', '0.125')
+    Examples:
+        >>> threshold(0.3), threshold(0.125)
+        ('0.30', '0.125')
     """
     text = repr(float(value))
     if "e" in text or len(text.partition(".")[2]) >= 2:
@@ -110,26 +116,62 @@ def threshold(value: float) -> str:
     return f"{value:.2f}".replace("-", "−")
 
 
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """List names as text, such as "a, b, c and 2 others".
+
+    Args:
+        names: At least one name.
+        most: The largest number of names that are listed. One name more is listed as well, instead of "1 other".
+    """
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} others"
+
+
 def plural(count: int, noun: str) -> str:
     """Format a count with a noun. The noun is in the plural unless the count is 1.
 
-    >>> plural(1, "instance"), plural(2026, "instance")
-    ('1 instance', '2,026 instances')
+    Examples:
+        >>> plural(1, "instance"), plural(2026, "instance")
+        ('1 instance', '2,026 instances')
     """
     return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
+def left_out(unseen_mixers: Sequence[str]) -> str:
+    """Return a clause about the modules that every reading leaves out (see `Capabilities.unseen_mixers`)."""
+    verb = "carries" if len(unseen_mixers) == 1 else "carry"
+    return (
+        f"{plural(len(unseen_mixers), 'module')} of the model {verb} information between tokens without visible "
+        f"weights ({listed(unseen_mixers)})"
+    )
 
 
 def duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours.
 
-    >>> duration(4.21), duration(75), duration(3720)
-    ('4.2 s', '1 min 15 s', '1 h 02 min')
+    Examples:
+        >>> duration(4.21), duration(75), duration(3720)
+        ('4.2 s', '1 min 15 s', '1 h 02 min')
     """
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def moment(time: str) -> str:
+    """Format a time in ISO 8601 for a reader, in UTC. Text that is not such a time is left unchanged.
+
+    Examples:
+        >>> moment("2026-01-05T10:30:59+01:00"), moment("yesterday")
+        ('2026-01-05 09:30 UTC', 'yesterday')
+    """
+    try:
+        return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return time
 
 
 def sentence(clause: str) -> str:
@@ -140,8 +182,9 @@ def sentence(clause: str) -> str:
 def visible(text: str) -> str:
     """Replace invisible characters with visible ones, so that text from a data set cannot hide or reorder a report.
 
-    >>> visible("a\\x00b")
-    'a␀b'
+    Examples:
+        >>> visible("a\\x00b")
+        'a␀b'
     """
 
     def symbol(match: re.Match[str]) -> str:
@@ -159,8 +202,9 @@ def without_commands(text: str) -> str:
     A backslash is visible, and no CI system removes it. The rest of the line stays unchanged. White space would not
     help, because GitHub removes it.
 
-    >>> print(without_commands("::error::failed"), without_commands("see ##vso[task.complete]"))
-    \::error::failed see ##vso\[task.complete]
+    Examples:
+        >>> print(without_commands("::error::failed"), without_commands("see ##vso[task.complete]"))
+        \::error::failed see ##vso\[task.complete]
     """
     return _COMMAND_ANYWHERE.sub(r"\1\\", _COMMAND_AT_START.sub(r"\1\\", text))
 
@@ -177,10 +221,11 @@ def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
         keep_lines: Whether to keep line breaks and tabs. By default, they become visible too, so that the result is one
             line.
 
-    >>> terminal_safe("row\x1b[2J\n::error::1")
-    'row␛[2J␊::error::1'
-    >>> terminal_safe("row\n::error::1", keep_lines=True)
-    'row\n\\::error::1'
+    Examples:
+        >>> terminal_safe("row\x1b[2J\n::error::1")
+        'row␛[2J␊::error::1'
+        >>> terminal_safe("row\n::error::1", keep_lines=True)
+        'row\n\\::error::1'
     """
     text = text.replace("\r\n", "\n") if keep_lines else text.replace("\n", "␊").replace("\t", "␉")
     return without_commands(visible(text))
@@ -189,8 +234,9 @@ def terminal_safe(text: str, *, keep_lines: bool = False) -> str:
 def one_line(text: str) -> str:
     r"""Make a text harmless in a terminal (see `terminal_safe`), and replace its line breaks with spaces.
 
-    >>> one_line("two rows:\nr1")
-    'two rows: r1'
+    Examples:
+        >>> one_line("two rows:\nr1")
+        'two rows: r1'
     """
     return terminal_safe(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
@@ -203,8 +249,9 @@ def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> st
         top: The position of the token to mark; None for no mark.
         limit: Largest number of tokens in the result. Of a longer text, the tokens around the marked one are shown.
 
-    >>> marked_tokens(["a", "good", "film"], 1)
-    'a «good» film'
+    Examples:
+        >>> marked_tokens(["a", "good", "film"], 1)
+        'a «good» film'
     """
     start = max(0, min((top or 0) - limit // 2, len(tokens) - limit))
     marked = [f"«{token}»" if i == top else token for i, token in enumerate(tokens)][start : start + limit]

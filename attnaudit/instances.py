@@ -21,6 +21,8 @@ class Instance:
             together. None if the instance is a source by itself. An audit merges sources that repeat each other (see
             `attnaudit.engine.merged_sources`).
         where: The file and the row, such as "dev.csv:12", for messages; "" if they are unknown.
+        drawn: The position of the row in the random order in which the rows were read, from 0. None if the order
+            follows from the ids (see `attnaudit.data.sample`).
     """
 
     id: str
@@ -29,6 +31,7 @@ class Instance:
     query: str | None = None
     source: str | None = None
     where: str = ""
+    drawn: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +73,12 @@ class Dataset:
         """Hash everything that decides the result of an audit: ids, texts, queries, labels and sources.
 
         `sha256`, which checkpoints store, leaves out the sources. Like it, this hash does not depend on the order of
-        the rows.
+        the rows. It does depend on the random order in which they were drawn, if this does not follow from the ids.
         """
         digest = hashlib.sha256()
         for one in sorted(self.instances, key=lambda i: i.id):
             # As JSON, no character in one text can make it look like several fields or rows.
-            digest.update(json.dumps([one.id, one.text, one.query, one.label, one.source]).encode() + b"\n")
+            fields = [one.id, one.text, one.query, one.label, one.source]
+            drawn = [] if one.drawn is None else [one.drawn]
+            digest.update(json.dumps([*fields, *drawn]).encode() + b"\n")
         return digest.hexdigest()

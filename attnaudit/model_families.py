@@ -1,7 +1,7 @@
 """Families of models, and the models of a run on whose family its policy was not validated.
 
-The family of a model is a text such as "pooled attention, bilstm encoder". A policy names the families on which it was
-validated by the words with which they begin: "pooled attention" stands for every pooled model.
+The family of a model is a text such as "pooled attention, bilstm encoder". A policy lists beginnings of family names:
+"pooled attention" covers every family whose name begins with these words.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ POOLED = "pooled attention"
 def covers(families: Iterable[str], family: str) -> bool:
     """Return whether a family is one of `families` or begins with the words of one of them.
 
-    >>> covers(["pooled attention"], "pooled attention, gru encoder")
-    True
-    >>> covers(["transformer, bert"], "transformer, bertweet")
-    False
+    Examples:
+        >>> covers(["pooled attention"], "pooled attention, gru encoder")
+        True
+        >>> covers(["transformer, bert"], "transformer, bertweet")
+        False
     """
     return any(family == one or (family.startswith(one) and not _continues_word(family[len(one)])) for one in families)
 

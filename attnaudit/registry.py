@@ -112,6 +112,41 @@ class Registry(Generic[T]):
         return item
 
 
+def register_dataset(name: str, *, order: str | None = None) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Return a decorator that registers a data set, or a function that returns one or yields its rows.
+
+    Args:
+        name: The name, without spaces, slashes and colons.
+        order: "random" if the function yields its rows in random order, so that its first rows are a random sample. No
+            more of them are then read than are audited, and their number may be unknown. None reads all rows.
+
+    Raises:
+        AuditError: The name or `order` is invalid. The decorator raises it if another object is registered under the
+            name, or if `order` is given for an object that is not a function.
+    """
+    if order not in (None, "random"):
+        raise AuditError(f"data set '{name}': order is {order!r}. Expected \"random\", or no order.")
+    register = datasets.register(name)
+
+    def add(item: Callable[[], Any]) -> Callable[[], Any]:
+        if order is None:
+            return register(item)
+        if not callable(item):
+            raise AuditError(
+                f"data set '{name}': order=\"random\" is for functions that yield rows, but this is a "
+                f"{type(item).__name__}. Leave order out."
+            )
+        item.attnaudit_order = order  # type: ignore[attr-defined]
+        return register(item)
+
+    return add
+
+
+def has_random_order(registered: object) -> bool:
+    """Return whether a registered data set yields its rows in random order."""
+    return getattr(registered, "attnaudit_order", None) == "random"
+
+
 models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models")
 datasets: Registry[Callable[[], Any]] = Registry("data set", "attnaudit.datasets")
 checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")

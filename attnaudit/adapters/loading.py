@@ -232,7 +232,7 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
             if tensor.is_meta:
                 raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
             # Shared tensors are hashed under each of their names, because moving a model may end the sharing.
             parameters += 0 if id(tensor) in seen else tensor.numel()
             seen.add(id(tensor))

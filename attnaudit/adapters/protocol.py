@@ -46,10 +46,8 @@ class Capabilities:
             have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
         replays: Whether `replay` can compute the logits that result from other weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
-        shares_states: Whether `share` and `logits_without` can compute the logits of inputs with some tokens removed.
-            They reuse states of the whole input.
-        influences: Whether `influence` can compute, without autograd, how much each hidden state depends on each
-            token. `share` must be available as well.
+        shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
+        influences: Whether `influence` can compute the influence of tokens on hidden states. It needs `share` as well.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.
         deletion: Whether `delete` and `keep` can remove tokens.
@@ -57,8 +55,12 @@ class Capabilities:
         query: Whether instances may have a query.
         max_tokens: Longest input in tokens; None if unlimited.
         left_padding: Whether `run` accepts inputs with padding on the left.
+        selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
         reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
+        unseen_mixers: The modules, other than the attention sites, that carry information from one token to another
+            without weights that an audit can see, such as "model.layers.0.mixer (MambaMixer)". Every reading leaves
+            them out, so the gates of a policy fail unless it accepts this. A pooled model does not list its encoder.
     """
 
     classes: tuple[str, ...]
@@ -76,7 +78,9 @@ class Capabilities:
     query: bool = False
     max_tokens: int | None = None
     left_padding: bool = False
+    selects_sites: bool = False
     reading: str = ""
+    unseen_mixers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
-from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence, why_not_sequential
+from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence
 from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
@@ -271,8 +271,7 @@ class Check(CheckArguments, ABC):
         evidence, requirement = self._against_threshold(measurements, evidence)
         gated = max(1, gated) if self.severity == "gate" else 1
         if self.sampling == "sequential":
-            found = why_not_sequential(measurements, requirement, matrix) or self.row_sequence(measurements)
-            evidence = sequential_evidence(evidence, found, measurements, requirement, self.confidence, gated)
+            evidence = sequential_evidence(self, evidence, measurements, requirement, gated)
         decided = decision(
             value=evidence.value,
             estimate=evidence.interval,
@@ -285,6 +284,7 @@ class Check(CheckArguments, ABC):
             bounds=self.bounds if requirement is None or requirement.expression is None else UNBOUNDED,
             no_difference=self.no_difference(requirement),
             severity=self.severity,
+            unseen_mixers=self.not_accepted(measurements.unseen_mixers),
         )
         distribution = None
         if evidence.values is not None:
@@ -327,7 +327,8 @@ class Check(CheckArguments, ABC):
             breakdowns=list(evidence.breakdowns),
             worst_first=self.worst,
             token_columns=measured_columns(measurements, self.token_columns, reading),
-            note=join_remarks([evidence.note, decided.coverage_warning]),
+            note=join_remarks([evidence.note, decided.coverage_warning, self.accepted(measurements.unseen_mixers)]),
+            unseen_mixers=self.not_accepted(measurements.unseen_mixers),
             blocks=blocks(decided.verdict, severity=self.severity, inconclusive=self.inconclusive),
             gated=gated,
             fail_interval=decided.fail_interval,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,14 @@ from attnaudit.readings import parse as parse_reading
 from attnaudit.records import InconclusiveRule, Severity
 
 SAMPLING = ("all", "sequential")
+UNSEEN_MIXERS = ("block", "accept")
+#: Arguments that are left out of the parameters if they have these values, so that a policy keeps the hash that it had
+#: before there was a choice.
+LATER_DEFAULTS = {"sampling": "all", "unseen_mixers": "block"}
+ACCEPTED = (
+    "the policy accepts that the model also carries information between tokens without visible weights, which no "
+    "reading shows"
+)
 
 Parameter = str | float | int | bool | None
 
@@ -38,6 +46,9 @@ class CheckArguments:
             each layer or head in turn, and needs severity="report".
         sampling: "all" measures every row. "sequential" measures rows in a random order until all gates have settled,
             if every gate has this argument and a confidence sequence.
+        unseen_mixers: What happens to a gate on a model with modules that carry information between tokens without
+            visible weights, which every reading leaves out. "block": its verdict is undefined, so that it blocks the
+            release. "accept": it is judged on the visible attention alone.
 
     Raises:
         CheckError: An argument is invalid.
@@ -50,12 +61,14 @@ class CheckArguments:
     inconclusive: InconclusiveRule = "fail"
     reading: str | None = None
     sampling: Literal["all", "sequential"] = "all"
+    unseen_mixers: Literal["block", "accept"] = "block"
 
     def __post_init__(self) -> None:
         self.require_choice("severity", ("gate", "report"))
         self.require_choice("inconclusive", ("fail", "warn", "pass"))
         self.require_number("confidence", 0.5, 0.999)
         self.require_choice("sampling", SAMPLING)
+        self.require_choice("unseen_mixers", UNSEEN_MIXERS)
         self._validate_reading()
 
     @property
@@ -67,10 +80,10 @@ class CheckArguments:
     def parameters(self) -> dict[str, Parameter]:
         """All arguments by name, including defaults. They are the keys of a [[check]] table, except its `name`.
 
-        `sampling` is left out if it is "all", so that a policy keeps the hash that it had before there was a choice.
+        Those in `LATER_DEFAULTS` are left out if they have their defaults.
         """
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
-        return {name: value for name, value in given.items() if (name, value) != ("sampling", "all")}
+        return {name: value for name, value in given.items() if (name, value) not in LATER_DEFAULTS.items()}
 
     @property
     def several_readings(self) -> bool:
@@ -81,6 +94,14 @@ class CheckArguments:
     def argument_names(cls) -> tuple[str, ...]:
         """Return the names of all arguments."""
         return tuple(field.name for field in dataclasses.fields(cls) if field.init)
+
+    def not_accepted(self, unseen_mixers: Sequence[str]) -> list[str]:
+        """Return the modules that every reading of a model leaves out; empty if the check accepts them."""
+        return [] if self.unseen_mixers == "accept" else list(unseen_mixers)
+
+    def accepted(self, unseen_mixers: Sequence[str]) -> str:
+        """Return a remark on the modules that every reading of a model leaves out, if the check accepts them."""
+        return "" if not unseen_mixers or self.not_accepted(unseen_mixers) else ACCEPTED
 
     def require_choice(self, argument: str, choices: Iterable[str]) -> None:
         """Require that an argument is one of the choices.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import join_remarks
-from attnaudit.checks.sequential import rows_in_order
+from attnaudit.checks.sequential import NotYet, rows_in_order
 from attnaudit.engine.measurements import Measurements
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
@@ -46,8 +46,9 @@ def units_of_rows(
         rows_per_class: The number of rows of each class in a unit.
 
     Returns:
-        (U, C, rows_per_class) instances, with more than the first units, which are not bet on. If there are none, the
-        reason, as a clause. More instances add units and change none.
+        (U, C, rows_per_class) indices of instances. U is larger than the number of initial units on which the
+        confidence sequence places no bet (see `unbet_units`). If there are too few rows, a clause that gives the reason
+        is returned instead. Additional instances add units at the end; the existing units stay the same.
     """
     if classes == "balanced" and not (measurements.labels >= 0).all():
         return "rows have no label, and predicted classes are known only after measuring"
@@ -55,9 +56,9 @@ def units_of_rows(
     own = measurements.labels if classes == "balanced" else np.zeros(len(measurements), dtype=np.int64)
     number = len(measurements.classes) if classes == "balanced" else 1
     if len(np.unique(own[order])) < number:
-        return "a class of the model has no row"
+        return NotYet("a class of the model has no row")
     units = balanced_units(own, order, rows_per_class)
-    return units if len(units) > unbet_units(units) else "there are too few rows of a class"
+    return units if len(units) > unbet_units(units) else NotYet("there are too few rows of a class")
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:

@@ -18,7 +18,7 @@ from attnaudit.checks.check_arguments import Parameter
 from attnaudit.checks.code_hash import hash_of_code
 from attnaudit.checks.custom_check import CustomCheck
 from attnaudit.checks.paired_gate import ANCHOR, PairedGate
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policy import load_policy, sequential_checks
 from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
 from attnaudit.statistics.threshold import Expression
@@ -90,8 +90,12 @@ def validation_of(
     )
 
 
-def effective_policy_of_file(path: Path) -> EffectivePolicy:
+def effective_policy_of_file(path: Path, *, sequential: bool = False) -> EffectivePolicy:
     """Return the effective policy of a run that applies the checks of a policy file and no others.
+
+    Args:
+        path: The policy file.
+        sequential: Whether the run was given --audit-sequential.
 
     Raises:
         CheckError: The file cannot be read or is invalid.
@@ -99,7 +103,8 @@ def effective_policy_of_file(path: Path) -> EffectivePolicy:
     policy = load_policy(path)
     record = policy.record
     validation = validation_of(policy, record.validated_on, record.unvalidated)
-    return effective_policy(policy, record.exceptions, record.informational, [validation])
+    checks = sequential_checks(policy) if sequential else policy
+    return effective_policy(checks, record.exceptions, record.informational, [validation])
 
 
 def hash_of(policy: EffectivePolicy) -> str:

@@ -87,7 +87,8 @@ class Fragility(WhereReplaced):
 
     @property
     def title(self) -> str:
-        return f"The {'output' if self.measure == 'tvd' else 'F1'} depends on attention: {self.replaced_by}"
+        changed = "output" if self.measure == "tvd" else "F1"
+        return f"The {changed} depends on attention: {self.replaced_by}{self.place_in_title}"
 
     @property
     def question(self) -> str:

@@ -255,7 +255,7 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
     stripped = dataclasses.replace(check, at_least=None, at_most=None, severity="report", reading=None)
     lowest_is_worst = _direction(check) == "at_least"
     return PairedGate(
-        base=dataclasses.replace(stripped, confidence=0.95, inconclusive="fail"),
+        base=dataclasses.replace(stripped, confidence=0.95, inconclusive="fail", unseen_mixers="block"),
         anchor=anchor,
         folder=folder,
         at_least=-float(margin) if lowest_is_worst else None,
@@ -263,6 +263,7 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
         confidence=check.confidence,
         inconclusive=check.inconclusive,
         reading=check.reading,
+        unseen_mixers=check.unseen_mixers,
     )
 
 

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
+from attnaudit.checks.paired_gate import PairedGate
 from attnaudit.checks.policy_baseline import MARGIN, BaselineSettings, baseline_settings, paired_gates
 from attnaudit.checks.policy_exceptions import (
     exceptions_from_tables,
@@ -45,7 +47,7 @@ from attnaudit.registry import checks
 
 TABLES = ("baseline", "check", "exception", "policy")
 #: The keys of [policy] that are arguments of all checks.
-SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading", "sampling")
+SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading", "sampling", "unseen_mixers")
 #: The keys of [policy] that describe the policy itself.
 DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
 QUESTION_KEYS = ("asks", "checks", "remedies", "remedy")
@@ -173,6 +175,19 @@ def load_policy(path: Path) -> Policy:
     )
     exceptions = exceptions_from_tables(content.get("exception", []), checks=declared, where=str(path))
     return Policy(declared, msgspec.structs.replace(record, exceptions=exceptions))
+
+
+def sequential_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return checks as `sampling = "sequential"` under [policy] would declare them.
+
+    A paired gate itself always compares all rows of two runs. Only the check that it compares becomes sequential.
+    """
+    return tuple(
+        replace(check, base=replace(check.base, sampling="sequential"))
+        if isinstance(check, PairedGate)
+        else replace(check, sampling="sequential")
+        for check in checks
+    )
 
 
 def first_duplicate(checks: Sequence[Check]) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ SUSPECT: tuple[Kind, ...] = ("laxer", "disappeared", "compare by hand")
 KINDS: tuple[Kind, ...] = (*SUSPECT, "stricter", "appeared", "changed")
 DIRECTIONS = ("at_least", "at_most")
 #: The arguments that decide how a value is judged. All other arguments decide what is measured.
-JUDGING = (*DIRECTIONS, "severity", "confidence", "inconclusive")
+JUDGING = (*DIRECTIONS, "severity", "confidence", "inconclusive", "unseen_mixers")
 INCONCLUSIVE = ("pass", "warn", "fail")
 #: What a policy does with the models of a family, from the laxest to the strictest.
 EFFECTS = ("the gates are informational", "the gates apply", "the run fails")
@@ -120,8 +120,9 @@ def _of_check(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[
         yield from _of_threshold(old, new)
         yield from _of_inconclusive(old, new)
         yield from _of_confidence(old, new, gates)
+        yield from _of_unseen_mixers(old, new)
         return
-    for argument in (*DIRECTIONS, "confidence", "inconclusive"):
+    for argument in (*DIRECTIONS, "confidence", "inconclusive", "unseen_mixers"):
         if old.get(argument) != new.get(argument):
             yield "changed", _from_to(argument, old.get(argument), new.get(argument))
 
@@ -207,6 +208,14 @@ def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[t
             )
         elif before != after:
             yield "changed", text
+
+
+def _of_unseen_mixers(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
+    accepted = [table.get("unseen_mixers") == "accept" for table in (old, new)]
+    if accepted[0] != accepted[1]:
+        verb = "now" if accepted[1] else "no longer"
+        text = f"{verb} accepts models that carry information between tokens without visible weights"
+        yield ("laxer" if accepted[1] else "stricter"), text
 
 
 def _of_exceptions(old: Sequence[PolicyException], new: Sequence[PolicyException]) -> Iterator[Change]:

@@ -105,7 +105,7 @@ class RetrainingCheck(Check):
 
 
 def measure_of(retraining: Retraining) -> str:
-    """Return the name of the measure of a copy. The names of its columns begin with this name."""
+    """Return the name of the measure for a retrained copy of the audited model. Its columns begin with this name."""
     return f"retrained.{retraining.text}"
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import Evidence, Mask, join_remarks
 from attnaudit.engine.measurements import Measurements
-from attnaudit.records import CheckRecord, Direction, Interval, Matrix, Requirement
+from attnaudit.records import CheckRecord, Direction, Interval, Requirement
 from attnaudit.statistics.confidence_sequence import METHOD, ConfidenceSequence
 from attnaudit.statistics.independent_units import keyed_order
 from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
+from attnaudit.statistics.threshold import Expression
 from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
 
 NO_SEQUENCE = "its statistic is not a mean, or ratio of means, of independent values with known bounds"
@@ -36,6 +38,30 @@ class RowSequence:
     negated: bool = False
 
 
+class SequentialCheck(Protocol):
+    """What the functions below need of a check."""
+
+    @property
+    def sampling(self) -> str: ...
+    @property
+    def reading(self) -> str | None: ...
+    @property
+    def several_readings(self) -> bool: ...
+    @property
+    def confidence(self) -> float: ...
+    @property
+    def threshold(self) -> tuple[Direction, float | Expression] | None: ...
+    def row_sequence(self, measurements: Measurements) -> RowSequence | str: ...
+
+
+def random_order(measurements: Measurements) -> list[int]:
+    """Return the positions of the instances in the random order in which they were drawn."""
+    drawn = [instance.drawn for instance in measurements.instances if instance.drawn is not None]
+    if len(drawn) < len(measurements):
+        return keyed_order(measurements.ids, measurements.seed)
+    return sorted(range(len(drawn)), key=drawn.__getitem__)
+
+
 def rows_in_order(measurements: Measurements, defined: Mask) -> list[int]:
     """Return the rows that a sequence may use, in the random order of the seed.
 
@@ -46,43 +72,62 @@ def rows_in_order(measurements: Measurements, defined: Mask) -> list[int]:
         defined: (n,) True at the instances that have a value.
     """
     first: dict[str, int] = {}
-    for row in keyed_order(measurements.ids, measurements.seed):
+    for row in random_order(measurements):
         first.setdefault(measurements.sources[row], row)
     return [row for row in first.values() if defined[row]]
 
 
-def why_not_sequential(measurements: Measurements, requirement: Requirement | None, matrix: Matrix | None) -> str:
-    """Return why no check has a sequence in this case, as a clause; "" if some may have one."""
-    if requirement is None:
+class NotYet(str):
+    """The reason why a check has no confidence sequence, which more rows may remove."""
+
+    __slots__ = ()
+
+
+def why_fixed(check: SequentialCheck, measurements: Measurements) -> str:
+    """Return why a check needs a fixed number of rows, as a clause; "" if it has, or may get, a confidence sequence.
+
+    Args:
+        check: The check.
+        measurements: The measurements of some of the rows.
+
+    Raises:
+        CheckError: The measurements lack a measure that the check reads.
+    """
+    if check.sampling != "sequential":
+        return 'its sampling is "all"'
+    (reading, *_) = measurements.readings_of(check.reading or "")
+    found = _sequence(check, measurements.under(reading))
+    return found if isinstance(found, str) and not isinstance(found, NotYet) else ""
+
+
+def _sequence(check: SequentialCheck, measurements: Measurements) -> RowSequence | str:
+    """Return the confidence sequence of a check under one reading, or why there is none, as a clause."""
+    if check.threshold is None:
         return "it has no threshold"
-    if matrix is not None or requirement.expression is not None:
+    if check.several_readings or isinstance(check.threshold[1], Expression):
         return "its threshold is relative to references, or it has several readings"
     if any(instance.source for instance in measurements.instances):
         return "the rows have sources, but a sequence needs independent rows"
-    return ""
+    return check.row_sequence(measurements)
 
 
 def sequential_evidence(
-    evidence: Evidence,
-    found: RowSequence | str,
-    measurements: Measurements,
-    requirement: Requirement | None,
-    confidence: float,
-    gated: int,
+    check: SequentialCheck, evidence: Evidence, measurements: Measurements, requirement: Requirement | None, gated: int
 ) -> Evidence:
     """Replace the interval of a check by that of its sequence, which is valid after every row.
 
     Args:
+        check: The check.
         evidence: The evidence of the check on the measured rows.
-        found: The sequence, or why there is none.
-        measurements: The measurements.
-        requirement: The threshold.
-        confidence: The confidence of the check.
+        measurements: The measurements, under the reading of the check.
+        requirement: The threshold as a number.
         gated: The number of gates.
 
     Returns:
         The evidence. Without a sequence, its interval holds for a fixed number of rows, and a remark says so.
     """
+    found = _sequence(check, measurements)
+    confidence = check.confidence
     if isinstance(found, str) or requirement is None or evidence.value is None:
         reason = found if isinstance(found, str) else "its value is undefined"
         remark = f"its interval holds for a fixed number of rows, because it has no confidence sequence: {reason}"
@@ -102,7 +147,7 @@ def sequential_evidence(
     settled = found.sequence.settle(
         requirement, fail_confidence=fail_confidence(confidence, gated), least=math.ceil(MINIMUM_DEFINED / per_pair)
     )
-    rank = {row: number for number, row in enumerate(keyed_order(measurements.ids, measurements.seed), start=1)}
+    rank = {row: number for number, row in enumerate(random_order(measurements), start=1)}
     used = [rank[row] for row in found.rows[: settled.count].ravel().tolist()]
     decided = settled.verdict != "inconclusive"
     details = {ROWS: max(used) if decided else None, SPENT_ERROR: settled.spent_error if decided else None}

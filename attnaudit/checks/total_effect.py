@@ -40,7 +40,7 @@ from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.standardised_logits import StandardisedLogits
+from attnaudit.statistics.standardised_logits import OtherLogits, StandardisedLogits
 from attnaudit.statistics.statistic_sequences import total_effect_sequence, unbet_units
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
@@ -90,7 +90,7 @@ class TotalEffect(WhereReplaced):
         "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
         "one. Values above 1 are possible."
     )
-    when_failed = "Attention is barely used"
+    when_failed = "Attention is barely used: shuffling it hardly changes the output"
     statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)
@@ -107,7 +107,7 @@ class TotalEffect(WhereReplaced):
 
     @property
     def title(self) -> str:
-        return f"Attention is used: its total effect on the {OUTPUTS[self.on]}"
+        return f"Attention is used: its total effect on the {OUTPUTS[self.on]}{self.place_in_title}"
 
     @property
     def question(self) -> str:
@@ -173,7 +173,9 @@ class TotalEffect(WhereReplaced):
 
     def linearised_values(self, measurements: Measurements) -> Floats:
         index = self._index(measurements, self.on)
-        return np.full(len(measurements), np.nan) if index is None else index.linearised()
+        if index is None:
+            return np.full(len(measurements), np.nan)
+        return index.linearised(self._through_scale(measurements, index) if self.on == "standardised" else None)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
@@ -283,13 +285,29 @@ class TotalEffect(WhereReplaced):
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        rearranged, changes = self._rearranged(measurements), np.full(len(measurements), np.nan)
-        permuted = measurements.vector(f"{self.column}.centred_logits")
-        for i in chosen:
-            variants = permuted[i].reshape(-1, logits.shape[1])
-            defined = variants[~np.isnan(variants).any(1)]
-            changes[i] = standard.squared_change(logits[i], defined) if rearranged[i] else 0.0
+        mask = np.isin(np.arange(len(measurements)), chosen)
+        changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask))
+        changes[mask & ~self._rearranged(measurements)] = 0.0
         return changes, standard.probabilities(logits)
+
+    def _rearranged_logits(self, measurements: Measurements, chosen: Mask) -> OtherLogits:
+        """Return the logits of the chosen instances under their rearrangements."""
+        permuted = measurements.vector(f"{self.column}.centred_logits")
+        rows = np.flatnonzero(chosen & self._rearranged(measurements)).tolist()
+        classes = _logits(measurements).shape[1]
+        return OtherLogits.of({i: permuted[i] for i in rows}, count=len(measurements), classes=classes)
+
+    def _through_scale(self, measurements: Measurements, index: TotalEffectIndex) -> Floats:
+        """Return the (n,) influence of each instance on a standardised index through mean and scale of the logits."""
+        logits, counted = _logits(measurements), self._counted(measurements)
+        standard = StandardisedLogits.of(logits, index.rows)
+        assert standard is not None  # the index has been computed with it
+        of_changes = standard.derivatives_of_changes(logits, self._rearranged_logits(measurements, counted))
+        outputs = standard.probabilities(logits)
+        of_deviations = standard.derivatives_of_deviation(logits, outputs - index.rows.mean(outputs))
+        derivative = index.derivative(np.nan_to_num(of_changes, nan=0.0), of_deviations)
+        through: Floats = standard.influences(logits) @ derivative
+        return through
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return the (n, C) share of the rearrangements under which each class is predicted."""

@@ -52,6 +52,14 @@ class WhereReplaced(PerInstanceCheck):
         return {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}[self.where]
 
     @property
+    def place_in_title(self) -> str:
+        """What tells the title from that of the same check where="reading", for which it is ""."""
+        replacement = f" ({self.replacement})" if self.replacement else ""
+        return {"reading": "", "layer": ", in a whole layer", "everywhere": f", in every layer{replacement}"}[
+            self.where
+        ]
+
+    @property
     def place_in_words(self) -> str:
         """Which weights are replaced, in words."""
         return PLACES[self.where] + REPLACEMENTS.get(self.replacement or "", "")

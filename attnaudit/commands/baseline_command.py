@@ -8,13 +8,14 @@ from pathlib import Path
 
 from attnaudit import __version__
 from attnaudit.checks.paired_gate import ANCHORS
-from attnaudit.errors import AuditError, ReportError, require_reachable, shown_error
+from attnaudit.command_parser import one_of
+from attnaudit.errors import AuditError, ReportError, shown_error
 from attnaudit.formatting import one_line, plural
 from attnaudit.records import Anchor, Baseline
 from attnaudit.run.baseline_acceptance import baseline_of, description, not_passed, refusals
 from attnaudit.run.baseline_file import read_baseline, write_baseline
 from attnaudit.run.integrity import read_unedited
-from attnaudit.run.run_choice import newest_run, require_newest
+from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
 
 ACCEPTED, NOT_ACCEPTED, USAGE_ERROR = 0, 1, 2
 ACCEPT = "write the numbers of a finished run to a baseline file, after showing what is accepted"
@@ -27,11 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accept = actions.add_parser("accept", help=ACCEPT, description=f"{ACCEPT.capitalize()}.", epilog=STATUS)
     accept.add_argument("folder", metavar="RUN", help="the folder of a run, or reports/ for the newest run")
     accept.add_argument(
-        "--out", required=True, metavar="DIR", help="the folder of the baseline files, which the policy names"
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="the folder to write the baseline file to: `path` in the [baseline] table of the policy",
     )
     accept.add_argument(
         "--anchor",
-        choices=tuple(ANCHORS),
+        type=one_of(ANCHORS),
+        metavar=f"{{{','.join(ANCHORS)}}}",
         default="last",
         help="the baseline to replace: that of the last release, or the pinned one (default: last)",
     )
@@ -51,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """
     out = Path(options.out)
     try:
-        given = _require_folder(Path(options.folder))
+        given = require_run_folder("baseline", Path(options.folder))
         folder = newest_run(given)
         record = read_unedited(folder)
         require_newest(given, folder, record)
@@ -93,10 +98,3 @@ def _refuse(reasons: list[str], folder: Path) -> int:
         print(one_line(f"- {reason}"))
     print(one_line(f"not accepted: {folder}: {plural(len(reasons), 'reason')}, listed above"))
     return NOT_ACCEPTED
-
-
-def _require_folder(folder: Path) -> Path:
-    require_reachable("RUN", folder)
-    if not folder.is_dir():
-        raise ReportError(f"{folder}: no such folder. Give the folder of one run, such as reports/<run>, or reports/.")
-    return folder

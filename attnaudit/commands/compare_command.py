@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from attnaudit.errors import ReportError, require_reachable
+from attnaudit.errors import ReportError
 from attnaudit.formatting import one_line, terminal_safe
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_run_folder
 
 FILE = "comparison.html"
 STATUS = (
@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.run.compare_runs import compare_runs
     from attnaudit.run.run_pairs import Names
 
-    base, candidate = (_folder(given) for given in (options.base, options.candidate))
+    given = (Path(one) for one in (options.base, options.candidate))
+    base, candidate = (newest_run(require_run_folder("compare", one)) for one in given)
     page_file = candidate / FILE if options.out is None else Path(options.out)
     if page_file.suffix.lower() not in (".html", ".htm"):
         raise ReportError(f"--out {page_file}: expected a file that ends in .html.")
@@ -68,11 +69,3 @@ def run(options: argparse.Namespace) -> int:
     for path in files:
         print(terminal_safe(str(path)))
     return 0
-
-
-def _folder(given: str) -> Path:
-    folder = Path(given)
-    require_reachable("compare", folder)
-    if not folder.is_dir():
-        raise ReportError(f"{folder}: no such folder. Expected the folder of a run, such as reports/<run>.")
-    return newest_run(folder)

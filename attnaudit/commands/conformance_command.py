@@ -73,12 +73,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _instances(data: str) -> Sequence[Instance]:
     from attnaudit.conformance.sample_texts import spread
-    from attnaudit.data import load, sample
+    from attnaudit.data.draws import open_draws
 
-    dataset: Dataset = load(data)
+    dataset: Dataset = open_draws(data, 0).first(SAMPLE)
     if not dataset.instances:
         raise DataError(f"Data set '{dataset.name}' has no instances, so the model cannot be checked on it.")
-    return spread(sample(dataset, SAMPLE, 0).instances, COUNT)
+    return spread(dataset.instances, COUNT)
 
 
 def _load(model: str) -> Any:

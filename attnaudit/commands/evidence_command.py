@@ -16,7 +16,7 @@ from attnaudit.release_evidence.intoto_statement import checksums, json_text, pr
 from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
 from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
-from attnaudit.run.run_choice import newest_run, require_newest
+from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
 
 STATEMENT, PREDICATE, CHECKSUMS = "statement.json", "predicate.json", "subjects.sha256"
 MODEL_CARD, TEST_REPORT = "model-card.md", "test-report.md"
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:  # it may contain the evidence about another run
         _require_separate(Path(options.out), paths)
         _remove_signable(Path(options.out))
-    folder = newest_run(_require_folder(given))
+    folder = newest_run(require_run_folder("evidence", given))
     out = folder / "evidence" if options.out is None else Path(options.out)
     _require_separate(out, paths)
     if not options.no_model_card:
@@ -100,13 +100,6 @@ def run(options: argparse.Namespace) -> int:
     for name in files:
         print(one_line(str(out / name)))
     return 1 if results.result == "FAILED" else 0
-
-
-def _require_folder(given: Path) -> Path:
-    require_reachable("evidence", given)
-    if not given.is_dir():
-        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
-    return given
 
 
 def _require_url(url: str) -> None:

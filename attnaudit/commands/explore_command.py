@@ -7,9 +7,9 @@ import webbrowser
 from pathlib import Path
 from urllib.parse import quote
 
-from attnaudit.errors import ReportError, require_reachable
+from attnaudit.errors import ReportError, did_you_mean
 from attnaudit.formatting import terminal_safe
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_run_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,21 +30,32 @@ def run(options: argparse.Namespace) -> int:
         The exit status, 0.
 
     Raises:
-        ReportError: The folder does not exist or contains no run, the run has no report or no measurements, or no
-            browser could be started.
+        ReportError: The folder does not exist or contains no run, the run has no report, no measurements or no such
+            instance, or no browser could be started.
     """
-    given = Path(options.folder)
-    require_reachable("explore", given)
-    if not given.is_dir():
-        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
-    report = newest_run(given) / "report.html"
+    report = newest_run(require_run_folder("explore", Path(options.folder))) / "report.html"
     if not report.is_file():
         raise ReportError(f"{report}: not found. Build it with `attnaudit report {report.parent}`.")
     if not (report.parent / "measurements.parquet").is_file():
         raise ReportError(f"{report.parent}: has no measurements.parquet, so its report has no instances to explore.")
+    if options.instance is not None:
+        _require_instance(options.instance, report.parent / "measurements.parquet")
     fragment = "explorer" if options.instance is None else f"instance={quote(options.instance, safe='')}"
     address = f"{report.resolve().as_uri()}#{fragment}"
     print(terminal_safe(address))
     if options.only_print or webbrowser.open(address):
         return 0
     raise ReportError("no browser could be started. Open the address above in a browser.")
+
+
+def _require_instance(name: str, measurements: Path) -> None:
+    """Raise ReportError if a run did not measure an instance. The message suggests similar ones."""
+    import pyarrow.parquet
+
+    known = set(pyarrow.parquet.read_table(measurements, columns=["instance"])["instance"].to_pylist())
+    if name not in known:
+        question = did_you_mean(name, known)
+        raise ReportError(
+            f"--instance {name}: not among the {len(known):,} instances of this run. "
+            f"{f'{question} ' if question else ''}Expected the id of a row, as the report shows it."
+        )

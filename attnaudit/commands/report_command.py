@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from attnaudit.errors import ReportError, require_reachable
 from attnaudit.formatting import terminal_safe
-from attnaudit.report import build
+from attnaudit.report import write_pages
+from attnaudit.run.baseline_runs import compare_with_baselines
 from attnaudit.run.integrity import read_unedited
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_run_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +33,8 @@ def run(options: argparse.Namespace) -> int:
         ReportError: The folder does not exist, contains no run that has ended, or cannot be written to. Or its files
             were edited after the run.
     """
-    given = Path(options.folder)
-    require_reachable("report", given)
-    if not given.is_dir():
-        raise ReportError(f"{given}: no such folder. Expected the folder of a run, such as reports/<run>.")
-    folder = newest_run(given)
-    read_unedited(folder)
-    build(folder)
+    folder = newest_run(require_run_folder("report", Path(options.folder)))
+    run = read_unedited(folder)
+    write_pages(folder, run, compare_with_baselines(run, folder))
     print(terminal_safe(str(folder / "report.html")))
     return 0

@@ -60,6 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"(default: {' '.join(map(str, WORKERS))} if pytest-xdist is installed)",
     )
     parser.add_argument("--max-instances", type=int, metavar="N", help="audit a random sample of N instances")
+    parser.add_argument(
+        "--sequential", action="store_true", help="audit as pytest --audit-sequential does, and stop when gates settle"
+    )
     parser.add_argument("--device", default="cpu", help=f"the device to measure on: {NAMES} (default: cpu)")
     parser.add_argument("--json", metavar="FILE", help="also write the verdicts of all runs as JSON")
     parser.add_argument("--markdown", metavar="FILE", help="also write the table as Markdown")
@@ -108,6 +111,7 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         reports=Path(),
         device=options.device,
         max_instances=options.max_instances,
+        sequential=options.sequential,
     )
     audit.validate()
     audit.data_targets()

@@ -6,14 +6,17 @@ import argparse
 import math
 import re
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import ANCHORS
+from attnaudit.command_parser import one_of
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, ReportError, require_reachable, shown_error
+from attnaudit.errors import AuditError, require_reachable, shown_error
 from attnaudit.formatting import one_line
+from attnaudit.records import DataRecord
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
 from attnaudit.run.baseline_file import read_baseline
@@ -28,7 +31,7 @@ from attnaudit.run.expectations import (
     unvalidated_lines,
 )
 from attnaudit.run.integrity import mismatches, require_ended
-from attnaudit.run.run_choice import newer_runs, newest_run
+from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
 from attnaudit.run.targets import FACTORY
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
@@ -53,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="reports",
         metavar="DIR",
-        help="the folder that pytest writes the runs to, to verify the newest of them; or the folder of one run "
-        "(default: reports)",
+        help="the folder of one run, or the folder that contains all runs, of which the newest is verified (default: "
+        "reports)",
     )
     parser.add_argument(
         "--model",
@@ -78,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "any)",
     )
     parser.add_argument(
+        "--sequential",
+        action="store_true",
+        help="the run was given --audit-sequential, so it must have applied the file of --policy in this way",
+    )
+    parser.add_argument(
         "--after",
         metavar="TIME",
         help="the earliest time at which the run may have begun, in ISO 8601 or in seconds since 1970, as `date +%%s` "
@@ -91,7 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--unit",
-        choices=("tokens", "words"),
+        type=one_of(("tokens", "words")),
+        metavar="{tokens,words}",
         default="tokens",
         help="what the statistics must have been computed over (default: tokens)",
     )
@@ -115,13 +124,13 @@ def run(options: argparse.Namespace) -> int:
     given = Path(options.folder)
     try:
         after = _require_valid(options)
-        folder = newest_run(_require_folder(given))
+        folder = newest_run(require_run_folder("verify", given))
         record = read_run(folder)
         require_ended(record, folder)
         edited = mismatches(record, folder)
         reasons = run_objections(record)
         # Models and data are loaded, which runs their code, only for a run that passed by itself.
-        expected = None if edited or reasons else _expectations(options, after)
+        expected = None if edited or reasons else _expectations(options, after, record.data)
     except UsageError as error:
         print(f"attnaudit verify: {shown_error(error)}", file=sys.stderr)
         return USAGE_ERROR
@@ -155,16 +164,6 @@ def _refuse(reasons: list[str], folder: str) -> int:
     return NOT_VERIFIED
 
 
-def _require_folder(folder: Path) -> Path:
-    require_reachable("verify", folder)
-    if not folder.is_dir():
-        raise ReportError(
-            f"{folder}: no such folder. Give the folder that pytest writes the runs to (--audit-reports), or that of "
-            "one run."
-        )
-    return folder
-
-
 def _require_valid(options: argparse.Namespace) -> datetime | None:
     """Check the options that need no file, and return the time of --after; None without it.
 
@@ -176,16 +175,26 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
             "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run that audited another model would be verified."
         )
+    if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
+        raise UsageError(
+            "--sequential without a policy file: it says how the run applied the file. Add --policy FILE, or leave it "
+            "out."
+        )
     return None if options.after is None else _time(options.after)
 
 
-def _expectations(options: argparse.Namespace, after: datetime | None) -> Expectations:
+def _expectations(options: argparse.Namespace, after: datetime | None, audited: Sequence[DataRecord]) -> Expectations:
     """Return what the options ask for. Models, data and the policy are read for it.
+
+    Args:
+        options: The options.
+        after: The time of --after; None without it.
+        audited: The data sets of the run.
 
     Raises:
         AuditError: A model, a data set or the policy cannot be read.
     """
-    policy = None if options.policy is None else _policy_hash(options.policy)
+    policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
     paths = [(one, Path(one).is_dir()) for one in options.model] + [
         (one, Path(one).is_file()) for one in options.data or ()
     ]
@@ -193,7 +202,7 @@ def _expectations(options: argparse.Namespace, after: datetime | None) -> Expect
         read_conftests()
     return Expectations(
         models=[_expected_model(one) for one in dict.fromkeys(options.model)],
-        data=[_expected_data(one) for one in dict.fromkeys(options.data or ())],
+        data=[_expected_data(one, audited) for one in dict.fromkeys(options.data or ())],
         policy_sha256=policy,
         after=after,
         version=options.attnaudit,
@@ -223,17 +232,25 @@ def _expected_model(given: str) -> Expected:
     return _named(given)
 
 
-def _expected_data(given: str) -> Expected:
-    """Read the data set that a value of --data names.
+def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
+    """Read the data set that a value of --data names, and hash it as the run did.
 
     If it is neither a registered name nor a file, it is the name of a data set in the run.
+
+    Args:
+        given: The value.
+        audited: The data sets of the run.
     """
     require_reachable("--data", Path(given))
-    if given in datasets or Path(given).is_file():
-        from attnaudit.data import load
+    if given not in datasets and not Path(given).is_file():
+        return _named(given)
+    from attnaudit.data.draws import open_draws
 
-        return Expected(given=given, name=None, sha256=load(given).audited_sha256())
-    return _named(given)
+    draws = {lazily: open_draws(given, 0, lazily=lazily) for lazily in {one.hashed == "file" for one in audited}}
+    # Of a stream that ended in the run, another row would change the hash.
+    hashes = [draws[one.hashed == "file"].sha256(one.audited + (one.rows is not None)) for one in audited]
+    same = (sha256 for one, sha256 in zip(audited, hashes, strict=True) if sha256 == one.sha256)
+    return Expected(given=given, name=None, sha256=next(same, hashes[0] if hashes else ""))
 
 
 def _named(given: str) -> Expected:
@@ -243,11 +260,14 @@ def _named(given: str) -> Expected:
     return Expected(given=given, name=match["name"], sha256=match["sha256"].lower())
 
 
-def _policy_hash(given: str) -> str:
-    """Return the hash of an effective policy. The value is the hash itself, or the path of a policy file."""
+def _policy_hash(given: str, *, sequential: bool) -> str:
+    """Return the hash of an effective policy. The value is the hash itself, or the path of a policy file.
+
+    `sequential` says whether the run was given --audit-sequential.
+    """
     if SHA256.fullmatch(given):
         return given.lower()
-    return effective_policy_of_file(Path(given)).sha256
+    return effective_policy_of_file(Path(given), sequential=sequential).sha256
 
 
 def _baseline_hashes(folder: Path) -> dict[str, str]:

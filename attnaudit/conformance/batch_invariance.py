@@ -126,7 +126,7 @@ def check_left_padding(e: Examples) -> str:
 
 @contract()
 def check_batch_mates(e: Examples) -> str:
-    """A row gives the same result alone, in a batch, and in a batch in another order."""
+    """A row gives the same result alone, in a batch, and in a batch with a different order."""
     for b, one in enumerate(e.instances):
         alone = e.adapter.collate([one])
         _require_same_rows(

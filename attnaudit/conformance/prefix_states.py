@@ -40,8 +40,8 @@ def check_logits_without(e: Examples) -> str:
 
 @contract("differentiable", "influences")
 def check_influence(e: Examples) -> str:
-    """influence() gives the same numbers as autograd: the norms of the gradients, with respect to the embeddings, of
-    each hidden state's norm."""
+    """influence() gives the same numbers as autograd: the norm of the gradient of each hidden state's norm with respect
+    to each embedding."""
     few = e.few
     leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
     adapter = cast(SharingAdapter, few.adapter)

@@ -45,7 +45,7 @@ def check_special_tokens(e: Examples) -> str:
 
 @contract("query", quick=False)
 def check_query(e: Examples) -> str:
-    """The model reads the query: the logits are finite, and another query changes them."""
+    """The model reads the query: the logits are finite, and a different query changes them."""
     pairs = paired(e.few.instances)
     texts = sorted({one.text for one in pairs})
     if len(texts) < 2:

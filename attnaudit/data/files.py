@@ -21,7 +21,7 @@ SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 #: The suffixes as a phrase, for messages.
 SUFFIX_LIST: Final = ".jsonl, .csv or .parquet"
 _LARGEST_FIELD: Final = 2**31 - 1  # the largest limit that the csv module accepts on every platform
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +40,11 @@ class Table:
     all_text: bool = False
 
 
-def read(path: Path) -> Table:
-    """Read a data file into a table.
-
-    Args:
-        path: A .jsonl, .csv or .parquet file.
+def require_data_file(path: Path) -> str:
+    """Require a file of a supported format, and return its suffix in lower case.
 
     Raises:
-        DataError: The file cannot be read, or its contents are invalid. The message names the file and the fix, and the
-            row if there is an error in a single row.
+        DataError: There is no such file, or it has another suffix.
     """
     if not path.exists():
         raise DataError(f"{path}: there is no such file. {_near_files(path)}")
@@ -61,20 +57,40 @@ def read(path: Path) -> Table:
             f"{path}: the suffix '{path.suffix}' is not supported. Expected {SUFFIX_LIST}. Convert the file, "
             "or rename it if it already has one of these formats."
         )
+    return suffix
+
+
+def read(path: Path) -> Table:
+    """Read a data file into a table.
+
+    Args:
+        path: A .jsonl, .csv or .parquet file.
+
+    Raises:
+        DataError: The file cannot be read, or its contents are invalid. The message names the file and the fix, and the
+            row if there is an error in a single row.
+    """
+    suffix = require_data_file(path)
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"{path}: the file cannot be read: {error.strerror or error}. Check its permissions."
-        ) from error
-    if not content.removeprefix(_BYTE_ORDER_MARK).strip():
-        raise DataError(
-            f"{path}: the file is empty. Expected rows with a column 'text'. Give another file, or add rows."
-        )
+        raise unreadable(path, error) from error
+    if not content.removeprefix(BYTE_ORDER_MARK).strip():
+        raise empty(path)
     if suffix == ".parquet":
         return _read_parquet(path, content)
     text = _decode(content, path)
     return _read_csv(text, path) if suffix == ".csv" else _read_jsonl(text, path)
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """Return the error for a file that the system does not let us read."""
+    return DataError(f"{path}: the file cannot be read: {error.strerror or error}. Check its permissions.")
+
+
+def empty(path: Path) -> DataError:
+    """Return the error for a file without rows."""
+    return DataError(f"{path}: the file is empty. Expected rows with a column 'text'. Give another file, or add rows.")
 
 
 def _near_files(path: Path) -> str:
@@ -88,19 +104,38 @@ def _near_files(path: Path) -> str:
     return nearest(path.name, names) if names else f"The folder {path.parent} contains no {SUFFIX_LIST} file."
 
 
-def _decode(content: bytes, path: Path) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+def refuse_utf16(start: bytes, path: Path) -> None:
+    """Require that the first bytes of a file are not the mark of UTF-16.
+
+    Raises:
+        DataError: The file is encoded in UTF-16.
+    """
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}: the file is encoded in UTF-16. Save it as UTF-8.")
-    body = content.removeprefix(_BYTE_ORDER_MARK)
+
+
+def not_utf8(error: UnicodeDecodeError, where: str, offset: int) -> DataError:
+    """Return the error for text that is not UTF-8.
+
+    Args:
+        error: What the decoder raised.
+        where: The file and the line.
+        offset: The position in the file of what was decoded, in bytes.
+    """
+    return DataError(
+        f"{where}: not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset + error.start} of the file. "
+        "The file may be encoded in Latin-1 or Windows-1252: save it as UTF-8."
+    )
+
+
+def _decode(content: bytes, path: Path) -> str:
+    refuse_utf16(content, path)
+    body = content.removeprefix(BYTE_ORDER_MARK)
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
-        offset = error.start + len(content) - len(body)
         line = body.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}:{line}: not UTF-8: byte 0x{body[error.start]:02x} at offset {offset} of the file. "
-            "The file may be encoded in Latin-1 or Windows-1252: save it as UTF-8."
-        ) from error
+        raise not_utf8(error, f"{path}:{line}", len(content) - len(body)) from error
 
 
 def _reject_duplicates(columns: Sequence[str], where: str) -> None:
@@ -127,6 +162,38 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+def parse_line(line: str, where: str) -> dict[str, Any]:
+    """Read one line of a JSON Lines file.
+
+    Args:
+        line: The line.
+        where: The file and the line, for messages.
+
+    Raises:
+        DataError: The line is not a JSON object, or the object has no text or an ambiguous key.
+    """
+    expected = 'Expected one JSON object per line, such as {"text": "...", "label": "..."}.'
+    try:
+        content = json.loads(line, object_pairs_hook=_object)
+    except _DuplicateKeyError as error:
+        _reject_duplicates(error.args[0], where)
+        raise DataError(f"{where}: the object contains a key twice. {expected}") from error
+    except json.JSONDecodeError as error:
+        hint = (
+            " The file looks like one JSON array: write each of its objects on a line of its own."
+            if line.startswith("[")
+            else ""
+        )
+        raise DataError(f"{where}: not valid JSON: {error.msg} at column {error.colno}. {expected}{hint}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: this JSON cannot be read: {error}. {expected}") from error
+    if not isinstance(content, dict):
+        names = {list: "an array", str: "a string", bool: "a Boolean", type(None): "null"}
+        raise DataError(f"{where}: found {names.get(type(content), 'a number')}. {expected}")
+    check_columns(content, where)
+    return content
+
+
 def _read_jsonl(text: str, path: Path) -> Table:
     rows: list[Row] = []
     columns: dict[str, None] = {}
@@ -134,28 +201,7 @@ def _read_jsonl(text: str, path: Path) -> Table:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        where = f"{path}:{number}"
-        expected = 'Expected one JSON object per line, such as {"text": "...", "label": "..."}.'
-        try:
-            content = json.loads(line, object_pairs_hook=_object)
-        except _DuplicateKeyError as error:
-            _reject_duplicates(error.args[0], where)
-            raise DataError(f"{where}: the object contains a key twice. {expected}") from error
-        except json.JSONDecodeError as error:
-            hint = (
-                " The file looks like one JSON array: write each of its objects on a line of its own."
-                if line.startswith("[")
-                else ""
-            )
-            raise DataError(
-                f"{where}: not valid JSON: {error.msg} at column {error.colno}. {expected}{hint}"
-            ) from error
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: this JSON cannot be read: {error}. {expected}") from error
-        if not isinstance(content, dict):
-            names = {list: "an array", str: "a string", bool: "a Boolean", type(None): "null"}
-            raise DataError(f"{where}: found {names.get(type(content), 'a number')}. {expected}")
-        check_columns(content, where)
+        content = parse_line(line, f"{path}:{number}")
         columns.update(dict.fromkeys(content))
         rows.append((number, content))
     return Table(columns=tuple(columns), rows=rows)

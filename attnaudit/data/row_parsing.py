@@ -69,67 +69,64 @@ def shorten(text: str, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
-    """Convert rows to instances.
+class InstanceReader:
+    """Converts rows to instances one by one, and validates them.
 
-    If no row has an `id`, the ids are derived from the content of the rows. They then do not depend on the order of the
-    rows.
+    Rows without an `id` get one that is derived from their content. The ids of repeated rows end in "#2", "#3" and so
+    on. Otherwise, ids do not depend on the order of the rows.
 
     Args:
-        rows: The rows. Check their columns with `check_columns` first.
         name: Name of the file or data set, for messages.
         all_text: Whether every cell is text or None, as in CSV. The label "0.5" is then rejected, like the number 0.5.
-
-    Raises:
-        DataError: There are no rows, a row is invalid, only some rows have an id, or two rows have the same id. The
-            message names the first such row.
     """
-    instances: list[Instance] = []
-    first_row: tuple[str, bool] | None = None  # place of the previous row, and whether it has an id
-    for number, row in rows:
-        where = f"{name}:{number}"
-        identifier = _identifier(row.get(Column.ID), where) if Column.ID in row else None
-        if first_row is not None and first_row[1] != (identifier is not None):
+
+    def __init__(self, name: str, *, all_text: bool = False) -> None:
+        self.name = name
+        self.all_text = all_text
+        self._previous: tuple[str, bool] | None = None  # place of the previous row, and whether it has an id
+        self._place_of_id: dict[str, str] = {}
+        self._occurrences: Counter[str] = Counter()
+
+    def from_row(self, row: Row) -> Instance:
+        """Convert a row. Check its columns with `check_columns` first.
+
+        Raises:
+            DataError: The row is invalid, its id was given before, or only some rows have an id. The message names the
+                row.
+        """
+        number, cells = row
+        where = f"{self.name}:{number}"
+        identifier = _identifier(cells.get(Column.ID), where) if Column.ID in cells else None
+        if self._previous is not None and self._previous[1] != (identifier is not None):
             raise DataError(
                 f"{where}: column 'id' is {'filled' if identifier is not None else 'missing'} here, unlike in "
-                f"{first_row[0]}. {_GIVE_IDS}"
+                f"{self._previous[0]}. {_GIVE_IDS}"
             )
-        first_row = (where, identifier is not None)
-        instances.append(
-            Instance(
-                id=identifier or "",
-                text=_text(row.get(Column.TEXT), where),
-                label=_label(row.get(Column.LABEL), where, all_text=all_text),
-                query=_optional_text(row.get(Column.QUERY), where, Column.QUERY),
-                source=_optional_text(row.get(Column.SOURCE), where, Column.SOURCE, integers=True),
-                where=where,
-            )
-        )
-    if first_row is not None and not first_row[1]:
-        instances = _with_derived_ids(instances)
-    return checked_instances(instances, name)
+        text = _text(cells.get(Column.TEXT), where)
+        label = _label(cells.get(Column.LABEL), where, all_text=self.all_text)
+        query = _optional_text(cells.get(Column.QUERY), where, Column.QUERY)
+        source = _optional_text(cells.get(Column.SOURCE), where, Column.SOURCE, integers=True)
+        self._previous = (where, identifier is not None)
+        if identifier is None:
+            identifier = self._numbered(derived_id(text, query, label, source))
+        self._require_new(identifier, where)
+        return Instance(id=identifier, text=text, label=label, query=query, source=source, where=where)
 
+    def from_instance(self, instance: Instance, number: int) -> Instance:
+        """Validate an instance and bring its fields into a common form.
 
-def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
-    """Validate instances and bring their fields into a common form.
+        In the result, `where` is always filled in. Blank labels, queries and sources are None. Integer ids, labels and
+        sources are text.
 
-    In the result, `where` is always filled in. Blank labels, queries and sources are None. Integer ids, labels and
-    sources are text.
+        Args:
+            instance: The instance.
+            number: The number of the instance, for messages. It is counted from 1.
 
-    Args:
-        instances: The instances.
-        name: Name of the data set, for messages.
-
-    Raises:
-        DataError: There are no instances, a field of an instance is invalid, or two instances have the same id.
-    """
-    if not instances:
-        raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
-    place_of_id: dict[str, str] = {}
-    checked: list[Instance] = []
-    for number, instance in enumerate(instances, start=1):
-        where = instance.where or f"{name}:{number}"
-        placed = dataclasses.replace(
+        Raises:
+            DataError: A field of the instance is invalid, or its id was given before.
+        """
+        where = instance.where or f"{self.name}:{number}"
+        checked = dataclasses.replace(
             instance,
             id=_identifier(instance.id, where),
             text=_text(instance.text, where),
@@ -138,14 +135,48 @@ def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instanc
             source=_optional_text(instance.source, where, Column.SOURCE, integers=True),
             where=where,
         )
-        if placed.id in place_of_id:
+        self._require_new(checked.id, where)
+        return checked
+
+    def _numbered(self, identifier: str) -> str:
+        self._occurrences[identifier] += 1
+        count = self._occurrences[identifier]
+        return identifier if count == 1 else f"{identifier}#{count}"
+
+    def _require_new(self, identifier: str, where: str) -> None:
+        if identifier in self._place_of_id:
             raise DataError(
-                f"{where}: column 'id': {placed.id!r} was given before, in {place_of_id[placed.id]}. Make the ids "
-                "unique, or remove the column: ids are then derived from the content."
+                f"{where}: column 'id': {identifier!r} was given before, in {self._place_of_id[identifier]}. Make the "
+                "ids unique, or remove the column: ids are then derived from the content."
             )
-        place_of_id[placed.id] = where
-        checked.append(placed)
-    return tuple(checked)
+        self._place_of_id[identifier] = where
+
+
+def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
+    """Convert rows to instances (see `InstanceReader`).
+
+    Raises:
+        DataError: There are no rows, or a row is invalid. The message names the first such row.
+    """
+    reader = InstanceReader(name, all_text=all_text)
+    return require_rows([reader.from_row(row) for row in rows], name)
+
+
+def checked_instances(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
+    """Validate instances and bring their fields into a common form (see `InstanceReader`).
+
+    Raises:
+        DataError: There are no instances, a field of an instance is invalid, or two instances have the same id.
+    """
+    reader = InstanceReader(name)
+    return require_rows([reader.from_instance(one, number) for number, one in enumerate(instances, start=1)], name)
+
+
+def require_rows(instances: Sequence[Instance], name: str) -> tuple[Instance, ...]:
+    """Return instances. Raise DataError if there are none."""
+    if not instances:
+        raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
+    return tuple(instances)
 
 
 def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
@@ -165,18 +196,6 @@ def derived_id(text: str, query: str | None, label: str | None, source: str | No
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
     return f"{words}-{digest}" if words else digest
-
-
-def _with_derived_ids(instances: Sequence[Instance]) -> list[Instance]:
-    """Return the instances with derived ids. The ids of repeated rows end in "#2", "#3" and so on."""
-    occurrences: Counter[str] = Counter()
-    identified: list[Instance] = []
-    for instance in instances:
-        identifier = derived_id(instance.text, instance.query, instance.label, instance.source)
-        occurrences[identifier] += 1
-        count = occurrences[identifier]
-        identified.append(dataclasses.replace(instance, id=identifier if count == 1 else f"{identifier}#{count}"))
-    return identified
 
 
 def _invalid(where: str, column: str, found: str, expected: str, fix: str) -> DataError:

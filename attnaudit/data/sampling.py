@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
@@ -29,10 +30,19 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
         raise DataError(f"max_instances is {max_instances}: expected at least 1.")
     if len(dataset.instances) <= max_instances:
         return dataset
+    return sample_of(dataset, in_random_order(dataset.instances, seed)[:max_instances], seed)
+
+
+def sample_of(dataset: Dataset, chosen: Iterable[Instance], seed: int) -> Dataset:
+    """Return a data set with some of its instances, which were drawn with a seed, and with its number of rows."""
+    rows = dataset.rows if dataset.rows >= 0 else len(dataset.instances)
+    return dataclasses.replace(dataset, instances=tuple(chosen), sample_seed=seed, rows=rows)
+
+
+def in_random_order(instances: Iterable[Instance], seed: int) -> list[Instance]:
+    """Return instances sorted by a hash of the seed and their ids."""
 
     def seeded_hash(instance: Instance) -> tuple[bytes, str]:
         return hashlib.sha256(f"{seed}\x1f{instance.id}".encode()).digest(), instance.id
 
-    chosen = sorted(dataset.instances, key=seeded_hash)[:max_instances]
-    rows = dataset.rows if dataset.rows >= 0 else len(dataset.instances)
-    return dataclasses.replace(dataset, instances=tuple(chosen), sample_seed=seed, rows=rows)
+    return sorted(instances, key=seeded_hash)

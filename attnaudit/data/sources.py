@@ -9,12 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, Table, read
-from attnaudit.data.row_parsing import Column, check_columns, checked_instances, ordered_classes, shorten, to_instances
+from attnaudit.data.row_parsing import (
+    Column,
+    InstanceReader,
+    check_columns,
+    checked_instances,
+    ordered_classes,
+    require_rows,
+    shorten,
+    to_instances,
+)
 from attnaudit.errors import AuditError, DataError, ambiguous, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
-from attnaudit.registry import datasets
+from attnaudit.registry import datasets, has_random_order
 
 _COLUMNS = {column.value for column in Column}
+EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text'."
 
 
 def load(name_or_path: str | Path) -> Dataset:
@@ -27,8 +37,8 @@ def load(name_or_path: str | Path) -> Dataset:
             optionally, the columns `label`, `query`, `id` and `source`.
 
     Raises:
-        DataError: The data set is unknown, cannot be loaded or contains invalid rows. The message names the file, the
-            row and the column, what was expected, and the fix.
+        DataError: The data set is unknown, cannot be loaded, contains invalid rows, or is a stream of unknown length.
+            The message names the file, the row and the column, what was expected, and the fix.
     """
     name = str(name_or_path)
     path = Path(name)
@@ -70,8 +80,21 @@ def _describe(table: Table, path: Path) -> str:
     return f"{description} Ignored columns: {', '.join(map(repr, ignored))}." if ignored else description
 
 
+def failure_of(registered: object, name: str, error: Exception) -> DataError:
+    """Return the error for a registered function that raised an exception."""
+    return DataError(
+        f"data set '{name}': its function {origin(registered)} failed with {type(error).__name__}: {error}. "
+        "The function must take no arguments and return a Dataset, or an iterable of Instance objects or dicts."
+    )
+
+
 def _load_registered(name: str) -> Dataset:
     registered = datasets.get(name)
+    if has_random_order(registered):
+        raise DataError(
+            f"data set '{name}': its rows are a stream, whose length is unknown, but every row is needed here. Use "
+            'another data set, or register it without order="random" if it ends.'
+        )
     description = ""
     produced: Any = registered
     if callable(registered):
@@ -83,10 +106,7 @@ def _load_registered(name: str) -> Dataset:
         except AuditError:
             raise
         except Exception as error:
-            raise DataError(
-                f"data set '{name}': its function {_origin(registered)} failed with {type(error).__name__}: {error}. "
-                "The function must take no arguments and return a Dataset, or an iterable of Instance objects or dicts."
-            ) from error
+            raise failure_of(registered, name, error) from error
     if isinstance(produced, Dataset):
         _require_types(produced, name)
         instances = checked_instances(produced.instances, name)
@@ -99,7 +119,7 @@ def _load_registered(name: str) -> Dataset:
     instances = _from_items(produced, name, registered)
     return Dataset(
         name=name,
-        source=_origin(registered),
+        source=origin(registered),
         description=description,
         instances=instances,
         classes=ordered_classes(instances),
@@ -133,7 +153,7 @@ def _require_types(dataset: Dataset, name: str) -> None:
             raise DataError(f"data set '{name}': its class {label!r} is not text. Expected class names as text.")
 
 
-def _origin(registered: object) -> str:
+def origin(registered: object) -> str:
     """Return where a registered object is defined, such as "conftest.complaints"."""
     module = getattr(registered, "__module__", "?")
     return f"{module}.{getattr(registered, '__qualname__', type(registered).__name__)}"
@@ -141,16 +161,32 @@ def _origin(registered: object) -> str:
 
 def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
     """Convert what a registered function returned, Instance objects or dicts, to validated instances."""
-    expected = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text'."
     if not isinstance(produced, list | tuple):
-        raise DataError(f"data set '{name}': {_origin(registered)} returned {type(produced).__name__}. {expected}")
+        raise DataError(f"data set '{name}': {origin(registered)} returned {type(produced).__name__}. {EXPECTED_ROWS}")
     instances = [item for item in produced if isinstance(item, Instance)]
     if len(instances) == len(produced):
         return checked_instances(instances, name)
-    rows: list[tuple[int, dict[str, object]]] = []
-    for number, item in enumerate(produced, start=1):
-        if not isinstance(item, dict) or not all(isinstance(key, str) for key in item):
-            raise DataError(f"{name}:{number}: found {shorten(repr(item))}. {expected}")
-        check_columns(item, f"{name}:{number}")
-        rows.append((number, item))
-    return to_instances(rows, name)
+    reader = InstanceReader(name)
+    return require_rows([_from_dict(item, number, reader) for number, item in enumerate(produced, start=1)], name)
+
+
+def instance_of(item: object, number: int, reader: InstanceReader) -> Instance:
+    """Convert what a registered function yielded, an Instance or a dict, to a validated instance.
+
+    Args:
+        item: The row.
+        number: The number of the row, counted from 1.
+        reader: The reader of all rows.
+
+    Raises:
+        DataError: The row is invalid. The message gives its number.
+    """
+    return reader.from_instance(item, number) if isinstance(item, Instance) else _from_dict(item, number, reader)
+
+
+def _from_dict(item: object, number: int, reader: InstanceReader) -> Instance:
+    where = f"{reader.name}:{number}"
+    if not isinstance(item, dict) or not all(isinstance(key, str) for key in item):
+        raise DataError(f"{where}: found {shorten(repr(item))}. {EXPECTED_ROWS}")
+    check_columns(item, where)
+    return reader.from_row((number, item))

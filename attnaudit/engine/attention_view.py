@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnaudit.adapters import protocol
 from attnaudit.adapters.protocol import Intervention, Site, TransformerAdapter
+from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import REPLACED
@@ -190,7 +191,8 @@ class AttentionView(AttentionReading):
                 lambda weights, attendable, _p: change(weights, attendable, flat), self.scope, part
             )
 
-        return self.batch.run_variants(variants, intervention, given=values)
+        sites = [site.key for site in self.scope.sites]
+        return self.batch.run_variants(variants, intervention, given=values, sites=sites)
 
     # -- decoding attention rows ------------------------------------------------------------------------------------
 
@@ -291,7 +293,8 @@ class AttentionView(AttentionReading):
                     return None
                 return live.scatter(2, self._query_index(live.shape), rows[:, :, None, :].to(live.dtype))
 
-            return self.adapter.run(self.inputs, embeddings=embeddings, intervene=replace_rows).logits.double()
+            trace = run_for(self.adapter, self.inputs, (self.site.key,), embeddings=embeddings, intervene=replace_rows)
+            return trace.logits.double()
 
         all_heads = self._all_heads(narrow)
         return torch.stack([run(all_heads[:, v]) for v in range(all_heads.shape[1])], dim=1)
@@ -354,13 +357,13 @@ class AttentionView(AttentionReading):
         from the masked text: the states that are weighted, and all other attention.
 
         Args:
-            rows: (V,) index in the batch of the instance that each variant is made from.
+            rows: (V,) for each variant, the position of its original instance in the batch.
             keep: (V, T) True at the units that are kept; the others are masked.
 
         Returns:
             (V, C) probabilities, float64.
         """
-        clean = {site.key: self.batch.trace.attention[site.key].detach() for site in self.scope.sites}
+        clean = {site.key: self.batch.clean_weights(site)[0] for site in self.scope.sites}
 
         def hold(rows_of_pass: Tensor) -> Intervention:
             def intervene(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
@@ -371,7 +374,7 @@ class AttentionView(AttentionReading):
 
             return intervene
 
-        return self.batch.masked(rows, keep, hold)
+        return self.batch.masked(rows, keep, hold, sites=tuple(clean))
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 
@@ -391,7 +394,11 @@ class AttentionView(AttentionReading):
         where, _, replacement = extent.partition(".")
         scope = self.scope.widened(where, self.adapter.sites())
         frozen = replacement == "frozen"
-        return self.batch.run_variants(variants, lambda part: self._intervention(change, scope, part, frozen=frozen))
+        return self.batch.run_variants(
+            variants,
+            lambda part: self._intervention(change, scope, part, frozen=frozen),
+            sites=[site.key for site in scope.sites],
+        )
 
     def _intervention(self, change: RowChange, scope: Scope, part: slice, *, frozen: bool = False) -> Intervention:
         """Return an intervention that changes rows of attention weights, for a slice of the variants.
@@ -411,7 +418,7 @@ class AttentionView(AttentionReading):
                 return None
             weights = live
             if frozen:
-                weights = self.batch.trace.attention[site.key].detach().repeat_interleave(count, dim=0)
+                weights = self.batch.clean_weights(site)[0].repeat_interleave(count, dim=0)
             attendable = allowed.expand(-1, -1, live.shape[2], -1) & real
             changed = change(weights.double(), attendable, part).to(live.dtype)
             return torch.where(scope.row_mask(site, self.inputs, live.shape[2], count), changed, weights)

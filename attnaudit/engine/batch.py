@@ -5,7 +5,7 @@ Shapes: B instances, T tokens (padded), V variants, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, cast
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter, SharingAdapter
+from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
 
@@ -53,12 +54,18 @@ class Batch(CleanPass):
             budget=self.budget,
             pass_counts=self.pass_counts,
             unit=self.unit,
+            sites=self.sites,
         )
 
     # -- interventions on attention ---------------------------------------------------------------------------------
 
     def run_variants(
-        self, variants: int, intervene: Callable[[slice], Intervention], *, given: Tensor | None = None
+        self,
+        variants: int,
+        intervene: Callable[[slice], Intervention],
+        *,
+        given: Tensor | None = None,
+        sites: Collection[str] | None = None,
     ) -> Tensor:
         """Run the model under several interventions.
 
@@ -68,6 +75,7 @@ class Batch(CleanPass):
                 of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
             given: (B, V, T) numbers that the interventions are computed from. Where they are NaN, the logits may be NaN
                 too.
+            sites: keys of the sites that the interventions change; None for all sites.
 
         Returns:
             (B, V, C) logits, float64.
@@ -83,8 +91,8 @@ class Batch(CleanPass):
                 part = slice(start, min(variants, start + step))
                 count = part.stop - part.start
                 self.count_forward(rows * count)
-                logits = self.adapter.run(repeated(self.inputs, count), intervene=intervene(part)).logits
-                chunks.append(logits.double().reshape(rows, count, -1))
+                trace = run_for(self.adapter, repeated(self.inputs, count), sites, intervene=intervene(part))
+                chunks.append(trace.logits.double().reshape(rows, count, -1))
                 self.report_progress(part.stop, variants, "other attentions")
         output = torch.cat(chunks, dim=1)
         refuse_not_finite(output, self.instances, REPLACED, given=given)
@@ -158,7 +166,14 @@ class Batch(CleanPass):
             output[others] = unique_output[torch.from_numpy(inverse.reshape(-1)).to(self.device)]
         return output
 
-    def masked(self, rows: Tensor, keep: Tensor, intervene: Callable[[Tensor], Intervention] | None = None) -> Tensor:
+    def masked(
+        self,
+        rows: Tensor,
+        keep: Tensor,
+        intervene: Callable[[Tensor], Intervention] | None = None,
+        *,
+        sites: Collection[str] = (),
+    ) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
         Unlike in `erase`, every variant is run, even if it is equal to another one or keeps no unit.
@@ -168,11 +183,12 @@ class Batch(CleanPass):
             keep: (V, T) True at the units that are kept.
             intervene: returns the intervention on the attention of variants that run together, given their rows (v,).
                 None leaves the attention as the model computes it.
+            sites: keys of the sites that the intervention changes.
 
         Returns:
             (V, C) probabilities, float64.
         """
-        return self._run_erasures(rows, keep, "mask", intervene=intervene)
+        return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites)
 
     def _run_erasures(
         self,
@@ -181,6 +197,7 @@ class Batch(CleanPass):
         operator: Operator,
         *,
         intervene: Callable[[Tensor], Intervention] | None = None,
+        sites: Collection[str] = (),
         done: int = 0,
         total: int | None = None,
     ) -> Tensor:
@@ -191,6 +208,7 @@ class Batch(CleanPass):
             keep: (V, T) as in `erase`.
             operator: as in `erase`.
             intervene: as in `masked`; only for the operator "mask".
+            sites: as in `masked`.
             done: number of variants that earlier calls have run for the same request, for progress reports.
             total: number of variants of the whole request; V if None.
         """
@@ -211,7 +229,7 @@ class Batch(CleanPass):
                 else:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
                 intervention = None if intervene is None else intervene(rows[chunk])
-                logits = self.adapter.run(variants, intervene=intervention).logits
+                logits = run_for(self.adapter, variants, sites, intervene=intervention).logits
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 start += len(chunk)
                 self.report_progress(done + start, total, ERASING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Literal
@@ -17,7 +17,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.site_selection import run_for
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
@@ -99,6 +100,7 @@ class CleanPass:
         unit: "tokens" or "words". The values of a word are stored at the position of its first token.
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
             the model, call it as well. None to report no progress.
+        sites: keys of the sites whose attention the clean pass needs; None for all sites.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class CleanPass:
         pass_counts: Counter[str],
         unit: Unit = "tokens",
         progress: ProgressCallback | None = None,
+        sites: Collection[str] | None = None,
     ) -> None:
         self.adapter = adapter
         self.instances = instances
@@ -123,6 +126,7 @@ class CleanPass:
         self.pass_counts = pass_counts
         self.unit: Unit = unit
         self.progress = progress
+        self.sites = sites
         self.started = time.monotonic()
         self.inputs: Inputs = adapter.collate(instances)
 
@@ -213,13 +217,32 @@ class CleanPass:
 
     @cached_property
     def trace(self) -> Trace:
-        """The clean pass, with its autograd graph if `keep_graph` is set."""
+        """The clean pass, with its autograd graph if `keep_graph` is set. It has the attention at `sites`."""
         self.count_forward(len(self.instances))
         if not self.keep_graph:
             with torch.no_grad():
-                return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
+                return run_for(self.adapter, self.inputs, self.sites, embeddings=self.embeddings, hidden=True)
         with differentiable(self.device):
-            return self.adapter.run(self.inputs, embeddings=self.embeddings, hidden=True)
+            return run_for(self.adapter, self.inputs, self.sites, embeddings=self.embeddings, hidden=True)
+
+    @cached_property
+    def _trace_of_all_sites(self) -> Trace:
+        self.count_forward(len(self.instances))
+        with torch.no_grad():
+            return self.adapter.run(self.inputs, embeddings=self.embeddings)
+
+    @property
+    def recorded_sites(self) -> list[Site]:
+        """The sites whose attention the clean pass has, in the order of the adapter."""
+        return [site for site in self.adapter.sites() if site.key in self.trace.attention]
+
+    def clean_weights(self, site: Site) -> tuple[Tensor, Tensor]:
+        """Return the weights (B, H, Q, K) of the clean pass at a site, detached, and the mask of the allowed keys.
+
+        If the clean pass lacks the site, the model runs again, once for all sites.
+        """
+        trace = self.trace if site.key in self.trace.attention else self._trace_of_all_sites
+        return trace.attention[site.key].detach(), trace.allowed[site.key]
 
     @property
     def decoder_condition(self) -> Tensor | None:

@@ -277,8 +277,9 @@ def measure(
 def one_of(*choices: str) -> Callable[[str], str]:
     """Return an argument parser that accepts the given texts and nothing else.
 
-    >>> one_of("inputs", "hidden")("inputs")
-    'inputs'
+    Examples:
+        >>> one_of("inputs", "hidden")("inputs")
+        'inputs'
     """
 
     def parse(text: str) -> str:

@@ -49,6 +49,7 @@ class Measurements:
         readings: a reading that a check names -> the single readings that it stands for in this model. The names of
             columns contain single readings. "" is the model's own reading.
         own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
+        unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
     """
 
     model: str
@@ -69,6 +70,7 @@ class Measurements:
     shared: set[str] = field(default_factory=set)
     readings: dict[str, list[str]] = field(default_factory=dict)
     own_reading: str = ""
+    unseen_mixers: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -122,6 +124,7 @@ class Measurements:
             shared=set(self.shared),
             readings=dict(self.readings),
             own_reading=self.own_reading,
+            unseen_mixers=self.unseen_mixers,
         )
 
     def under(self, reading: str) -> Measurements:

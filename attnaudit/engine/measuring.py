@@ -26,6 +26,7 @@ from attnaudit.engine.merged_sources import merged_sources
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FirstPass
+from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset
@@ -58,6 +59,7 @@ def measure(
     progress: ProgressCallback | None = None,
     worker: str = "main",
     sha256: str | None = None,
+    rows_before: int | None = None,
 ) -> tuple[Measurements, MeasureRecord]:
     """Compute every needed measure for every instance.
 
@@ -81,6 +83,8 @@ def measure(
         worker: name of the process, for the record.
         sha256: the hash that the parameters must have before measuring, such as `LoadedModel.sha256`; None to accept
             any parameters. In both cases, the hash must be the same after measuring.
+        rows_before: number of rows that were measured before these ones, if it is unknown how many more there will be;
+            progress then has no total. None if these are all rows.
 
     Returns:
         The measurements, with the instances sorted by id; and a record of the time and the passes that measuring took.
@@ -116,6 +120,7 @@ def measure(
     default_budget = BATCH_TOKENS_OF_HEADS if plan.own_reading else BATCH_TOKENS
     budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
     first_pass = FirstPass(len(instances))
+    sites = {site.key for reading in plan.parsed.values() for site in scope_of(adapter, reading).sites}
 
     def run(positions: list[int], budget: int) -> None:
         """Compute all measures for the instances at these positions, as one batch."""
@@ -129,6 +134,7 @@ def measure(
             pass_counts=pass_counts,
             unit=unit,
             progress=progress,
+            sites=sites,
         )
         views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
         _refuse_invalid_output(batch)
@@ -146,7 +152,8 @@ def measure(
 
     def report_progress(done: int) -> None:
         if progress is not None:
-            progress(done, len(instances), f"measuring {model} on {dataset.name}")
+            done, total = (done, len(instances)) if rows_before is None else (done + rows_before, None)
+            progress(done, total, f"measuring {model} on {dataset.name}")
 
     report_progress(0)
     everything = range(len(instances))
@@ -161,6 +168,7 @@ def measure(
         seed=seed,
         device=device,
         budget=budget,
+        sites=sites,
     )
 
     measurements = Measurements(
@@ -180,6 +188,7 @@ def measure(
         shared=store.shared,
         readings=plan.readings,
         own_reading=plan.own_reading.text if plan.own_reading else "",
+        unseen_mixers=adapter.capabilities.unseen_mixers,
     )
     for planned, state in zip(plan.measures, states, strict=True):
         _finish(state, measurements, planned.reading)
@@ -287,7 +296,7 @@ def _refuse_invalid_output(batch: Batch) -> None:
             f"{instance.where or instance.id}: the model's logits are not finite (NaN or infinite) for "
             f"{instance.text[:40]!r}. Look for a division by zero, an overflow in half precision, or damaged weights."
         )
-    for site in batch.adapter.sites():
+    for site in batch.recorded_sites:
         weights, allowed = batch.trace.attention[site.key].detach(), batch.trace.allowed[site.key]
         total = weights.sum(-1)
         deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()

@@ -103,7 +103,7 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         name, reading_text = split(need)
         if reading_text and reading_text not in readings:
             if adapter is None:
-                raise CheckError(f"Need '{need}': the reading can be resolved only with a model, and none is given.")
+                raise CheckError(f"Measure '{need}': its reading can be resolved only with a model. Pass an adapter.")
             single = {reading.text: reading for reading in expanded(adapter, reading_text)}
             readings[reading_text] = ["" if text == own_text else text for text in single]
             parsed |= {text: reading for text, reading in single.items() if text != own_text}

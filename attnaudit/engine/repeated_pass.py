@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +69,7 @@ class FirstPass:
 
     def add(self, batch: CleanPass) -> None:
         """Store the attention summaries of a batch."""
-        summaries = attention_summaries(batch.adapter.sites(), batch.inputs, batch.trace)
+        summaries = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace)
         if not self._attention.shape[1]:
             self._attention = np.full((self.n, summaries.shape[1]), np.nan)
         self._attention[list(batch.positions)] = summaries.cpu().numpy()
@@ -85,6 +85,7 @@ class FirstPass:
         seed: int,
         device: str,
         budget: int,
+        sites: Collection[str] | None = None,
     ) -> RepeatedPass:
         """Run a sample of the rows again, and compare the results with those of the first pass.
 
@@ -97,6 +98,7 @@ class FirstPass:
             seed: seed of the audit. It determines which rows run again.
             device: the device of the model.
             budget: largest number of tokens in one forward pass. The second pass uses half of it.
+            sites: keys of the sites whose attention the first pass contains; None for all sites.
 
         Returns:
             The number of rows that ran again, and the largest difference.
@@ -112,9 +114,9 @@ class FirstPass:
             positions = positions[::-1]
             rows = [instances[i] for i in positions]
             batch = CleanPass(
-                adapter, rows, positions, seed=seed, keep_graph=False, budget=budget, pass_counts=Counter()
+                adapter, rows, positions, seed=seed, keep_graph=False, budget=budget, pass_counts=Counter(), sites=sites
             )
-            again = attention_summaries(adapter.sites(), batch.inputs, batch.trace).cpu().numpy()
+            again = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace).cpu().numpy()
             gaps = np.abs(batch.logits.cpu().numpy() - np.stack([logits[i] for i in positions]))
             differences[positions, 0] = _largest(gaps / sizes[positions])
             differences[positions, 1] = _largest(np.abs(again - self._attention[positions]))

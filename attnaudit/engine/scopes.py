@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site
 from attnaudit.errors import AdapterError
+from attnaudit.formatting import left_out
 from attnaudit.readings import FORM, Reading, parse
 
 
@@ -117,7 +118,8 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
 def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     """Return the sites of the stack that a reading names, from the first layer to the last.
 
-    If the reading names no stack, the model must have only one.
+    If the reading names no stack, the model must have only one. Sites of the stack that attend to another stream than
+    the text are left out, because their weights are not over the tokens of the text.
 
     Raises:
         AdapterError: the model does not have this stack, the reading must name one, or the stack does not allow this
@@ -140,14 +142,28 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
             f"reading {reading.text!r}: the model has these attention stacks: {', '.join(available)}. Name one, as in "
             f"'{reading.query}@layer=-1,heads=mean,stack={available[-1]}'."
         )
-    if stacks[name][0].keys != TEXT:
+    over_text = [site for site in stacks[name] if site.keys == TEXT]
+    if not over_text:
         raise AdapterError(
-            f"reading {reading.text!r}: the self-attention of the {name} is over its outputs, not over the text. Use "
-            "stack=cross or stack=encoder."
+            f"reading {reading.text!r}: the {len(stacks[name])} sites of the stack '{name}' attend to "
+            f"{', '.join(sorted({site.keys for site in stacks[name]}))}, not to the text. Use another stack: "
+            f"{', '.join(other for other in available if any(site.keys == TEXT for site in stacks[other])) or 'none'}."
+        )
+    if reading.kind == "rollout" and len(over_text) < len(stacks[name]):
+        raise AdapterError(
+            f"reading {reading.text!r}: rollout needs the attention of every layer, but only {len(over_text)} of "
+            f"{len(stacks[name])} sites of the stack '{name}' attend to the text. Read a single layer, such as "
+            f"{FORM!r}."
         )
     if reading.kind == "rollout" and name == "cross":
         raise AdapterError(f"reading {reading.text!r}: rollout needs self-attention. Use stack=encoder.")
-    return sorted(stacks[name], key=lambda site: site.layer)
+    mixers = adapter.capabilities.unseen_mixers
+    if reading.kind == "rollout" and mixers:
+        raise AdapterError(
+            f"reading {reading.text!r}: rollout needs the attention of every layer, but {left_out(mixers)}. Read a "
+            f"single layer, such as {FORM!r}."
+        )
+    return sorted(over_text, key=lambda site: site.layer)
 
 
 def located(adapter: ModelAdapter, reading: Reading) -> Reading:

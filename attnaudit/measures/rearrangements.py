@@ -147,8 +147,9 @@ def arrangements(counts: tuple[int, ...]) -> NDArray[np.int64]:
     Returns:
         (K, n) sequences of the numbers of the values, in lexicographic order.
 
-    >>> arrangements((2, 1)).tolist()
-    [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    Examples:
+        >>> arrangements((2, 1)).tolist()
+        [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
     """
     rows, left = np.zeros((1, 0), dtype=np.int64), np.array([counts], dtype=np.int64).reshape(1, -1)
     for _ in range(sum(counts)):
@@ -210,10 +211,10 @@ def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[
     These are the weights on real tokens in the rows of the scope.
     """
     site = scope.sites[number]
-    weights = view.batch.trace.attention[site.key].detach()
+    weights, allowed = view.batch.clean_weights(site)
     in_scope = scope.row_mask(site, view.inputs, weights.shape[2])
     real = view.batch.real_tokens[:, None, None, :]
-    attendable = (view.batch.trace.allowed[site.key] & real & in_scope).expand(weights.shape)
+    attendable = (allowed & real & in_scope).expand(weights.shape)
     return [(weights[:, h], attendable[:, h]) for h in scope.head_numbers(site)]
 
 

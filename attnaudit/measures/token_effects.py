@@ -48,7 +48,7 @@ def effect_kind(text: str) -> tuple[str, int]:
     """Parse the argument of `token_effect` and `pointing`.
 
     Returns:
-        "held" or "live" and 0, or "shapley" and the number of orders.
+        The kind, which is "held", "live" or "shapley"; and the number of orders for "shapley", 0 otherwise.
     """
     kind, _, orders = text.partition(".")
     if kind == "shapley" and orders.isascii() and orders.isdigit() and 1 <= int(orders) <= MOST_ORDERS:

@@ -25,8 +25,9 @@ def cosine(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: the shapes differ, or the mask is not boolean.
 
-    >>> cosine(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[6.0, 8.0], [0.0, 1.0]])).tolist()
-    [1.0, 0.0]
+    Examples:
+        >>> cosine(torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[6.0, 8.0], [0.0, 1.0]])).tolist()
+        [1.0, 0.0]
     """
     rows = padded_rows(mask, first=first, second=second)
     product = torch.ones_like(rows.values[0])

@@ -61,9 +61,10 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
         lengths: (R,) number of real positions. They come first in each row.
         weights: (R, T) weights, 0 after the real positions. If None, every pair has weight 1.
 
-    >>> pairs = count_pairs(torch.tensor([[1.0, 2, 3]]), torch.tensor([[1.0, 3, 2]]), torch.tensor([3]))
-    >>> pairs.discordant.item(), pairs.difference.item()
-    (1.0, 1.0)
+    Examples:
+        >>> pairs = count_pairs(torch.tensor([[1.0, 2, 3]]), torch.tensor([[1.0, 3, 2]]), torch.tensor([3]))
+        >>> pairs.discordant.item(), pairs.difference.item()
+        (1.0, 1.0)
     """
     position = torch.arange(x.shape[1], device=x.device)
     real = position < lengths[:, None]

@@ -29,9 +29,10 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: shapes differ, a weight is negative, or the mask is not boolean.
 
-    >>> p, q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
-    >>> [round(value, 4) for value in jensen_shannon(p, q).tolist()]
-    [0.6931, 0.0]
+    Examples:
+        >>> p, q = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])
+        >>> [round(value, 4) for value in jensen_shannon(p, q).tolist()]
+        [0.6931, 0.0]
     """
     rows = padded_rows(mask, p=p, q=q)
     left = distributions(rows.values[0], rows.mask, "p")
@@ -71,8 +72,9 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
     Raises:
         ValueError: the shapes do not broadcast, or the numbers of classes differ.
 
-    >>> round(total_variation(torch.tensor([[0.7, 0.3]]), torch.tensor([[0.5, 0.5]])).item(), 6)
-    0.2
+    Examples:
+        >>> round(total_variation(torch.tensor([[0.7, 0.3]]), torch.tensor([[0.5, 0.5]])).item(), 6)
+        0.2
     """
     if p.dim() == 0 or q.dim() == 0 or p.shape[-1] != q.shape[-1]:
         raise ValueError(f"q: expected the classes of p, {tuple(p.shape)}, but got {tuple(q.shape)}")
@@ -101,8 +103,9 @@ def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Ten
     Raises:
         ValueError: a weight is negative, or the mask is not boolean.
 
-    >>> round(largest_jensen_shannon(torch.tensor([[0.5, 0.5]])).item(), 4)
-    0.2158
+    Examples:
+        >>> round(largest_jensen_shannon(torch.tensor([[0.5, 0.5]])).item(), 4)
+        0.2158
     """
     rows = padded_rows(mask, attention=attention)
     share = distributions(rows.values[0], rows.mask, "attention")

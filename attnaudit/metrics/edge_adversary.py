@@ -77,15 +77,16 @@ def vertices_and_edges(
     Raises:
         ValueError: the number of classes is not two, or a weight is negative.
 
-    >>> weights = torch.tensor([[0.6, 0.3, 0.1]])
-    >>> def decode(rows):
-    ...     p = torch.sigmoid((rows * torch.tensor([2.0, -1.0, 0.0], dtype=rows.dtype)).sum(-1))
-    ...     return torch.stack([1 - p, p], -1)
-    >>> real = torch.ones(1, 3, dtype=torch.bool)
-    >>> candidates = vertices_and_edges(weights, decode(weights[:, None].double())[:, 0], decode, real)
-    >>> point, feasible = candidates.best(0.05)
-    >>> bool(feasible), (point > 0).sum().item()  # two tokens whose effects cancel
-    (True, 2)
+    Examples:
+        >>> weights = torch.tensor([[0.6, 0.3, 0.1]])
+        >>> def decode(rows):
+        ...     p = torch.sigmoid((rows * torch.tensor([2.0, -1.0, 0.0], dtype=rows.dtype)).sum(-1))
+        ...     return torch.stack([1 - p, p], -1)
+        >>> real = torch.ones(1, 3, dtype=torch.bool)
+        >>> candidates = vertices_and_edges(weights, decode(weights[:, None].double())[:, 0], decode, real)
+        >>> point, feasible = candidates.best(0.05)
+        >>> bool(feasible), (point > 0).sum().item()  # two tokens whose effects cancel
+        (True, 2)
     """
     if output.shape[-1] != 2:
         raise ValueError(f"output: expected two classes but got {output.shape[-1]}")

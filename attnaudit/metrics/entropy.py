@@ -24,8 +24,9 @@ def normalized_entropy(p: Tensor, mask: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: a weight is negative, or the mask is not boolean.
 
-    >>> normalized_entropy(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2]])).tolist()
-    [0.5, 1.0]
+    Examples:
+        >>> normalized_entropy(torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.2, 0.2, 0.2, 0.2]])).tolist()
+        [0.5, 1.0]
     """
     rows = padded_rows(mask, p=p)
     share = distributions(rows.values[0], rows.mask, "p")

@@ -24,8 +24,9 @@ def extreme_orders(falls: Tensor) -> tuple[float, float]:
     Raises:
         ValueError: the number of falls is not 2^n with n >= 2.
 
-    >>> extreme_orders(torch.tensor([0.0, 0.5, 0.25, 0.75]))
-    (0.25, 0.5)
+    Examples:
+        >>> extreme_orders(torch.tensor([0.0, 0.5, 0.25, 0.75]))
+        (0.25, 0.5)
     """
     size = len(falls)
     count = size.bit_length() - 1

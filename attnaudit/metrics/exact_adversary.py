@@ -55,10 +55,11 @@ def exact_adversarial_attention(
     Raises:
         ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
-    >>> attention, token_logits = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[2.0, -1.0, 0.0]])
-    >>> adversary, divergence = exact_adversarial_attention(attention, token_logits, 0.0, 0.05)
-    >>> [round(weight, 3) for weight in adversary[0].tolist()], round(divergence.item(), 4)
-    ([0.334, 0.0, 0.666], 0.2404)
+    Examples:
+        >>> attention, token_logits = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[2.0, -1.0, 0.0]])
+        >>> adversary, divergence = exact_adversarial_attention(attention, token_logits, 0.0, 0.05)
+        >>> [round(weight, 3) for weight in adversary[0].tolist()], round(divergence.item(), 4)
+        ([0.334, 0.0, 0.666], 0.2404)
     """
     rows = padded_rows(mask, attention=attention, token_logits=token_logits)
     alpha = distributions(rows.values[0], rows.mask, "attention")
@@ -101,10 +102,11 @@ def adversarial_upper_bound(
     Raises:
         ValueError: shapes do not fit, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
 
-    >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
-    >>> token_logits = torch.tensor([[[0.0, 2.0, 1.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.5]]])
-    >>> round(adversarial_upper_bound(attention, token_logits, torch.zeros(3), 0.05).item(), 4)
-    0.2804
+    Examples:
+        >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
+        >>> token_logits = torch.tensor([[[0.0, 2.0, 1.0], [0.0, -1.0, 1.0], [0.0, 0.0, 0.5]]])
+        >>> round(adversarial_upper_bound(attention, token_logits, torch.zeros(3), 0.05).item(), 4)
+        0.2804
     """
     rows = padded_rows(mask, attention=attention)
     alpha = distributions(rows.values[0], rows.mask, "attention")

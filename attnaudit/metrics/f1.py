@@ -30,8 +30,9 @@ def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -
     Raises:
         ValueError: shapes do not fit, there are fewer than two classes, or a value is not the index of a class.
 
-    >>> f1([1, 0, 1, 1], [1, 1, 1, 0], 2)
-    0.6666666666666666
+    Examples:
+        >>> f1([1, 0, 1, 1], [1, 1, 1, 0], 2)
+        0.6666666666666666
     """
     number = classes if isinstance(classes, int) else len(classes)
     if number < 2:

@@ -37,9 +37,10 @@ def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
     This is faster than calling `kendall_tau_b` and `kendall_p_value`, whose documentation has the details. Arguments,
     undefined rows and errors are the same as those of `kendall_tau_b`.
 
-    >>> result = kendall(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[1.0, 2, 4, 3]]))
-    >>> round(result.tau.item(), 4), round(result.p_value.item(), 4)
-    (0.6667, 0.3333)
+    Examples:
+        >>> result = kendall(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[1.0, 2, 4, 3]]))
+        >>> round(result.tau.item(), 4), round(result.p_value.item(), 4)
+        (0.6667, 0.3333)
     """
     pairs, lengths, leading = _count_rows(x, y, mask)
     return Kendall(_tau(pairs).reshape(leading), _p_value(pairs, lengths).reshape(leading))
@@ -64,10 +65,11 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     Raises:
         ValueError: shapes differ, or the mask is not boolean.
 
-    >>> x = torch.tensor([[0.1, 0.2, 0.7, 0.0]])
-    >>> y = torch.tensor([[0.3, 0.3, 0.4, 9.0]])
-    >>> round(kendall_tau_b(x, y, torch.tensor([[True, True, True, False]])).item(), 4)
-    0.8165
+    Examples:
+        >>> x = torch.tensor([[0.1, 0.2, 0.7, 0.0]])
+        >>> y = torch.tensor([[0.3, 0.3, 0.4, 9.0]])
+        >>> round(kendall_tau_b(x, y, torch.tensor([[True, True, True, False]])).item(), 4)
+        0.8165
     """
     pairs, _, leading = _count_rows(x, y, mask)
     return _tau(pairs).reshape(leading)
@@ -84,9 +86,10 @@ def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     The p-value depends mostly on n. You can report the share of instances with a p-value of at most .05, but a gate
     should not use it. Arguments, undefined rows and errors are the same as those of `kendall_tau_b`.
 
-    >>> x = torch.arange(5.0).unsqueeze(0)
-    >>> round(kendall_p_value(x, x).item(), 6)  # 2 / 5!
-    0.016667
+    Examples:
+        >>> x = torch.arange(5.0).unsqueeze(0)
+        >>> round(kendall_p_value(x, x).item(), 6)  # 2 / 5!
+        0.016667
     """
     return kendall(x, y, mask).p_value
 
@@ -111,9 +114,10 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
     Raises:
         ValueError: shapes differ, the mask is not boolean, or a weight is negative.
 
-    >>> information, attention = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.7, 0.2, 0.1])
-    >>> round(weighted_kendall_tau(information, attention, attention).item(), 4)
-    0.8261
+    Examples:
+        >>> information, attention = torch.tensor([3.0, 1.0, 2.0]), torch.tensor([0.7, 0.2, 0.1])
+        >>> round(weighted_kendall_tau(information, attention, attention).item(), 4)
+        0.8261
     """
     rows = padded_rows(mask, x=x, y=y, weights=weights)
     _, lengths, (left, right, weight) = compact(rows.mask, *rows.values)
@@ -149,8 +153,9 @@ def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e
     Raises:
         ValueError: the mask is not boolean, or the tolerance is negative.
 
-    >>> near_tied_pairs(torch.tensor([[0.5, 0.5 + 1e-9, 0.1]], dtype=torch.float64)).item()
-    0.3333333333333333
+    Examples:
+        >>> near_tied_pairs(torch.tensor([[0.5, 0.5 + 1e-9, 0.1]], dtype=torch.float64)).item()
+        0.3333333333333333
     """
     if not tolerance >= 0:
         raise ValueError(f"tolerance: expected a number of at least 0 but got {tolerance}")

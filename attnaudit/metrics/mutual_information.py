@@ -25,8 +25,9 @@ def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
     Raises:
         ValueError: the lengths differ, or a sequence has more than one dimension.
 
-    >>> round(mutual_information([0, 0, 1, 1], ["x", "x", "y", "y"]), 4)
-    0.6931
+    Examples:
+        >>> round(mutual_information([0, 0, 1, 1], ["x", "x", "y", "y"]), 4)
+        0.6931
     """
     first, second = _codes(a, b)
     return float(pairwise_information(first[None], second[None])[0, 0]) if first.size else float("nan")
@@ -49,8 +50,9 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
     Raises:
         ValueError: the lengths differ, a sequence has more than one dimension, or there is less than one shuffle.
 
-    >>> shuffled_information([0, 0, 1, 1], [0, 0, 1, 1], shuffles=3, seed=0).shape
-    (3,)
+    Examples:
+        >>> shuffled_information([0, 0, 1, 1], [0, 0, 1, 1], shuffles=3, seed=0).shape
+        (3,)
     """
     first, second = _codes(a, b)
     shuffled = shuffles_of(second, shuffles=shuffles, seed=seed)
@@ -79,8 +81,9 @@ def pairwise_information(first: Integers, second: Integers) -> Floats:
     Returns:
         (k, S) values.
 
-    >>> pairwise_information(np.array([[0, 0, 1, 1]]), np.array([[0, 0, 1, 1], [0, 1, 0, 1]])).round(4).tolist()
-    [[0.6931, 0.0]]
+    Examples:
+        >>> pairwise_information(np.array([[0, 0, 1, 1]]), np.array([[0, 0, 1, 1], [0, 1, 0, 1]])).round(4).tolist()
+        [[0.6931, 0.0]]
     """
     n, count = second.shape[1], len(second)
     width = int(second.max()) + 1

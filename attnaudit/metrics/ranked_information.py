@@ -77,8 +77,9 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
     Raises:
         ValueError: there is no instance, or the shapes do not fit.
 
-    >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
-    (2, 'weights: at rank 3, only 33% of them exceed 1e-05')
+    Examples:
+        >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
+        (2, 'weights: at rank 3, only 33% of them exceed 1e-05')
     """
     counts, ranked = np.asarray(lengths), np.asarray(weights, dtype=np.float64)
     if counts.ndim != 1 or counts.size == 0:
@@ -99,8 +100,9 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
 def default_clusters(instances: int) -> int:
     """Return the default number of clusters for each rank: ⌊instances / 20⌋, but at least 5 and at most 200.
 
-    >>> [default_clusters(n) for n in (40, 300, 10_000)]
-    [5, 15, 200]
+    Examples:
+        >>> [default_clusters(n) for n in (40, 300, 10_000)]
+        [5, 15, 200]
     """
     return min(200, max(5, instances // 20))
 
@@ -122,9 +124,10 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
     Raises:
         ValueError: the states have another shape.
 
-    >>> states = np.repeat(np.arange(4.0), 3).reshape(12, 1, 1)
-    >>> wen_clusters(states, seed=0, candidates=range(3, 5))
-    3
+    Examples:
+        >>> states = np.repeat(np.arange(4.0), 3).reshape(12, 1, 1)
+        >>> wen_clusters(states, seed=0, candidates=range(3, 5))
+        3
     """
     _require_states(states)
     for clusters in candidates:
@@ -154,9 +157,10 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
     Raises:
         ValueError: the shape or the number of clusters is invalid.
 
-    >>> labels = quantise(np.array([[0.0], [0.1], [5.0], [5.1], [99.0]]), 3, seed=0)
-    >>> bool(labels[0] == labels[1] and labels[2] == labels[3] == labels[4] and labels[0] != labels[2])
-    True
+    Examples:
+        >>> labels = quantise(np.array([[0.0], [0.1], [5.0], [5.1], [99.0]]), 3, seed=0)
+        >>> bool(labels[0] == labels[1] and labels[2] == labels[3] == labels[4] and labels[0] != labels[2])
+        True
     """
     if points.ndim != 2 or len(points) == 0:
         raise ValueError(f"points: expected shape (n, m) with n >= 1 but got {points.shape}")
@@ -189,8 +193,9 @@ def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
     Raises:
         ValueError: the logits have another shape.
 
-    >>> quantise_outputs(np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), seed=0).tolist()
-    [2, 0]
+    Examples:
+        >>> quantise_outputs(np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), seed=0).tolist()
+        [2, 0]
     """
     if logits.ndim != 2 or logits.shape[1] == 0:
         raise ValueError(f"logits: expected shape (n, C) but got {logits.shape}")
@@ -235,12 +240,13 @@ def information_ranking(
     Raises:
         ValueError: shapes do not fit, the preset is unknown, or `shuffles` is less than 1.
 
-    >>> rng = np.random.default_rng(0)
-    >>> output = rng.integers(0, 3, 300)
-    >>> informative, noise = output + 0.01 * rng.normal(size=300), rng.normal(size=300)
-    >>> states, weights = np.stack([informative, noise], 1)[:, :, None], np.tile([0.8, 0.2], (300, 1))
-    >>> information_ranking(states, weights, np.eye(3)[output], seed=0).weighted_tau
-    1.0
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> output = rng.integers(0, 3, 300)
+        >>> informative, noise = output + 0.01 * rng.normal(size=300), rng.normal(size=300)
+        >>> states, weights = np.stack([informative, noise], 1)[:, :, None], np.tile([0.8, 0.2], (300, 1))
+        >>> information_ranking(states, weights, np.eye(3)[output], seed=0).weighted_tau
+        1.0
     """
     _require_states(states)
     n, ranks = states.shape[:2]
@@ -285,10 +291,11 @@ def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers)
     Returns:
         (k,) information, and (k,) its mean over the shuffles.
 
-    >>> labels = outputs = np.array([0, 0, 1, 1])
-    >>> information, null = information_by_rank(labels[None], outputs, np.array([[0, 1, 0, 1]]))
-    >>> information.round(4).tolist(), null.tolist()
-    ([0.6931], [0.0])
+    Examples:
+        >>> labels = outputs = np.array([0, 0, 1, 1])
+        >>> information, null = information_by_rank(labels[None], outputs, np.array([[0, 1, 0, 1]]))
+        >>> information.round(4).tolist(), null.tolist()
+        ([0.6931], [0.0])
     """
     information = pairwise_information(labels, np.concatenate([outputs[None], shuffled]))
     return information[:, 0], information[:, 1:].mean(1)
@@ -304,8 +311,9 @@ def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, floa
     Returns:
         The weighted τ and τ-b. Each is NaN if it is undefined, for example with fewer than two ranks.
 
-    >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
-    0.6129
+    Examples:
+        >>> round(ranking_agreement(np.array([0.3, 0.1, 0.2]), np.array([0.5, 0.3, 0.2]))[0], 4)
+        0.6129
     """
     import torch
 

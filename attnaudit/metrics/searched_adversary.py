@@ -100,11 +100,15 @@ def keyed_noise(seeds: Sequence[int], mask: Tensor, restarts: int) -> Tensor:
     Raises:
         ValueError: the number of seeds differs from the number of rows.
 
-    >>> keyed_noise([7], torch.tensor([[True, True, False]]), restarts=2).shape
-    torch.Size([1, 2, 3])
+    Examples:
+        >>> keyed_noise([7], torch.tensor([[True, True, False]]), restarts=2).shape
+        torch.Size([1, 2, 3])
     """
     if mask.dim() != 2 or len(seeds) != len(mask):
-        raise ValueError(f"seeds: expected one for each row of mask (B, T), {tuple(mask.shape)}, but got {len(seeds)}")
+        raise ValueError(
+            f"seeds: expected one for each row of mask, which must have shape (B, T), but got {len(seeds)} seeds and a "
+            f"mask of shape {tuple(mask.shape)}"
+        )
     noise = torch.zeros(len(mask), restarts, mask.shape[-1], dtype=torch.float64)
     for row, (seed, real) in enumerate(zip(seeds, mask.cpu(), strict=True)):
         drawn = np.random.default_rng(seed).standard_normal((restarts, int(real.sum())))
@@ -155,13 +159,15 @@ def searched_adversarial_attention(
         ValueError: tvd is outside [0, 1], the preset is unknown, a weight is negative, or an argument or the
             probabilities have the wrong shape.
 
-    >>> token_logits = torch.tensor([[2.0, -1.0, 0.0]])
-    >>> def decode(attention):
-    ...     p = torch.sigmoid((attention * token_logits[:, None]).sum(-1))
-    ...     return torch.stack([1 - p, p], -1)
-    >>> adversary, jsd, tvd = searched_adversarial_attention(torch.tensor([[0.6, 0.3, 0.1]]), decode, 0.05, seeds=[0])
-    >>> 0.23 < jsd.item() < 0.2405, tvd.item() <= 0.05  # the exact optimum is 0.2404
-    (True, True)
+    Examples:
+        >>> token_logits = torch.tensor([[2.0, -1.0, 0.0]])
+        >>> def decode(attention):
+        ...     p = torch.sigmoid((attention * token_logits[:, None]).sum(-1))
+        ...     return torch.stack([1 - p, p], -1)
+        >>> attention = torch.tensor([[0.6, 0.3, 0.1]])
+        >>> adversary, jsd, tvd = searched_adversarial_attention(attention, decode, 0.05, seeds=[0])
+        >>> 0.23 < jsd.item() < 0.2405, tvd.item() <= 0.05  # the exact optimum is 0.2404
+        (True, True)
     """
     result = search(
         attention, decode, tvd, mask, settings=_settings(preset, restarts, steps, lr), noise=noise, seeds=seeds

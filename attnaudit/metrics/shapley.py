@@ -24,8 +24,9 @@ def shapley_values(payoffs: Tensor) -> Tensor:
     Raises:
         ValueError: the number of payoffs is not a power of two.
 
-    >>> shapley_values(torch.tensor([0.0, 1.0, 2.0, 4.0])).tolist()
-    [1.5, 2.5]
+    Examples:
+        >>> shapley_values(torch.tensor([0.0, 1.0, 2.0, 4.0])).tolist()
+        [1.5, 2.5]
     """
     size = len(payoffs)
     players = size.bit_length() - 1

@@ -81,7 +81,7 @@ class PlantedEncoder(Encoder):
         self.width = FIRST_FEATURE + feature_count
 
     def parts(self, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split embeddings (..., d) into the parts for attention, for the token's and for the text's evidence."""
+        """Split embeddings (..., d) into three parts: for attention, own evidence and text evidence."""
         attention, own, text = torch.split(embeddings, self.sizes, dim=-1)
         return attention, own, text
 

@@ -151,9 +151,9 @@ def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> 
 
     * "Fix Rep" freezes the parts "embedding" and "encoder", and trains attention from scratch. The paper does not say
       whether the decoder is also trained from scratch. Add "decoder" to freeze it.
-    * "Fix Attn" freezes attention, and trains the encoder and the decoder from scratch. The part "attention" freezes
-      its parameters. To freeze its weights instead, use `with_imposed_attention`. For uniform weights, use
-      `with_uniform_attention`.
+    * "Fix Attn" freezes attention, and trains the encoder and the decoder from scratch. The part "attention" stands
+      for the parameters of the attention. To freeze the attention weights instead, use `with_imposed_attention`. For
+      uniform weights, use `with_uniform_attention`.
 
     Args:
         job: The job to change. The architecture of `base` replaces its architecture.

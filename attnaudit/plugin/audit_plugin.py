@@ -13,15 +13,17 @@ from attnaudit import __version__
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.case_collection import attach_cases, declare_uncollected, is_audit_function, parametrize_cases
-from attnaudit.plugin.case_reports import complete_report, reason_of
+from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repetition
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
-from attnaudit.plugin.command_line import names_a_model
+from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.interrupts import TerminationHandler
+from attnaudit.plugin.mistyped_names import mistyped_key
 from attnaudit.plugin.planning_cases import plan_cases
 from attnaudit.plugin.rerun import displayed_path
 from attnaudit.plugin.selection import in_ci, is_audit_run
-from attnaudit.plugin.state import CASE, RunState, new_state
+from attnaudit.plugin.shown_failures import shorten_failures
+from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
 from attnaudit.plugin.workers import is_controller, is_worker
 
@@ -38,6 +40,7 @@ class AuditPlugin:
         self.state: RunState | None = None
         self._closing = False
         self._shown = False
+        self._reasons_shown: set[str] = set()
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -86,6 +89,8 @@ class AuditPlugin:
         header += f", seed {options.seed}"
         if options.max_instances is not None:
             header += f", at most {options.max_instances} instances"
+        if options.sequential:
+            header += ", sequential"
         return terminal_safe(f"{header}, device {options.device}")
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
@@ -166,15 +171,38 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Escape the text of the warnings of the cases, which may come from models or data."""
+        """Escape the text of the warnings of the cases, which may come from models or data.
+
+        Raises:
+            pytest.UsageError: The warning is about a mistyped key of the audit in the configuration file.
+        """
+        mistyped = mistyped_key(warning_message.message, KEYS)
+        if mistyped and not is_worker(self.config):
+            if self.state is not None:
+                self.state.usage_errors[CONFIGURATION] = mistyped
+            raise pytest.UsageError(mistyped)
         if self.state is not None and any(case.test == nodeid for case in self.state.selected):
             clean_warning(warning_message)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Add the failures of the run itself to those of the tests, without a letter in the progress of the tests.
+
+        pytest would count them as tests that ran, and show a progress above 100%. A usage error is no failure of a
+        test here, because pytest shows it by itself.
+        """
+        if not getattr(report, "attnaudit_added", False):
+            return None
+        return ("" if self.state is not None and self.state.usage_errors else "failed"), "", ""
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the outcome of a case, in the process that writes the run."""
         if self.state is None or is_worker(self.config) or self._closing:
             return
         carried = getattr(report, "attnaudit", None)
+        if carried is not None:
+            skip_repetition(report, self.state)
         is_crash = report.when not in ("setup", "call", "teardown")
         if carried is None and not is_crash:
             self.state.outcomes.other_failures |= report.failed
@@ -255,6 +283,7 @@ class AuditPlugin:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
         """Show the verdicts and the path of the report, after all other summaries."""
+        self._reasons_shown = shorten_failures(terminalreporter, self.config)
         yield
         self._show(terminalreporter)
 
@@ -264,7 +293,7 @@ class AuditPlugin:
         if state is None or terminalreporter is None or self._shown or self.config.option.collectonly:
             return
         self._shown = True
-        show_run(state, terminalreporter, self.config)
+        show_run(state, terminalreporter, self.config, shown=self._reasons_shown)
 
     def _show_report_path(self, state: RunState) -> None:
         """Show where the report is, where pytest's own summary may not have been shown."""

@@ -43,7 +43,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
         ]
         policy = state.options.load_policy()
         if not imperative:
-            declaration = _declaration(metafunc.function, policy, state)
+            declaration = state.as_applied(_declaration(metafunc.function, policy, state))
             checks = declaration.checks
             state.declare(declaration, test=metafunc.definition.nodeid)
             if "check" not in metafunc.fixturenames:
@@ -127,7 +127,7 @@ def declare_uncollected(state: RunState) -> None:
             policies: tuple[Policy, ...] = getattr(function, "attnaudit_policies", ())
             # No test judges these gates, so it does not matter which of several policies applies.
             declarations = list(map(policy_declaration, policies)) or [_declaration(function, None, state)]
-            for declaration in declarations:
+            for declaration in map(state.as_applied, declarations):
                 state.declare(declaration)
                 for check in declaration.checks:
                     state.session.register_check(check)

@@ -45,25 +45,49 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
         "reason": str(error) if isinstance(error, AuditError) else None,
         "cause": "data" if isinstance(error, DataError) else "model" if isinstance(error, ModelError) else "",
         "named": [],
+        "scope": None,
+        "is_message": False,
     }
     if not isinstance(error, (AuditError, CheckFailed)) or report.outcome != "failed":
         return
     scope = state.session.scope_of(error)
-    first = item.nodeid if scope is None else state.first_failures.setdefault(id(error), item.nodeid)
-    if first != item.nodeid:
-        path, line, _ = item.location
-        reason = f"Skipped: no verdict, for the reason given in the failure of {first}"
-        report.outcome = "skipped"
-        report.longrepr = (path, line or 0, reason)
+    report.attnaudit["scope"] = None if scope is None else list(scope)
+    if skip_repetition(report, state):
         return
     if call.excinfo is None or item.config.getoption("fulltrace", False):
         return
     message = failure_without_traceback(call.excinfo)
+    report.attnaudit["is_message"] = True
     gates = [] if scope is None else _gates_in(scope, list(state.declared.values()))
     if gates:
         report.attnaudit["named"] = [list(gate.key) for gate in gates]
         message.addsection("gates without a verdict for this reason", "\n".join(_name(gate) for gate in gates))
     report.longrepr = message
+
+
+def skip_repetition(report: pytest.TestReport, state: RunState) -> bool:
+    """Turn a failure into a skip if an earlier case failed for the same reason, which concerns both.
+
+    Each worker of xdist loads the models and reads the data that its cases need. So the controller calls this function
+    too, with the reports of all workers.
+
+    Args:
+        report: The report of a case, with its attribute `attnaudit`.
+        state: The run in this process.
+
+    Returns:
+        Whether the report is now that of a skipped case.
+    """
+    carried: dict[str, Any] = report.attnaudit
+    if carried["scope"] is None or report.outcome != "failed":
+        return False
+    first = state.first_failures.setdefault((*carried["scope"], carried["reason"]), report.nodeid)
+    if first == report.nodeid:
+        return False
+    path, line, _ = report.location
+    report.outcome = "skipped"
+    report.longrepr = (path, line or 0, f"Skipped: no verdict, for the reason given in the failure of {first}")
+    return True
 
 
 def _properties(record: CheckRecord, remark: str) -> list[tuple[str, object]]:

@@ -192,7 +192,9 @@ def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) ->
         longrepr="\n".join(map(one_line, lines)),
         when="call",
     )
+    report.attnaudit_added = True  # type: ignore[attr-defined]
     session.config.hook.pytest_runtest_logreport(report=report)
+    report.attnaudit_added = False  # type: ignore[attr-defined]  # from now on, it is shown as any other failure
 
 
 def _writing_failed(state: RunState, error: AuditError, session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from attnaudit.command_parser import one_of
 from attnaudit.devices import NAMES
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.option_actions import Once
@@ -15,6 +16,20 @@ if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
 
 DEFAULT_DATA = "movie-reviews"
+#: The options that may be given several times, those with one value, and those without a value. Each has a key in the
+#: configuration file.
+REPEATED = ("--model", "--data")
+SINGLE = (
+    "--policy",
+    "--audit-device",
+    "--audit-reports",
+    "--audit-max-instances",
+    "--audit-unit",
+    "--audit-seed",
+)
+FLAGS = ("--audit-sequential",)
+#: All options of the audit. The last one has no key in the configuration file.
+OPTIONS = (*REPEATED, *SINGLE, *FLAGS, "--audit-allow-partial")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -50,9 +65,17 @@ def add_options(parser: pytest.Parser) -> None:
         help="audit a random sample of N instances, drawn with the seed",
     )
     group.addoption(
+        "--audit-sequential",
+        action="store_const",
+        const=True,
+        help='measure rows in a random order until all gates have settled, as with sampling = "sequential" in the '
+        "policy",
+    )
+    group.addoption(
         "--audit-unit",
         action=Once,
-        choices=("tokens", "words"),
+        type=one_of(("tokens", "words")),
+        metavar="{tokens,words}",
         help="compute statistics over tokens or words (default: tokens)",
     )
     group.addoption(
@@ -74,19 +97,29 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("audit_device", "default for --audit-device", default="cpu")
     parser.addini("audit_reports", f"default for --audit-reports{relative}", default="reports")
     parser.addini("audit_max_instances", "default for --audit-max-instances", default="")
+    parser.addini("audit_sequential", "default for --audit-sequential", type="bool", default=False)
     parser.addini("audit_unit", "default for --audit-unit", default="tokens")
     parser.addini("audit_seed", "default for --audit-seed", default="0")
 
 
-def option_value(config: pytest.Config, option: str, ini: str) -> Any:
+def key_of(option: str) -> str:
+    """Return the key of an option in the configuration file, such as "audit_max_instances"."""
+    return f"audit_{option.removeprefix('--').removeprefix('audit-').replace('-', '_')}"
+
+
+#: The keys of the audit in the configuration file.
+KEYS = tuple(map(key_of, OPTIONS[:-1]))
+
+
+def option_value(config: pytest.Config, option: str) -> Any:
     """Return an option from the command line, or else from the configuration file, or else its default."""
     value = config.getoption(option)
-    return value if value is not None else config.getini(ini)
+    return value if value is not None else config.getini(key_of(option))
 
 
 def names_a_model(config: pytest.Config) -> bool:
     """Return whether a model is given, on the command line or in the configuration file."""
-    return bool(option_value(config, "--model", "audit_model"))
+    return bool(option_value(config, "--model"))
 
 
 def audit_options(config: pytest.Config) -> AuditOptions:
@@ -107,19 +140,20 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     def base(option: str) -> Path:
         return ini_folder if config.getoption(option) is None else working_folder
 
-    policy = option_value(config, "--policy", "audit_policy")
-    limit = option_value(config, "--audit-max-instances", "audit_max_instances")
+    policy = option_value(config, "--policy")
+    limit = option_value(config, "--audit-max-instances")
     return AuditOptions(
-        models=tuple(option_value(config, "--model", "audit_model")),
-        data=tuple(option_value(config, "--data", "audit_data")),
+        models=tuple(option_value(config, "--model")),
+        data=tuple(option_value(config, "--data")),
         models_base=base("--model"),
         data_base=base("--data"),
-        reports=base("--audit-reports") / option_value(config, "--audit-reports", "audit_reports"),
+        reports=base("--audit-reports") / option_value(config, "--audit-reports"),
         policy=None if policy is None else base("--policy") / policy,
-        device=str(option_value(config, "--audit-device", "audit_device")),
+        device=str(option_value(config, "--audit-device")),
         max_instances=None if limit == "" else _whole_number(limit, "audit_max_instances"),
-        unit=str(option_value(config, "--audit-unit", "audit_unit")),
-        seed=_whole_number(option_value(config, "--audit-seed", "audit_seed"), "audit_seed"),
+        unit=str(option_value(config, "--audit-unit")),
+        sequential=bool(option_value(config, "--audit-sequential")),
+        seed=_whole_number(option_value(config, "--audit-seed"), "audit_seed"),
     )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from attnaudit.plugin.audit_plugin import AuditPlugin
-from attnaudit.plugin.command_line import add_options, audit_options, names_a_model
+from attnaudit.plugin.command_line import OPTIONS, add_options, audit_options, names_a_model
+from attnaudit.plugin.mistyped_names import refuse_mistyped_options
 from attnaudit.plugin.state import MeasurementsRequest
 
 if TYPE_CHECKING:
@@ -26,14 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, None, None]:
     """Stop the threads of OpenMP from spinning while they wait, before a conftest.py can import torch.
 
     torch reads this setting when it is imported. If other processes use the same cores, threads that spin make an audit
     many times slower.
 
     Raises:
-        pytest.UsageError: A conftest ended the program. With status 0, the audit would seem to have passed.
+        pytest.UsageError: A conftest ended the program. With status 0, the audit would seem to have passed. Or an
+            option is unknown and resembles one of the audit.
     """
     if early_config.known_args_namespace.model:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -43,6 +47,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
         if early_config.known_args_namespace.model or early_config.getini("audit_model"):
             raise pytest.UsageError(_ended_early("A conftest.py", ended)) from ended
         raise
+    refuse_mistyped_options(parser, args, OPTIONS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,7 +95,7 @@ def _ended_early(what: str, ended: SystemExit) -> str:
 
 @pytest.fixture
 def attnaudit_case(request: pytest.FixtureRequest) -> MeasurementsRequest:
-    """The request for the model and the data set whose numbers the fixture `measurements` returns."""
+    """The model, data set and measures for which the fixture `measurements` returns the measurements."""
     measurements_request: MeasurementsRequest = request.param
     return measurements_request
 

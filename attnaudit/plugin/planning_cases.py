@@ -67,7 +67,7 @@ def _declare_policy_of_option(state: RunState) -> None:
     with contextlib.suppress(AuditError):  # the collection reports an invalid policy, and nothing is judged then
         policy = state.options.load_policy()
         if policy is not None:
-            state.declare(policy_declaration(policy))
+            state.declare(state.as_applied(policy_declaration(policy)))
 
 
 def declared_policy(state: RunState) -> EffectivePolicy | None:

@@ -1,16 +1,17 @@
-"""Show the progress of measuring in pytest's terminal."""
+"""Show the progress of measuring: a bar in a terminal, or a line each minute where there is none."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
-from attnaudit.plugin.workers import is_worker
+from attnaudit.plugin.workers import is_worker, worker_input
 
 if TYPE_CHECKING:
     from attnaudit.progress import ProgressCallback
@@ -18,20 +19,46 @@ if TYPE_CHECKING:
 
 @contextmanager
 def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | None]:
-    """Draw a progress bar on standard error while pytest's capturing is suspended.
+    """Show the progress of a run in texts on standard error. What the model prints remains captured.
+
+    A bar is drawn in the terminal of the process that runs the cases. In CI, in the workers of xdist and where the
+    output is no terminal, a line is printed each minute.
 
     Yields:
-        The callback to report progress to; None with -q, in CI, in workers, and where the output is not a terminal.
+        The callback to report progress to; None with -qq.
     """
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    on_terminal = reporter is not None and reporter.isatty
-    if is_worker(config) or not on_terminal or os.environ.get("CI") or config.option.verbose < 0:
+    if config.get_verbosity() < -1:
         yield None
         return
     from attnaudit.progress import progress_bar
 
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    on_terminal = reporter is not None and reporter.isatty and not is_worker(config) and not os.environ.get("CI")
+    with (
+        _uncaptured_stderr(config) as stream,
+        progress_bar(
+            unit="texts",
+            print_tenths=False,
+            stream=stream,
+            log_only=not (on_terminal and stream.isatty()),
+        ) as progress,
+    ):
+        worker = worker_input(config).get("workerid", "")
+        yield lambda done, total, note: progress(done, total, f"{worker} {note}".lstrip())
+
+
+@contextmanager
+def _uncaptured_stderr(config: pytest.Config) -> Iterator[TextIO]:
+    """Yield the standard error that pytest does not capture, while pytest goes on capturing."""
     capture = config.pluginmanager.getplugin("capturemanager")
-    with ExitStack() as stack:
-        if capture is not None:
-            stack.enter_context(capture.global_and_fixture_disabled())
-        yield stack.enter_context(progress_bar()) if sys.stderr.isatty() else None
+    with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
+        stream = sys.stderr
+        try:
+            copy = os.dup(stream.fileno())  # capturing replaces what the number itself stands for
+        except (OSError, io.UnsupportedOperation):  # a stream without a file, such as that of a notebook
+            copy = -1
+    if copy < 0:
+        yield stream
+        return
+    with os.fdopen(copy, "w", encoding=stream.encoding, errors="backslashreplace") as duplicate:
+        yield duplicate

@@ -9,16 +9,8 @@ from pathlib import Path
 
 import pytest
 
-#: The options that are repeated on the command line, and those that are given once.
-REPEATED = ("--model", "--data")
-SINGLE = (
-    "--policy",
-    "--audit-device",
-    "--audit-reports",
-    "--audit-max-instances",
-    "--audit-unit",
-    "--audit-seed",
-)
+from attnaudit.plugin.command_line import FLAGS, REPEATED, SINGLE
+
 #: Matches the text that pytest's -k reads as one word.
 KEYWORD = re.compile(r"[\w:+.\[\]\\/][\w:+.\[\]\\/-]*")
 
@@ -43,6 +35,7 @@ def rerun_command(config: pytest.Config, nodeid: str, *, several_files: bool) ->
     for option in SINGLE:
         value = config.getoption(option)
         words += [] if value is None else [option, str(value)]
+    words += [option for option in FLAGS if config.getoption(option)]
     return " ".join(_quoted(word) for word in words)
 
 

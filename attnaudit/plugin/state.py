@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,8 @@ class RunState:
         test_files: The test files that were collected, with or without checks.
         collected_files: The test files that pytest imported -> the reason if the file skipped itself, otherwise "".
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
-        first_failures: The id of an error that concerns several cases -> the first test that it failed.
+        first_failures: The model, the data set and the message of an error that concerns several cases -> the first
+            test that it failed.
         begun: Whether the folder of the run was created.
         run_record: The content of audit.json, once the run has ended.
         problem: Why the run fails for a reason other than a failed test; "" if there is no such reason.
@@ -102,10 +103,20 @@ class RunState:
     test_files: set[Path] = field(default_factory=set)
     collected_files: dict[Path, str] = field(default_factory=dict)
     collected: list[tuple[Check, ...]] = field(default_factory=list)
-    first_failures: dict[int, str] = field(default_factory=dict)
+    first_failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
     begun: bool = False
     run_record: RunRecord | None = None
     problem: str = ""
+
+    def as_applied(self, declaration: Declaration) -> Declaration:
+        """Return a declaration as the options of the run apply it, that is, with --audit-sequential."""
+        from attnaudit.checks.policy import sequential_checks
+
+        return (
+            replace(declaration, checks=sequential_checks(declaration.checks))
+            if self.options.sequential
+            else declaration
+        )
 
     def declare(self, declaration: Declaration, *, test: str = "") -> None:
         """Record a declaration, its gates for every model and data set, and its conflicts with earlier declarations.
@@ -138,6 +149,8 @@ class RunState:
                             self.declared[gate.key] = gate
 
 
+#: The key of a usage error in the configuration file, which pytest shows itself, also in the controller of xdist.
+CONFIGURATION = "configuration"
 #: The case of a pytest item.
 CASE: pytest.StashKey[Case | MeasurementsRequest] = pytest.StashKey()
 

@@ -1,47 +1,118 @@
-"""Show the result of a run at the end of pytest's output."""
+"""Show the result of a run at the end of pytest's output: one line per gate, and more with -v."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 
-from attnaudit.formatting import one_line, terminal_safe
+from attnaudit.formatting import one_line, plural, terminal_safe
 from attnaudit.plugin.rerun import displayed_path
-from attnaudit.plugin.state import RunState
+from attnaudit.plugin.state import CONFIGURATION, RunState
 from attnaudit.plugin.workers import is_controller
 
+if TYPE_CHECKING:
+    from attnaudit.records import RunRecord
 
-def show_run(state: RunState, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the table of verdicts, the gates without a verdict, and the path of the report.
+#: Word at the beginning of the line of a gate -> its colour.
+COLOURS = {
+    "pass": "green",
+    "fail": "red",
+    "no verdict": "red",
+    "undefined": "purple",
+    "inconclusive": "yellow",
+    "excepted": "yellow",
+    "not selected": "yellow",
+}
+
+
+def show_run(
+    state: RunState, terminalreporter: pytest.TerminalReporter, config: pytest.Config, *, shown: Collection[str]
+) -> None:
+    """Show the gates, the reasons for what has no verdict, and the path of the report.
+
+    With -q, nothing else is shown. Without it, notes and remedies follow; with -v, a table of all checks.
 
     Args:
         state: The run.
         terminalreporter: pytest's terminal.
         config: pytest's configuration.
+        shown: The reasons that pytest has shown already, as the messages of failures.
     """
-    if is_controller(config):  # without workers, pytest itself reports usage errors
-        for message in dict.fromkeys(state.usage_errors.values()):
+    if is_controller(config):  # pytest itself reports the usage errors of the process that it runs in
+        for message in dict.fromkeys(text for place, text in state.usage_errors.items() if place != CONFIGURATION):
             terminalreporter.write_line(f"ERROR: {message}", red=True)
     run = state.run_record
     if run is not None and not state.usage_errors:
-        from attnaudit.report.baseline_text import baseline_notes
-        from attnaudit.report.gate_text import gate_notes, identity_notes
-        from attnaudit.report.questions import policy_notes
-        from attnaudit.report.remedies import remedies_in_short
-        from attnaudit.report.wording import measuring_notes
-        from attnaudit.run.verdict_table import verdict_table
+        from attnaudit.report.gate_text import gate_notes
 
-        writer = config.get_terminal_writer()
         terminalreporter.write_sep("=", "attention audit")
-        if run.checks or run.missing:
+        _show_gates(run, terminalreporter)
+        verbosity = config.get_verbosity()
+        if verbosity > 0 and (run.checks or run.missing):
+            from attnaudit.run.verdict_table import verdict_table
+
+            writer = config.get_terminal_writer()
             table = verdict_table(run.checks, run.missing, width=writer.fullwidth, color=writer.hasmarkup)
             terminalreporter.write_line(table)
-        for note in (*policy_notes(run), *baseline_notes(run), *remedies_in_short(run), *measuring_notes(run)):
+        for note in (*_reasons(run, shown), *_notes(run, verbosity)):
             terminalreporter.write_line(one_line(note))
         for note in gate_notes(run):
             terminalreporter.write_line(one_line(note), red=run.status == "failed", yellow=run.status == "partial")
-        for note in identity_notes(run):
+        for note in _identity(run, verbosity):
             terminalreporter.write_line(one_line(note))
         report = displayed_path(state.folder.path / "report.html", config)
         terminalreporter.write_line(terminal_safe(f"report: {report}"))
     if state.problem and not state.usage_errors:
         terminalreporter.write_line(one_line(f"attnaudit: {state.problem}"), red=True)
+
+
+def _show_gates(run: RunRecord, terminalreporter: pytest.TerminalReporter) -> None:
+    """Show one line per gate, below the name of its model and data set."""
+    from attnaudit.report.gate_lines import gate_lines
+
+    groups = gate_lines(run)
+    width = max((len(line.word) for lines in groups.values() for line in lines), default=0)
+    for heading, lines in groups.items():
+        terminalreporter.write_line(one_line(heading), bold=True)
+        for line in lines:
+            colour = COLOURS.get(line.word)
+            terminalreporter.write(line.word.ljust(width), **({colour: True} if colour else {}))
+            terminalreporter.write_line(f"  {one_line(line.text)}")
+
+
+def _reasons(run: RunRecord, shown: Collection[str]) -> Iterator[str]:
+    """Yield one line for each reason why checks have no verdict. A reason that was shown already is not repeated."""
+    for reason, count in Counter(case.reason for case in run.missing).items():
+        what = f"No verdict on {plural(count, 'check')}"
+        yield f"{what}, for the reason given above." if reason in shown else f"{what}: {reason}"
+
+
+def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:
+    """Yield notes on the gates and on how they were measured, and what may help."""
+    from attnaudit.report.baseline_text import baseline_notes
+    from attnaudit.report.remedies import remedies_in_short
+    from attnaudit.report.unvalidated import unvalidated_notes
+    from attnaudit.report.wording import measuring_notes
+    from attnaudit.run.verdict_table import explanations
+
+    yield from unvalidated_notes(run)
+    if verbosity < 0:
+        return
+    informational = sum(check.severity != "gate" for check in run.checks)
+    if informational and verbosity == 0:
+        were, their = ("was", "its value") if informational == 1 else ("were", "their values")
+        yield f"{plural(informational, 'informational check')} {were} measured, too. The report and -v show {their}."
+    yield from explanations(run.checks, all_of_them=verbosity > 0)
+    yield from baseline_notes(run)
+    yield from remedies_in_short(run)
+    yield from measuring_notes(run)
+
+
+def _identity(run: RunRecord, verbosity: int) -> list[str]:
+    """Return what identifies the run; with -q, only the options that are not on the command line."""
+    from attnaudit.report.gate_text import identity_notes, option_lines
+
+    return identity_notes(run) if verbosity >= 0 else option_lines(run)

@@ -99,9 +99,10 @@ class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         standard_error: The standard error of the value, in its unit.
-        slope: The relative change of its square per unit of the value; 0 if the error is taken to be constant.
-        share_rows: For a share of rows, the number of independent rows with equal weights that the sample is worth;
-            None for other statistics.
+        slope: The relative change of the variance, the square of the standard error, per unit of the value; 0 if the
+            variance is taken to be constant.
+        share_rows: If the statistic is a share of rows, the effective sample size: the number of independent rows of
+            equal weight with the same standard error. None for other statistics.
         narrows_with_rows: Whether more rows reduce the error without limit.
     """
 
@@ -329,6 +330,9 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         test: The pytest id of the case; "" if it was not judged under pytest.
         comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
             model minus that of the baseline.
+        unseen_mixers: The modules of the model that carry information between tokens without visible weights, which
+            every reading leaves out, such as "model.layers.0.mixer (MambaMixer)". They make the verdict of a gate
+            undefined. Empty if the model has none, or if the check accepts them.
     """
 
     check: str
@@ -379,6 +383,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     matrix: Matrix | None = None
     test: str = ""
     comparison: BaselineComparison | None = None
+    unseen_mixers: list[str] = msgspec.field(default_factory=list)
 
     @property
     def key(self) -> tuple[str, str, str, int]:

@@ -9,11 +9,12 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]
 UnvalidatedRule = Literal["block", "gate", "report"]
+HashedContent = Literal["rows", "file", "audited rows"]
 
 
 class PolicyRemedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,6 +235,8 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         conformance: The results of the checks of the adapter contract.
         family: The family of the model, which `PolicyRecord.validated_on` refers to. "pooled attention" if the adapter
             has a single pooled attention and names no family; "" if the family is unknown.
+        unseen_mixers: The modules that carry information between tokens without visible weights, which every reading
+            leaves out, such as "model.layers.0.mixer (MambaMixer)".
     """
 
     name: str
@@ -245,6 +248,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     linear_decoder: bool
     conformance: list[ConformanceResult]
     family: str = ""
+    unseen_mixers: list[str] = msgspec.field(default_factory=list)
 
 
 class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -254,25 +258,35 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: The name of the data set in this run.
         source: Where the data set was loaded from.
         description: A short description.
-        rows: The number of rows before sampling.
+        rows: The number of rows before sampling; None for a stream of which not every row was read.
         audited: The number of audited instances.
         labelled: The number of audited instances that have a label.
         classes: The class names.
-        sha256: The SHA-256 hash of the ids, texts, queries and labels of all rows, in the order of the ids.
-        sample_seed: The seed of the sample; None if all rows are audited.
-        sample_sha256: The same hash for the rows of the sample only; None if all rows are audited.
+        sha256: The SHA-256 hash of the data.
+        sample_seed: The seed of the sample; None if all rows are audited, and for streams.
+        sample_sha256: The hash of the ids, texts, queries, labels and sources of the sampled rows; None if all rows are
+            audited, and for streams.
+        hashed: What `sha256` is the hash of. "rows": the ids, texts, queries, labels and sources of all rows, whatever
+            their order. "file": the file, of which only the audited rows were read. "audited rows": those rows of a
+            stream that were audited, in their order.
     """
 
     name: str
     source: str
     description: str
-    rows: int
+    rows: int | None
     audited: int
     labelled: int
     classes: list[str]
     sha256: str
     sample_seed: int | None
     sample_sha256: str | None
+    hashed: HashedContent = "rows"
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether only some of the rows were audited."""
+        return self.sample_seed is not None or self.rows is None
 
 
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -368,13 +382,14 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         gates: The outcome of every gate that the policy declares, on every model and data set.
         earlier_failures: The failures and crashes of tests that were run again afterwards.
         effective_policy: All checks of the run; None if none were collected.
-        added_options: Options that are not in `command`: their source ("addopts" in the configuration file, or the
-            environment variable "PYTEST_ADDOPTS") -> the options, word by word.
+        added_options: Options that are not in `command`, as lists of words. The keys are their sources: "addopts" for
+            the configuration file, or "PYTEST_ADDOPTS" for the environment variable.
         unit: What the statistics are computed over: "tokens" or "words".
         ci: Whether the environment variable CI was set.
         allow_partial: Whether --audit-allow-partial was given.
-        files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
-            collected -> the reason. Empty with --policy, which names all gates.
+        files_left_out: The test files that were not collected although they may contain @audit functions, so that
+            their gates are unknown. The values are the reasons why the files were not collected. Empty with --policy,
+            which names all gates.
         measurements_sha256: The SHA-256 hash of measurements.parquet; "" if there is no such file.
         unvalidated: The measured models whose family is not among those on which the policy was validated.
         digest: The SHA-256 hash of everything else in this record. It shows whether the file was edited.

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from attnaudit.formatting import number
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
 from attnaudit.release_evidence.gate_results import GateResults
-from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table, table
+from attnaudit.release_evidence.result_tables import WHAT_A_PASS_MEANS, results_table, table, task_table
 from attnaudit.release_evidence.shipped_files import ShippedFile
+from attnaudit.report.audited_rows import HASH_NAMES, row_count
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.report.wording import outcome
 from attnaudit.verdict_text import required_words
@@ -41,6 +42,8 @@ def dated_report(
     for data in run.data:
         lines += ["", f"## Data: {escape(data.name)}", "", *table(("", ""), _data(data))]
     lines += ["", "## Procedure", "", *_procedure(run), "", "## Results", "", *results_table(run)]
+    if scores := task_table(run):
+        lines += ["", "The predictions of the model on the same texts:", "", *scores]
     lines += ["", "## Files", "", "A signature under this report covers the files with these hashes.", ""]
     lines += table(("File", "SHA-256"), [(escape(file.name), file.sha256 or "no such file") for file in hashes])
     lines += ["", "## Responsible person"]
@@ -80,11 +83,11 @@ def _model(model: ModelRecord) -> Iterator[tuple[str, str]]:
 def _data(data: DataRecord) -> Iterator[tuple[str, str]]:
     yield "Source", escape(data.source)
     yield "Description", escape(data.description, LONGEST_REASON) or "—"
-    yield "Rows", number(data.rows)
+    yield "Rows", row_count(data)
     yield "Audited", number(data.audited)
     yield "With a label", number(data.labelled)
     yield "Classes", escape(", ".join(data.classes), LONGEST_REASON)
-    yield "SHA-256 of all rows", escape(data.sha256)
+    yield f"SHA-256 of {HASH_NAMES[data.hashed]}", escape(data.sha256)
     if data.sample_sha256 is not None:
         yield "SHA-256 of the sample", escape(data.sample_sha256)
         yield "Seed of the sample", str(data.sample_seed)

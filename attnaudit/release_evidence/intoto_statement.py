@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
 from attnaudit.release_evidence.gate_results import GateResults
 from attnaudit.release_evidence.shipped_files import ShippedFile
+from attnaudit.report.audited_rows import HASH_NAMES
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -85,13 +86,16 @@ def _policy(run: RunRecord) -> Json:
 def _data(data: DataRecord) -> Json:
     sampled = data.sample_sha256 is not None
     annotations: Json = {
-        "digestOf": f"ids, texts, queries and labels of {'the sampled rows' if sampled else 'all rows'}",
-        "rows": data.rows,
+        "digestOf": "the file"
+        if data.hashed == "file" and not sampled
+        else f"ids, texts, queries, labels and sources of {'the sampled rows' if sampled else HASH_NAMES[data.hashed]}",
+        **({} if data.rows is None else {"rows": data.rows}),
         "audited": data.audited,
         "labelled": data.labelled,
     }
     if sampled:
-        annotations |= {"sampleSeed": data.sample_seed, "allRowsSha256": data.sha256}
+        whole = "fileSha256" if data.hashed == "file" else "allRowsSha256"
+        annotations |= {"sampleSeed": data.sample_seed, whole: data.sha256}
     return _described(f"data/{data.name}", data.sample_sha256 or data.sha256, annotations)
 
 

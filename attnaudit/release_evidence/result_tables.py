@@ -35,6 +35,16 @@ def results_table(run: RunRecord) -> list[str]:
     return lines
 
 
+def task_table(run: RunRecord) -> list[str]:
+    """Return a table with the accuracy and macro F1 of the model on each data set; nothing without labels."""
+    rows = [
+        (escape(one.data), number(one.accuracy, digits=3), number(one.macro_f1, digits=3), number(one.labelled))
+        for one in run.measured
+        if one.accuracy is not None
+    ]
+    return table(("Data", "Accuracy", "Macro F1", "Labelled texts"), rows) if rows else []
+
+
 def _row(record: CheckRecord, run: RunRecord) -> list[str]:
     return [
         escape(record.check),

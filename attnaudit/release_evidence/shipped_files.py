@@ -46,8 +46,8 @@ def shipped_files(paths: Sequence[Path]) -> list[ShippedFile]:
             raise ReportError(f"--subject {path}: this link leads to no file. Copy the file, or remove the link.")
         if found.setdefault(name, file) != file:
             raise ReportError(
-                f"--subject {path}: another file that is given has the same name, {name}, and another content. Rename "
-                "one of them, or give the folder that contains both."
+                f"--subject {path}: two different files have the name {name}. Rename one of them, or give the folder "
+                "that contains both."
             )
     return list(found.values())
 

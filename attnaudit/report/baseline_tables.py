@@ -1,15 +1,36 @@
-"""The tables of a report that compare each model with the baselines of its policy."""
+"""The part of a report that compares each model with the baselines of its policy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from attnaudit.formatting import number
 from attnaudit.records import CheckRecord, RunRecord
-from attnaudit.records.comparison_records import PairedValue
+from attnaudit.records.comparison_records import Comparison, PairedValue
+from attnaudit.report.comparison_view import SubjectComparison, assemble_comparison
 from attnaudit.report.difference_rows import DifferenceRow, difference_row, not_comparable_row, verdict_view
+from attnaudit.report.run_files import MeasurementsFile
 
 BASELINE_NAMES = {"last": "last release", "pinned": "pinned release"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRun:
+    """A run that was accepted as a baseline, compared with the run of the report.
+
+    Attributes:
+        run: The name of the accepted run.
+        folder: Its folder.
+        comparison: The comparison; None if there is none.
+        reason: Why there is none, as a clause; "" if there is one.
+    """
+
+    run: str
+    folder: Path
+    comparison: Comparison | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,23 +41,79 @@ class BaselineTable:
         name: The baseline, such as "last release".
         subject: The model, the data set, and the accepted run that is the baseline.
         rows: One row per paired gate.
+        details: All checks, accuracy and F1, and the instances that moved most; None if they are not shown.
+        policy: A sentence about the policies of both runs; "" without details.
+        note: Why the details are not shown, as a sentence; "" if they are.
     """
 
     name: str
     subject: str
     rows: tuple[DifferenceRow, ...]
+    details: SubjectComparison | None
+    policy: str
+    note: str
 
 
-def baseline_tables(run: RunRecord) -> tuple[BaselineTable, ...]:
-    """Return one table for each baseline, model and data set; none without paired gates."""
-    found: dict[tuple[str, str], list[DifferenceRow]] = {}
+def baseline_tables(
+    run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun]
+) -> tuple[BaselineTable, ...]:
+    """Return one table for each baseline, model and data set; none without paired gates.
+
+    Args:
+        run: The record of the run.
+        measurements: The measurements of the run.
+        baseline_runs: The comparisons with the accepted runs. If two baselines are the same run, its details are
+            shown once.
+    """
+    grouped: dict[tuple[str, str, str, str], list[CheckRecord]] = {}
     for record in run.checks:
         if record.comparison is not None:
-            name = BASELINE_NAMES.get(record.comparison.anchor, record.comparison.anchor)
-            accepted = f", compared with run {record.comparison.baseline_run}" if record.comparison.baseline_run else ""
-            key = (name, f"{record.model} on {record.data}{accepted}")
-            found.setdefault(key, []).append(_row(record))
-    return tuple(BaselineTable(name=name, subject=subject, rows=tuple(rows)) for (name, subject), rows in found.items())
+            key = (record.comparison.anchor, record.comparison.baseline_run, record.model, record.data)
+            grouped.setdefault(key, []).append(record)
+    details = _details(measurements, baseline_runs)
+    shown: dict[tuple[str, str, str], str] = {}
+    tables = []
+    for (anchor, accepted, model, data), records in grouped.items():
+        name = BASELINE_NAMES.get(anchor, anchor)
+        found, policy, note = details.get((accepted, model, data)), "", ""
+        if earlier := shown.get((accepted, model, data)):
+            found, note = None, f"The {name} is the same run as the {earlier}: see above."
+        elif found is not None:
+            shown[accepted, model, data] = name
+            policy = found[1]
+        elif accepted:
+            reason = next((one.reason for one in baseline_runs if one.run == accepted and one.reason), "")
+            note = f"Accuracy, the other checks and the texts of the {name} are not shown: " + (
+                reason or f"run {accepted} cannot be compared with this model"
+            )
+            note = f"{note}."
+        tables.append(
+            BaselineTable(
+                name=name,
+                subject=f"{model} on {data}" + (f", compared with run {accepted}" if accepted else ""),
+                rows=tuple(map(_row, records)),
+                details=found[0] if found else None,
+                policy=policy,
+                note=note,
+            )
+        )
+    return tuple(tables)
+
+
+def _details(
+    measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun]
+) -> dict[tuple[str, str, str], tuple[SubjectComparison, str]]:
+    """Return the accepted run, the model and the data set -> their comparison, and a sentence about the policies."""
+    found = {}
+    position = 0
+    for one in baseline_runs:
+        if one.comparison is None:
+            continue
+        page = assemble_comparison(one.comparison, MeasurementsFile(one.folder), measurements, first_position=position)
+        position += len(page.subjects)
+        for subject, records in zip(page.subjects, one.comparison.subjects, strict=True):
+            found[one.run, records.candidate_model, records.candidate_data] = (subject, page.policy)
+    return found
 
 
 def _row(record: CheckRecord) -> DifferenceRow:

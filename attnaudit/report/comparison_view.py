@@ -73,13 +73,16 @@ class ComparisonPage:
     policy: str
 
 
-def assemble_comparison(comparison: Comparison, base: MeasurementsFile, candidate: MeasurementsFile) -> ComparisonPage:
+def assemble_comparison(
+    comparison: Comparison, base: MeasurementsFile, candidate: MeasurementsFile, *, first_position: int = 0
+) -> ComparisonPage:
     """Assemble the content of the page.
 
     Args:
         comparison: The comparison of two runs.
         base: The measurements of the base run.
         candidate: The measurements of the candidate run.
+        first_position: The number of subjects of other comparisons that stand before these on the page.
     """
     checks = [check for subject in comparison.subjects for check in subject.checks]
     lost = [check for check in checks if check.is_gate and not check.base.blocks and check.candidate.blocks]
@@ -92,7 +95,8 @@ def assemble_comparison(comparison: Comparison, base: MeasurementsFile, candidat
         state="fail" if lost else "neutral",
         notes=(*_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
-            _subject(one, i, comparison, (base, candidate), most_cells=cells) for i, one in enumerate(subjects)
+            _subject(one, i, comparison, (base, candidate), most_cells=cells)
+            for i, one in enumerate(subjects, start=first_position)
         ),
         policy=_policy_sentence(comparison),
     )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from attnaudit.processes import replace_file
 from attnaudit.records import RunRecord
 from attnaudit.report.explorer_data import compressed, encode, to_json
-from attnaudit.report.explorer_rows import read_rows
-from attnaudit.report.run_files import MeasurementsFile
+from attnaudit.report.explorer_rows import CaseRows, read_rows
+from attnaudit.report.run_files import Case, MeasurementsFile
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -68,25 +68,41 @@ def write_explorer(folder: Path, run: RunRecord, measurements: MeasurementsFile)
         ReportError: measurements.parquet is corrupt.
         OSError: A file cannot be written.
     """
+    return explorer_of(run, read_rows(measurements.path) if measurements.measured else {}, folder / FOLDER)
+
+
+def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Path) -> ExplorerView | None:
+    """Return the explorer of some measurements. Data that are too large for the page are written to a folder.
+
+    Args:
+        run: The record with the models and checks.
+        rows: Model, data set and seed -> the measurements. The first case is shown at first.
+        parts_folder: A folder next to the page. Files in it that an earlier page left behind are removed.
+
+    Returns:
+        The explorer; None without measurements.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
     from markupsafe import Markup
 
-    if not measurements.measured:
-        _remove_parts(folder, keep=())
+    if not rows:
+        _remove_parts(parts_folder, keep=())
         return None
-    rows = read_rows(measurements.path)
     data = encode(run, rows)
     in_page = data.size <= MOST_IN_PAGE
     key = hashlib.sha256("\n".join(f"{name} {part}" for name, part in data.parts.items()).encode()).hexdigest()[:16]
     if not in_page:
         for name, part in data.parts.items():
-            replace_file(folder / FOLDER / f"{name}.js", f'attnauditPart("{key}","{name}","{part}");\n'.encode())
-    _remove_parts(folder, keep=() if in_page else tuple(data.parts))
+            replace_file(parts_folder / f"{name}.js", f'attnauditPart("{key}","{name}","{part}");\n'.encode())
+    _remove_parts(parts_folder, keep=() if in_page else tuple(data.parts))
     script = "".join(files("attnaudit.report").joinpath("templates", name).read_text("utf-8") for name in SCRIPTS)
     script = f'(() => {{\n"use strict";\n{script}}})();\n'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return ExplorerView(
         instances=max(len(case.ids) for case in rows.values()),
-        manifest=compressed(to_json({**data.manifest, "key": key, "folder": "" if in_page else FOLDER})),
+        manifest=compressed(to_json({**data.manifest, "key": key, "folder": "" if in_page else parts_folder.name})),
         parts=data.parts if in_page else {},
         script=Markup(script),
         # 'strict-dynamic' allows the script with this hash, and no other, to load the files next to the page.
@@ -94,11 +110,11 @@ def write_explorer(folder: Path, run: RunRecord, measurements: MeasurementsFile)
     )
 
 
-def _remove_parts(folder: Path, *, keep: tuple[str, ...]) -> None:
-    """Remove the files of an earlier report that this one does not use."""
+def _remove_parts(parts_folder: Path, *, keep: tuple[str, ...]) -> None:
+    """Remove the files of an earlier page that this one does not use."""
     kept = {f"{name}.js" for name in keep}
-    for path in (folder / FOLDER).glob("case*-*.js"):
+    for path in parts_folder.glob("case*-*.js"):
         if path.name not in kept:
             path.unlink()
-    if not keep and (folder / FOLDER).is_dir() and not any((folder / FOLDER).iterdir()):
-        (folder / FOLDER).rmdir()
+    if not keep and parts_folder.is_dir() and not any(parts_folder.iterdir()):
+        parts_folder.rmdir()

@@ -163,9 +163,11 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
 
 
 def darkest_share(count: int) -> float:
-    """Return the share of a row's sum that is drawn darkest: STRONG times that of `count` equal tokens, at most 1.
+    """Return the share of the sum of a row at which a token gets the darkest colour.
 
-    All rows of an instance have this scale, so that equal colours mean equal shares and equal weights stay light.
+    It is min(1, STRONG / count), that is, STRONG times the share of a token if all `count` tokens are equal. All rows
+    of an instance use this scale, so that a colour means the same share in every row. If all weights are equal, the
+    tokens stay light.
     """
     return min(1.0, STRONG / count) if count else 1.0
 

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from attnaudit.formatting import number, plural, visible, without_commands
 from attnaudit.records import BaselineComparison, CheckRecord, RunRecord
+from attnaudit.report.audited_rows import audited_rows
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
@@ -82,9 +83,7 @@ def summary(run: RunRecord, *, report: str) -> str:
     lines = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes_below_lead, *remedies_in_short(run))]
     lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
     lines += [
-        f"* Data {escape(data.name)}: {number(data.audited)} of {number(data.rows)} rows "
-        f"(sha256 {escape(data.sha256[:12])})"
-        for data in run.data
+        f"* Data {escape(data.name)}: {audited_rows(data)} (sha256 {escape(data.sha256[:12])})" for data in run.data
     ]
     lines += _verdict_lines(run, [check for check in run.checks if check.comparison is None], several)
     gates = [check for check in run.checks if check.severity == "gate" and check.in_words]

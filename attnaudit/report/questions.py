@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnaudit.formatting import number, plural
-from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.formatting import left_out, number, plural
+from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
 from attnaudit.report.unvalidated import unvalidated_notes
 from attnaudit.verdict_text import digits, interval_words, required_words
 
@@ -11,10 +11,20 @@ from attnaudit.verdict_text import digits, interval_words, required_words
 BLOCKING = ("fail", "undefined", "inconclusive")
 
 
+def seriousness(check: CheckRecord) -> int:
+    """Return the place of a gate among those that block the release: 0 for the most serious verdict."""
+    return BLOCKING.index(check.verdict) if check.verdict in BLOCKING else len(BLOCKING)
+
+
+def unseen_mixers_sentence(model: ModelRecord) -> str:
+    """Return a sentence that names the modules which carry information between tokens without visible weights."""
+    return f"{model.name}: {left_out(model.unseen_mixers)}. No reading of its attention shows what they do."
+
+
 def leading_gate(run: RunRecord) -> CheckRecord | None:
     """Return the gate that blocks the release and has the most serious verdict; None if no gate blocks it."""
     blocking = [check for check in run.checks if check.blocks and check.verdict in BLOCKING]
-    return min(blocking, key=lambda check: BLOCKING.index(check.verdict), default=None)
+    return min(blocking, key=seriousness, default=None)
 
 
 def lead(run: RunRecord) -> str:
@@ -39,10 +49,11 @@ def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
         return f"{asked} has no answer: {gate.reason}."
     value, limit = number(gate.value, digits=digits(gate)), required_words(gate.requirement)
     if gate.verdict == "fail":
-        return f"{gate.when_failed}: {gate.value_name} {value}; the policy requires {limit}."
+        claim = gate.when_failed or f"“{gate.title}” does not hold"
+        return f"{claim} ({gate.value_name} {value}; the policy requires {limit})."
     if gate.interval is None:
         return f"{asked} is not decided: {gate.reason}."
-    return f"{asked} is not decided: {gate.value_name} {interval_words(gate)}; the policy requires {limit}."
+    return f"{asked} is not decided ({gate.value_name} {interval_words(gate)}; the policy requires {limit})."
 
 
 def _asked(gate: CheckRecord, run: RunRecord) -> str:
@@ -55,11 +66,12 @@ def _asked(gate: CheckRecord, run: RunRecord) -> str:
 def policy_notes(run: RunRecord) -> list[str]:
     """Return sentences that explain the outcome of a run by its policy.
 
-    There is one for each model on whose family the policy was not validated, and one for each question with a gate that
-    blocks the release.
+    There is one for each model with modules that no reading shows, one for each model on whose family the policy was
+    not validated, and one for each question with a gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
-    return [*unvalidated_notes(run), *answers]
+    unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]
+    return [*unseen, *unvalidated_notes(run), *answers]
 
 
 def notes_below_lead(run: RunRecord) -> list[str]:

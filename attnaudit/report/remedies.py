@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 from attnaudit.formatting import number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
 
 #: How many remedies are shown at first. The report shows the others on request.
@@ -17,20 +18,24 @@ FIRST_REMEDIES = 3
 def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release.
 
-    First come those that follow from the verdicts alone: more texts for an inconclusive gate, other texts for an
-    undefined one, and another reading of the attention that did better in this run. Then come those of the policy. They
-    are shown only for the verdicts and the families for which the policy gives them.
+    First come the remedies for the most serious verdict. Among those for the same verdict, the ones that follow from it
+    alone come first: more texts for an inconclusive gate, other texts for an undefined one, and another reading of the
+    attention that did better in this run. Then come those of the policy. They are shown only for the verdicts and the
+    families for which the policy gives them.
 
     Returns:
         The remedies, those of the policy in its order. If several questions have remedies, the list takes one from each
         question in turn.
     """
-    blocking = [check for check in run.checks if check.blocks]
-    general = [text for check in blocking for text in _of_verdict(check, run)]
+    blocking = sorted((check for check in run.checks if check.blocks), key=seriousness)
     questions = run.declared_policy.questions if run.declared_policy else []
-    by_question = [list(_of_policy(question, blocking, run)) for question in questions]
-    in_turn = [text for turn in zip_longest(*by_question) for text in turn if text is not None]
-    return list(dict.fromkeys(f"What may help: {text}" for text in (*general, *in_turn)))
+    found: list[str] = []
+    for _, group in groupby(blocking, key=seriousness):
+        gates = list(group)
+        found += [text for check in gates for text in _of_verdict(check, run)]
+        by_question = [list(_of_policy(question, gates, run)) for question in questions]
+        found += [text for turn in zip_longest(*by_question) for text in turn if text is not None]
+    return list(dict.fromkeys(f"What may help: {text}" for text in found))
 
 
 def remedies_in_short(run: RunRecord) -> list[str]:
@@ -51,7 +56,12 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
             yield f"audit more texts for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
     elif check.verdict == "inconclusive":
         yield f"audit more texts, or texts of more sources, for {check.check}: {check.reason}"
-    if check.verdict == "undefined":
+    if check.unseen_mixers:
+        yield (
+            f"audit a model whose tokens are mixed by attention alone. If {check.check} is meant to judge only the "
+            'attention that can be seen, set unseen_mixers = "accept" for it in the policy'
+        )
+    elif check.verdict == "undefined":
         reasons = sorted(check.undefined.items(), key=lambda pair: -pair[1])
         why = f"; the most frequent reason for a missing value is: {reasons[0][0]}" if reasons else ""
         yield f"audit texts on which {check.check} has a value{why}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from attnaudit import formatting
 from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
 from attnaudit.records import RunRecord
+from attnaudit.report.audited_rows import audited_rows, row_count
+from attnaudit.report.baseline_tables import BaselineRun
 from attnaudit.report.explorer_page import ExplorerView, write_explorer
 from attnaudit.report.markdown import summary
 from attnaudit.report.run_files import MeasurementsFile, read_run
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build(folder: Path) -> None:
-    """Write report.html and summary.md of a run into its folder.
+    """Write report.html and summary.md of a run into its folder, without the runs that were accepted as baselines.
 
     Args:
         folder: The folder of the run, with audit.json and, usually, measurements.parquet. Without the latter, the
@@ -31,7 +34,7 @@ def build(folder: Path) -> None:
     write_pages(Path(folder), read_run(Path(folder)))
 
 
-def write_pages(folder: Path, run: RunRecord) -> None:
+def write_pages(folder: Path, run: RunRecord, baseline_runs: Sequence[BaselineRun] = ()) -> None:
     """Write report.html and summary.md of a run from its record. audit.json need not exist yet.
 
     If the measurements are too large for the page, they are written to files in the folder explorer/, next to it.
@@ -39,6 +42,7 @@ def write_pages(folder: Path, run: RunRecord) -> None:
     Args:
         folder: The folder of the run, with measurements.parquet.
         run: The record of the run.
+        baseline_runs: The comparisons with the runs that were accepted as baselines.
 
     Raises:
         ReportError: measurements.parquet is corrupt, or a file cannot be written.
@@ -48,7 +52,7 @@ def write_pages(folder: Path, run: RunRecord) -> None:
         explorer = write_explorer(folder, run, measurements)
     except OSError as error:
         raise _cannot_be_written(Path(error.filename or folder), error) from error
-    _write(folder / "report.html", render(assemble(run, measurements), explorer))
+    _write(folder / "report.html", render(assemble(run, measurements, baseline_runs), explorer))
     _write(folder / "summary.md", summary(run, report=_relative(folder / "report.html")))
 
 
@@ -65,7 +69,8 @@ def render(page: Page, explorer: ExplorerView | None = None) -> str:
 def environment(*packages: str) -> Environment:
     """Return a Jinja environment that escapes every value and makes invisible characters visible.
 
-    Templates can use the functions `number`, `plural` and `duration` of `attnaudit.formatting` as filters.
+    Templates can use the functions `number`, `plural`, `duration` and `moment` of `attnaudit.formatting`, and those of
+    `attnaudit.report.audited_rows`, as filters.
 
     Args:
         *packages: Names of packages with further templates. They take precedence over the templates of the report.
@@ -84,7 +89,10 @@ def environment(*packages: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    result.filters.update(number=formatting.number, plural=formatting.plural, duration=formatting.duration)
+    result.filters.update(
+        number=formatting.number, plural=formatting.plural, duration=formatting.duration, moment=formatting.moment
+    )
+    result.filters.update(audited_rows=audited_rows, row_count=row_count)
     return result
 
 

@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.formatting import number, plural, sentence
+from attnaudit.formatting import number, sentence
 from attnaudit.records import CheckRecord, MissingCase, RunRecord
 from attnaudit.report import wording
-from attnaudit.report.baseline_tables import BaselineTable, baseline_tables
+from attnaudit.report.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
+from attnaudit.report.questions import seriousness
 from attnaudit.report.run_files import Case, MeasurementsFile
+from attnaudit.report.scores import Score, scores
 from attnaudit.report.shown_instances import shown_instances
 from attnaudit.verdict_text import (
     defined_sentence,
@@ -156,13 +158,13 @@ class Page:
     Attributes:
         run: The record of the run.
         outcome: The headline with its notes and remedies.
-        scores: For each model and data set with labels, a line with accuracy, F1 and the number of texts.
+        scores: What each model achieves on each data set with labels.
         checks: All checks with their cases.
         subjects: All pairs of a model and a data set.
         command: The command line of the run.
         options: Lines with the options that pytest did not read from the command line.
-        gates: A line with the number of gates in each state, and further lines about the gates (see `gate_notes`). It
-            is empty if there are no further lines.
+        gates: A line with the number of gates in each state, and further lines about the gates (see `gate_notes`). If
+            there are no further lines, the first line is left out too, and `gates` is empty.
         measurements_absent: Whether the run folder has no measurements.parquet.
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.
@@ -171,7 +173,7 @@ class Page:
 
     run: RunRecord
     outcome: wording.Outcome
-    scores: tuple[str, ...]
+    scores: tuple[Score, ...]
     checks: tuple[CheckView, ...]
     subjects: tuple[SubjectView, ...]
     command: str
@@ -183,12 +185,13 @@ class Page:
     baselines: tuple[BaselineTable, ...]
 
 
-def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
+def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun] = ()) -> Page:
     """Assemble the content of the report of a run.
 
     Args:
         run: The record of the run.
         measurements: The measurements of the run, which contain the tokens of the worst instances.
+        baseline_runs: The comparisons with the runs that were accepted as baselines.
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
@@ -218,7 +221,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
     return Page(
         run=run,
         outcome=wording.outcome(run),
-        scores=tuple(_scores(run)),
+        scores=scores(run),
         checks=tuple(views),
         subjects=tuple(_subject(case, names[case], run) for case in cases),
         command=shlex.join(run.command),
@@ -227,25 +230,17 @@ def assemble(run: RunRecord, measurements: MeasurementsFile) -> Page:
         measurements_absent=measurements.measured is None,
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
-        baselines=baseline_tables(run),
+        baselines=baseline_tables(run, measurements, baseline_runs),
     )
 
 
-def _urgency(records: Sequence[CheckRecord]) -> int:
-    """Return where a check stands on the page: first gates that block the release, then other gates, then the rest."""
-    return min(0 if one.blocks else 1 if one.severity == "gate" else 2 for one in records)
+def _urgency(records: Sequence[CheckRecord]) -> tuple[int, int]:
+    """Return where a check stands on the page.
 
-
-def _scores(run: RunRecord) -> list[str]:
-    """Return a line with accuracy, macro F1 and the number of labelled instances for each model and data set."""
-    several = len(run.measured) > 1
-    return [
-        (f"{one.model} on {one.data}: accuracy" if several else "Accuracy")
-        + f" {number(one.accuracy, digits=3)}, macro F1 {number(one.macro_f1, digits=3)} "
-        f"on {plural(one.labelled, 'labelled text')}"
-        for one in run.measured
-        if one.accuracy is not None
-    ]
+    Gates that block the release come first, those with the most serious verdict before the others. Then come the other
+    gates, and then the rest.
+    """
+    return min((0, seriousness(one)) if one.blocks else (1 if one.severity == "gate" else 2, 0) for one in records)
 
 
 def _gates(run: RunRecord) -> tuple[str, ...]:
@@ -331,7 +326,7 @@ def _case(
         required=requirement_symbol(record.requirement) if record.requirement else wording.BETTER[record.better],
         references=tuple(
             ReferenceView(
-                name=reference.name,
+                name=wording.reference_name(reference.name),
                 value=number(reference.value),
                 meaning=reference.meaning,
                 count="" if reference.n is None else number(reference.n),

@@ -61,17 +61,29 @@ PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 def shorten(text: str, limit: int) -> str:
     """Truncate a text to at most `limit` characters. A truncated text ends with an ellipsis.
 
-    >>> shorten("leave-one-out", 6)
-    'leave…'
+    Examples:
+        >>> shorten("leave-one-out", 6)
+        'leave…'
     """
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def reference_name(name: str) -> str:
+    """Return the name of a reference value in words.
+
+    Examples:
+        >>> reference_name("largest_possible")
+        'largest possible'
+    """
+    return name.replace("_", " ")
 
 
 def column_name(name: str) -> str:
     """Return the name of a measured column in words, with its reading if it has one. Unknown names stay unchanged.
 
-    >>> column_name("leave_one_out.inputs")
-    'Leave-one-out, at the inputs'
+    Examples:
+        >>> column_name("leave_one_out.inputs")
+        'Leave-one-out, at the inputs'
     """
     measure, _, reading = name.partition("/")
     if reading:
@@ -98,8 +110,9 @@ def column_name(name: str) -> str:
 def short_column_name(name: str) -> str:
     """Return the name of a measured column in one to three words, without its reading.
 
-    >>> short_column_name("leave_one_out.inputs")
-    'Leave-one-out'
+    Examples:
+        >>> short_column_name("leave_one_out.inputs")
+        'Leave-one-out'
     """
     stem, _, ending = name.partition("/")[0].rpartition(".")
     kind = name.partition("/")[0].split(".")[0]

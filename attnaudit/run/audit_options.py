@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.devices import require_name
-from attnaudit.errors import AuditError, ModelError, ReportError, require_seed
+from attnaudit.errors import AuditError, CheckError, ModelError, ReportError, require_seed, similar_path
 from attnaudit.run.targets import Target, resolve_datasets, resolve_models
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class AuditOptions:
         unit: "tokens" or "words": what the statistics are computed over.
         seed: Seed of samples, permutations and intervals.
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
+        sequential: Whether every check is sequential, as with `sampling = "sequential"` in its policy.
     """
 
     models: tuple[str, ...]
@@ -44,6 +45,7 @@ class AuditOptions:
     unit: str = "tokens"
     seed: int = 0
     batch_tokens: int | None = None
+    sequential: bool = False
     _resolved: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
@@ -92,13 +94,15 @@ class AuditOptions:
         """Return the checks of the policy file; None without one.
 
         Raises:
-            CheckError: The file is invalid. The message names the file and the table.
+            CheckError: The file is absent or invalid. The message names the file and the table.
         """
         if self.policy is None:
             return None
         if "policy" not in self._resolved:
             from attnaudit.checks import load_policy
 
+            if not self.policy.exists() and (question := similar_path(self.policy)):
+                raise CheckError(f"{self.policy}: there is no such policy file. {question}")
             self._resolved["policy"] = load_policy(self.policy)
         policy: Policy = self._resolved["policy"]
         return policy

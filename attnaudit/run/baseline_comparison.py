@@ -11,7 +11,7 @@ import numpy as np
 
 from attnaudit.checks.paired_gate import ANCHORS, BaselineNumbers, PairedGate
 from attnaudit.engine.measurements import Measurements
-from attnaudit.formatting import plural
+from attnaudit.formatting import number, plural
 from attnaudit.records import Baseline, BaselineComparison, BaselineSubject
 
 
@@ -79,6 +79,8 @@ def compared(
         )
         return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
     position = [check.check for check in subject.checks].index(gate.base_id)
+    if never := _never_fails(gate, subject.checks[position].value):
+        return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=never), accept=accept)
     rows = [subject.values[one][position] for one in measurements.ids]
     known = msgspec.structs.replace(
         known,
@@ -148,6 +150,20 @@ def _objection_to_check(
         return f"it lacks {plural(len(missing), 'instance')}, such as {missing[0]}"
     additional = len(subject.values) - len(measurements)
     return f"it has {plural(additional, 'instance')} that this run lacks" if additional else ""
+
+
+def _never_fails(gate: PairedGate, baseline: float) -> str:
+    """Return why no model could fail a gate, as a sentence; "" if one could."""
+    low, high = gate.base.bounds
+    decrease = gate.at_least is not None
+    margin = abs(float(gate.at_least or gate.at_most or 0.0))  # a number, because `paired_gate` set it
+    if (baseline - margin > low) if decrease else (baseline + margin < high):
+        return ""
+    end = f"the smallest possible one is {number(low)}" if decrease else f"the largest possible one is {number(high)}"
+    return (
+        f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and {end}, so no "
+        f"model is worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between the two."
+    )
 
 
 def _same_data(subject: BaselineSubject, audited: AuditedPair) -> bool:

@@ -10,6 +10,9 @@ from attnaudit.records import CheckRecord
 if TYPE_CHECKING:
     from attnaudit.run.session import AuditSession
 
+#: The beginning of the last line of a failure message, before the command that runs the case again.
+RUN_AGAIN = "run again: "
+
 
 class Case:
     """A check on one model and one data set. Nothing is loaded or measured until it is judged.
@@ -70,6 +73,6 @@ class Case:
         try:
             enforce(record)
         except CheckFailed as failed:
-            failed.args = (f"{failed}\nrun again: {terminal_safe(self.rerun_command)}",)
+            failed.args = (f"{failed}\n{RUN_AGAIN}{terminal_safe(self.rerun_command)}",)
             raise
         return record

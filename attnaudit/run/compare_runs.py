@@ -37,9 +37,10 @@ from attnaudit.run.stored_numbers import (
     recomputable,
 )
 from attnaudit.seeding import keyed_generator
+from attnaudit.statistics.detectable_change import detectable_difference
 from attnaudit.statistics.f1_drop import F1Drop
 from attnaudit.statistics.groups import Groups
-from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.paired_difference import paired_difference
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ Mask = np.typing.NDArray[np.bool_]
 MOST_MOVED = 10
 #: The confidence of the intervals of accuracy and F1. The interval of a check has the confidence of the check.
 CONFIDENCE = 0.95
-#: The probability with which a difference of the detectable size is detected.
-POWER = 0.8
 NOT_STORED = "measurements.parquet does not contain the numbers per instance that it is computed from"
 
 
@@ -67,6 +66,23 @@ def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None 
         ReportError: A run was edited, has not ended, or has no measurements; or the runs are not comparable.
     """
     base, candidate = (_read(folder) for folder in (base_folder, candidate_folder))
+    return compare_records((base, base_folder), (candidate, candidate_folder), names)
+
+
+def compare_records(
+    base_run: tuple[RunRecord, Path], candidate_run: tuple[RunRecord, Path], names: Names | None = None
+) -> Comparison:
+    """Compare two runs whose records were read, or are not written yet.
+
+    Args:
+        base_run: The record of the base run, and its folder with measurements.parquet.
+        candidate_run: The record of the candidate run, and its folder.
+        names: The models to compare; None for those that the runs have in common.
+
+    Raises:
+        ReportError: The runs are not comparable.
+    """
+    (base, base_folder), (candidate, candidate_folder) = base_run, candidate_run
     pairs, left_out = pairs_of(base, candidate, names or Names())
     subjects = []
     for pair in pairs:
@@ -298,22 +314,18 @@ def _paired_value(
 ) -> PairedValue:
     """Return the record of a paired difference. The values are those of the base run and of the candidate run."""
     base, candidate = values
+    difference = None if base is None or candidate is None else candidate - base
     return PairedValue(
         name=name,
         base=base,
         candidate=candidate,
-        difference=None if base is None or candidate is None else candidate - base,
+        difference=difference,
         interval=estimate.at(estimate.confidence) if estimate else None,
-        detectable=_detectable(estimate) if estimate else None,
+        detectable=None if estimate is None or difference is None else detectable_difference(estimate, difference),
         n=n,
         changed=changed,
         direction=direction,
     )
-
-
-def _detectable(estimate: IntervalEstimate) -> float:
-    """Return the smallest true difference whose interval excludes 0 with the probability POWER."""
-    return (normal_quantile(estimate.confidence) + normal_quantile(2 * POWER - 1)) * estimate.error
 
 
 def _direction(check: Check) -> Direction | None:

@@ -55,6 +55,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         yield f"{record.n_defined} defined and {sum(record.undefined.values())} undefined values are not {record.n}"
     if record.n > audited.get(record.data, record.n):
         yield f"it has {record.n} instances, but only {audited[record.data]} were audited"
+    yield from _of_unseen_mixers(record, run)
     yield from _of_intervals(record)
     yield from _of_comparison(record, tables_of(record, tables, run))
     if tables and record.check not in tables:
@@ -72,12 +73,20 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         n_defined=record.n_defined,
         fail_interval=record.fail_interval,
         severity=record.severity,
+        unseen_mixers=record.unseen_mixers,
     )
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
     expected = blocks(record.verdict, severity=record.severity, inconclusive=record.inconclusive)
     if expected != record.blocks:
         yield f"it is recorded as {'' if record.blocks else 'not '}blocking, but its verdict is '{record.verdict}'"
+
+
+def _of_unseen_mixers(record: CheckRecord, run: RunRecord) -> Iterator[str]:
+    model = next((model for model in run.models if model.name == record.model), None)
+    accepts = record.parameters.get("unseen_mixers") == "accept"
+    if model is not None and record.unseen_mixers != ([] if accepts else model.unseen_mixers):
+        yield "the modules that its reading leaves out are not those of the model"
 
 
 def _of_intervals(record: CheckRecord) -> Iterator[str]:

@@ -10,6 +10,7 @@ from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
 from attnaudit.model_families import blocked_models
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
 from attnaudit.run.declared_checks import is_gate, tables_by_id
 
@@ -159,10 +160,10 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
         )
     if not expected.allow_sample:
         found += [
-            f"Only {one.audited:,} of {plural(one.rows, 'row')} of {one.name} were audited. Run the audit again "
-            "without --audit-max-instances, or give --allow-sample."
+            f"Only {audited_rows(one)} of {one.name} were audited. Run the audit again without --audit-max-instances, "
+            "or give --allow-sample."
             for one in run.data
-            if one.sample_seed is not None and not _is_sequential(run, one.name)
+            if one.is_sample and not _is_sequential(run, one.name)
         ]
     return found
 
@@ -272,10 +273,9 @@ def unvalidated_lines(run: RunRecord) -> list[str]:
 def sample_lines(run: RunRecord) -> list[str]:
     """Return a line for each data set of which only a sample was audited."""
     return [
-        f"only a sample of {one.name} was audited: {one.audited:,} of {plural(one.rows, 'row')}, drawn with "
-        f"seed {one.sample_seed}"
+        f"only a sample of {one.name} was audited: {audited_rows(one)}, {drawn(one)}"
         for one in run.data
-        if one.sample_seed is not None
+        if one.is_sample
     ]
 
 

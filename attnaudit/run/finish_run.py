@@ -153,9 +153,11 @@ def measured_models(parts: Sequence[MeasuredPart]) -> list[ModelRecord]:
 
 
 def measured_data(parts: Sequence[MeasuredPart]) -> list[DataRecord]:
-    """Return each data set of the parts once, with its largest sample. A smaller one with the same seed is part of it.
+    """Return the record of each data set once.
 
-    Sequential gates can need more rows for one model than for another.
+    Sequential gates can need more rows for one model than for another. If a data set was measured with samples of
+    several sizes, the record of the largest sample is returned. With the same seed, a smaller sample is contained in a
+    larger one.
     """
     found: dict[str, DataRecord] = {}
     for part in parts:
@@ -180,6 +182,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
         ReportError: A file cannot be written.
     """
     from attnaudit.report import write_pages
+    from attnaudit.run.baseline_runs import compare_with_baselines
     from attnaudit.run.integrity import seal
 
     run = msgspec.structs.replace(
@@ -190,7 +193,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
         problem=ending.problem,
     )
     run = seal(run)
-    write_pages(folder.path, run)
+    write_pages(folder.path, run, compare_with_baselines(run, folder.path))
     folder.write_record(run)
     return run
 

@@ -32,7 +32,8 @@ class PlanningValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         value: The value.
         deviation: Its standard error times the root of the number of rows.
         slope: The relative change of the variance per unit of the value.
-        rows_per_row: For a share: how many rows are worth one independent row with equal weights; None otherwise.
+        rows_per_row: For a share, the number of rows that carry as much information as one independent row of equal
+            weight; None for other statistics.
     """
 
     value: float
@@ -204,7 +205,10 @@ def _from_record(record: CheckRecord, gate: Check, limit: float | Expression) ->
     """
     measured, value, required = record.sampling_error, record.value, record.requirement
     if measured is None or value is None or not measured.standard_error:
-        raise CheckError(f"the run has no spread of its value for {record.model} on {record.data}")
+        raise CheckError(
+            f"the run recorded no standard error (or 0) for the value of this check, for {record.model} on "
+            f"{record.data}"
+        )
     if not measured.narrows_with_rows:
         raise CheckError("more rows would not narrow its interval without limit")
     expression = required.expression if required is not None else None
@@ -253,5 +257,5 @@ def _of_bounded_values(gate: Check, ends: tuple[float, float], threshold: float)
     """
     statistic = gate.base.statistic if isinstance(gate, PairedGate) else gate.statistic
     if statistic not in OF_BOUNDED_VALUES or not all(map(math.isfinite, ends)):
-        raise CheckError("its spread is unknown before a run: give an earlier one with --from")
+        raise CheckError("how much its value varies is unknown without a run: name an earlier run with --from")
     return _Basis(spread=RowSpread(ends=ends), threshold=threshold, source=WORST_CASE)

@@ -112,7 +112,8 @@ def _settle_gate(
     if record is not None and record.comparison is not None and record.comparison.not_comparable:
         return settled("failed", f"{record.comparison.not_comparable}{_swallowed(results)}")
     if record is not None:
-        return settled("failed", f"{record.verdict}: {headline(record)}{_swallowed(results)}")
+        why = record.reason if record.unseen_mixers and record.verdict == "undefined" else headline(record)
+        return settled("failed", f"{record.verdict}: {why}{_swallowed(results)}")
     if not tests:
         if left_out_by:
             return settled("not selected", f"left out by {' and '.join(left_out_by)}")

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnaudit.errors import ReportError, require_regular_file
+from attnaudit.errors import ReportError, require_reachable, require_regular_file, similar_path
 from attnaudit.records import RunRecord
 
 LATEST = "latest.txt"
 RECORD = "audit.json"
+
+
+def require_run_folder(command: str, folder: Path) -> Path:
+    """Return the folder that a user gave for a run, or for all runs, if it exists.
+
+    Args:
+        command: The name of the command, for messages about a path that cannot be looked up.
+        folder: The folder.
+
+    Raises:
+        ReportError: There is no such folder. The message suggests similar ones.
+    """
+    require_reachable(command, folder)
+    if not folder.is_dir():
+        question = similar_path(folder)
+        raise ReportError(
+            f"{folder}: no such folder. {f'{question} ' if question else ''}Expected the folder of a run, such as "
+            "reports/<run>, or the folder that pytest writes the runs to, such as reports."
+        )
+    return folder
 
 
 def newest_run(folder: Path) -> Path:

@@ -3,38 +3,147 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from attnaudit.checks.sequential import is_settled, why_fixed
 from attnaudit.engine.joined_measurements import joined
 from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import AuditError, DataError
 from attnaudit.instances import Dataset
 
-#: The number of rows in a block.
+if TYPE_CHECKING:
+    from attnaudit.data.draws import Draws
+
+#: The number of rows in a block is at least this.
 BLOCK = 250
+#: The number of rows in a block, relative to those before it. Judging all rows after each block then costs little.
+GROWTH = 0.1
+
+
+class SequentialGates:
+    """The gates that decide after how many rows measuring stops.
+
+    Args:
+        gates: All gates that apply to the model. If there are none, all rows are measured.
+        gated: The number of gates of the policy.
+    """
+
+    def __init__(self, gates: Sequence[Any], gated: int) -> None:
+        self.gates = gates
+        self._gated = gated
+
+    def are_settled(self, measurements: Measurements) -> bool:
+        """Return whether the confidence sequences of all gates have reached a verdict."""
+        try:
+            return all(is_settled(gate.judge(measurements, gated=self._gated)) for gate in self.gates)
+        except AuditError:  # the gate never settles, and judging its case raises the error again
+            return False
+
+    def fixed(self, measurements: Measurements) -> dict[str, str]:
+        """Return the id of each gate that needs a fixed number of rows -> the reason."""
+        found: dict[str, str] = {}
+        for gate in self.gates:
+            try:
+                found[gate.id] = why_fixed(gate, measurements)
+            except AuditError as error:
+                found[gate.id] = f"it cannot be judged: {error}"
+        return {gate: reason for gate, reason in found.items() if reason}
+
+
+def usable(draws: Draws, count: int | None, refuse: Callable[[Dataset], object]) -> tuple[Dataset, DataError | None]:
+    """Return the first `count` rows, or those before the first row that is invalid, with its error.
+
+    Args:
+        draws: The rows in random order.
+        count: The number of rows; None for all.
+        refuse: Raises DataError if a row has a label that the model does not know.
+
+    Raises:
+        DataError: There are no rows before an invalid one.
+    """
+    failure: DataError | None = None
+    try:
+        rows = draws.first(count)
+    except DataError as error:
+        if not draws.read:
+            raise
+        failure, rows = error, draws.first(draws.read)
+
+    def error_among(number: int) -> DataError | None:
+        try:
+            refuse(dataclasses.replace(rows, instances=rows.instances[:number]))
+        except DataError as error:
+            return error
+        return None
+
+    unknown = error_among(len(rows.instances))
+    if unknown is None:
+        return rows, failure
+    known = bisect_left(range(1, len(rows.instances)), True, key=lambda number: error_among(number) is not None)
+    if not known:
+        raise unknown
+    return draws.first(known), unknown
 
 
 def candidate_samples(
-    dataset: Dataset,
-    seed: int,
+    draws: Draws,
+    limit: int | None,
+    gates: SequentialGates,
     *,
-    measure: Callable[[Dataset], Measurements],
-    is_enough: Callable[[Measurements], bool],
+    measure: Callable[[Dataset, int], Measurements],
+    refuse: Callable[[Dataset], object],
 ) -> Iterator[Dataset]:
-    """Yield samples of a data set that seem to be enough, each larger than the one before, and then the data set.
+    """Yield samples of a data set that seem to be enough, each larger than the one before, and then all of its rows.
+
+    If a row is invalid, the last sample contains the rows before it, which may be enough.
 
     Args:
-        dataset: The data set.
-        seed: The seed of the random order. It is that of `attnaudit.data.sample`.
-        measure: Measures a block of rows.
-        is_enough: Whether the gates have settled after these rows.
-    """
-    from attnaudit.data import sample
+        draws: The rows in random order.
+        limit: The largest number of rows to measure; None for all.
+        gates: The gates.
+        measure: Measures a block of rows, given the number of rows before it.
+        refuse: Raises DataError if a row has a label that the model does not know.
 
-    count, measured = len(dataset.instances), None
-    for end in range(BLOCK, count, BLOCK):
-        rows = sample(dataset, end, seed)
-        part = measure(dataclasses.replace(rows, instances=rows.instances[end - BLOCK :]))
-        measured = part if measured is None else joined(measured, part)
-        if is_enough(measured):
+    Raises:
+        DataError: The data set has no rows, or one that is invalid. Or it is a stream whose length is unknown, and
+            a gate needs a fixed number of rows although there is no limit.
+    """
+    measured: Measurements | None = None
+    done, is_fixed = 0, not gates.gates
+    while not is_fixed:
+        end = done + max(BLOCK, int(GROWTH * done))
+        end = end if limit is None else min(end, limit)
+        rows, error = usable(draws, end, refuse)
+        if error is not None:
+            if len(rows.instances) > done:
+                yield rows
+            raise error
+        if end == limit or (draws.size is not None and len(rows.instances) >= draws.size):
             yield rows
-    yield dataset
+            return
+        part = measure(dataclasses.replace(rows, instances=rows.instances[done:]), done)
+        measured = part if measured is None else joined(measured, part)
+        done = len(rows.instances)
+        if gates.are_settled(measured):
+            yield rows
+        is_fixed = _is_fixed(gates, measured, draws, limit)
+    yield draws.first(limit)
+
+
+def _is_fixed(gates: SequentialGates, measured: Measurements, draws: Draws, limit: int | None) -> bool:
+    """Return whether a gate needs a fixed number of rows.
+
+    Raises:
+        DataError: The rows are a stream whose length is unknown, and there is no limit.
+    """
+    fixed = gates.fixed(measured)
+    if fixed and limit is None and draws.size is None:
+        reasons = "; ".join(f"{gate}: {reason}" for gate, reason in fixed.items())
+        raise DataError(
+            f"data set '{measured.data}': its rows are a stream whose length is unknown, but gates need a fixed number "
+            f"of them ({reasons}). Add --audit-max-instances N: these gates are then judged on the first N rows. Or "
+            "remove the gates."
+        )
+    return bool(fixed)

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from attnaudit.devices import require_device
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import AuditError, ChangedModelError, CheckError
+from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, MeasureRecord, ModelRecord, PolicyValidation
 from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.audited_data import data_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
-from attnaudit.run.sequential_rows import candidate_samples
+from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
 from attnaudit.run.targets import Target
+from attnaudit.run.text_progress import TextProgress
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
+    from attnaudit.data.draws import Draws
     from attnaudit.records import Baseline
 
 
@@ -77,12 +80,14 @@ class AuditSession:
         self._baselines: dict[str, Baseline | None] = {}
         self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
-        self._datasets: dict[str, tuple[Dataset, str]] = {}
+        self._draws: dict[str, Draws] = {}
+        self._audited: dict[tuple[str, str], DataRecord] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
         self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
         self._failures: dict[object, Exception] = {}
         self._records: dict[tuple[str, str, str], CheckRecord] = {}
         self._threads: int | None = None
+        self._texts_measured = 0
 
     def request(self, model: str, data: str, needs: Iterable[str]) -> None:
         """Request the measures that a case needs. All requests for a model and a data set are measured together.
@@ -155,8 +160,7 @@ class AuditSession:
         key = str(baseline_path(folder, gate.anchor))
         if key not in self._baselines:
             self._baselines[key] = self._once(key, lambda: read_baseline(folder, gate.anchor))
-        dataset, full_sha256 = self._dataset(data)
-        described = _data_record(dataset, full_sha256)
+        described = self._audited[model, data]
         audited = AuditedPair(
             model=model,
             model_sha256=self._model_sha256[model],
@@ -250,74 +254,98 @@ class AuditSession:
 
     def _measure(self, model: str, data: str) -> Measurements:
         """Measure a model on a data set, and write the part. Before the first time, test the adapter briefly."""
+        self._rows_of(data)
+        self._prepare_torch()
+        with self.progress() as shown:
+            if shown is None:
+                return self._measure_rows(model, data, None)
+            pairs = sum(map(len, self._unmeasured_data.values())) if self.workers == 1 else 1
+            progress = TextProgress(shown, model=model, data=data, before=self._texts_measured, pairs=max(1, pairs))
+            progress.phase(f"loading {model}")
+            return self._measure_rows(model, data, progress)
+
+    def _measure_rows(self, model: str, data: str, progress: TextProgress | None) -> Measurements:
+        """Measure a model on a data set that can be read, as `_measure` does."""
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
 
-        dataset, full_sha256 = self._dataset(data)
-        self._prepare_torch()
+        draws, limit = self._rows_of(data), self.options.max_instances
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
         classes = loaded.adapter.capabilities.classes
-        label_indices(dataset, classes)  # refuses labels that the model does not know, before anything is measured
+        self._families[model] = loaded.family
+        self._model_sha256[model] = loaded.sha256
+        gates = SequentialGates(self._sequential_gates(model), gated=max(1, len(self._gates)))
+
+        def labels_of(rows: Dataset) -> list[int]:  # refuses labels that the model does not know
+            return label_indices(rows, classes)
+
+        if not gates.gates or draws.hashed == "rows":
+            first = draws.first(limit)
+            labels_of(first)  # before anything is measured
+        else:
+            first, _ = usable(draws, BLOCK, labels_of)
         if not conformance:
             from attnaudit.conformance import quick
 
-            conformance.extend(quick(loaded.adapter, dataset.instances))
+            if progress is not None:
+                progress.phase(f"testing the adapter of {model}")
+            conformance.extend(quick(loaded.adapter, first.instances))
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
-        self._families[model] = loaded.family
-        self._model_sha256[model] = loaded.sha256
-        with self.progress() as progress:
+        measured: tuple[Dataset, Measurements, MeasureRecord] | None = None
 
-            def measure_rows(rows: Dataset, needs: Sequence[str]) -> tuple[Measurements, MeasureRecord]:
-                return measure(
-                    loaded.adapter,
-                    rows,
-                    [need for need in needs if need not in refused],
-                    model=model,
-                    seed=self.options.seed,
-                    labels=label_indices(rows, classes),
-                    device=self.options.device,
-                    batch_tokens=self.options.batch_tokens,
-                    unit="words" if self.options.unit == "words" else "tokens",
-                    progress=progress,
-                    worker=self.worker,
-                    sha256=loaded.parameters_sha256,
-                )
+        def write() -> Measurements:
+            rows, measurements, cost = cast(tuple[Dataset, Measurements, MeasureRecord], measured)
+            self._audited[model, data] = data_record(rows, draws, name=data)
+            self._texts_measured += len(rows.instances)
+            self.folder.write_part(
+                measurements,
+                _model_record(model, loaded, conformance),
+                self._audited[model, data],
+                cost,
+                describe_environment(device=self.options.device, threads=self._threads or 1),
+            )
+            return measurements
 
-            gates = self._sequential_gates(model)
-            needs_of_gates = sorted({need for gate in gates for need in gate.needs_under_reading()} - set(refused))
-            candidates = iter([dataset])
-            if gates:
-                candidates = candidate_samples(
-                    dataset,
-                    self.options.seed,
-                    measure=lambda rows: measure_rows(rows, needs_of_gates)[0],
-                    is_enough=lambda measured: self._are_settled(gates, measured),
-                )
-            for rows in candidates:
-                measurements, measured = measure_rows(rows, sorted({*needs, *needs_of_gates}))
-                if rows is dataset or self._are_settled(gates, measurements):
-                    break
-        self.folder.write_part(
-            measurements,
-            ModelRecord(
-                name=model,
-                source=loaded.source,
-                description=loaded.description,
-                classes=list(classes),
-                parameters=loaded.parameters,
-                sha256=loaded.sha256,
-                linear_decoder=loaded.adapter.capabilities.linear_decoder,
-                conformance=conformance,
-                family=loaded.family,
-            ),
-            _data_record(rows, full_sha256),
-            measured,
-            describe_environment(device=self.options.device, threads=self._threads or 1),
+        def measure_rows(
+            rows: Dataset, needs: Iterable[str], rows_before: int | None = None
+        ) -> tuple[Measurements, MeasureRecord]:
+            return measure(
+                loaded.adapter,
+                dataclasses.replace(rows, name=data),
+                sorted(set(needs) - set(refused)),
+                model=model,
+                seed=self.options.seed,
+                labels=labels_of(rows),
+                device=self.options.device,
+                batch_tokens=self.options.batch_tokens,
+                unit="words" if self.options.unit == "words" else "tokens",
+                progress=progress,
+                worker=self.worker,
+                sha256=loaded.parameters_sha256,
+                rows_before=rows_before,
+            )
+
+        needs_of_gates = {need for gate in gates.gates for need in gate.needs_under_reading()}
+        candidates = candidate_samples(
+            draws,
+            limit,
+            gates,
+            measure=lambda rows, done: measure_rows(rows, needs_of_gates, done)[0],
+            refuse=labels_of,
         )
-        return measurements
+        try:
+            for rows in candidates:
+                measured = (rows, *measure_rows(rows, {*needs, *needs_of_gates}))
+                if gates.are_settled(measured[1]):
+                    break
+        except DataError:
+            if measured is not None:  # the rows before an invalid one
+                write()
+            raise
+        return write()
 
     def _sequential_gates(self, model: str) -> list[Any]:
         """Return the gates that decide after how many rows measuring stops; empty if all rows are measured.
@@ -329,15 +357,6 @@ class AuditSession:
         gates = [gate for gate in gates if not is_informational(gate.id, self._families[model], self.validations)]
         return gates if all(gate.sampling == "sequential" for gate in gates) else []
 
-    def _are_settled(self, gates: Sequence[Any], measurements: Measurements) -> bool:
-        """Return whether the confidence sequences of all gates have reached a verdict."""
-        from attnaudit.checks.sequential import is_settled
-
-        try:
-            return all(is_settled(gate.judge(measurements, gated=max(1, len(self._gates)))) for gate in gates)
-        except AuditError:  # the gate never settles, and judging its case raises the error again
-            return False
-
     def _model(self, name: str) -> tuple[LoadedModel, list[ConformanceResult]]:
         """Return a model, which is loaded once, and a list to which `_measure` adds its conformance results."""
         if name not in self._models:
@@ -347,22 +366,24 @@ class AuditSession:
             self._models[name] = self._once((_MODEL, name), lambda: (load_model(target.source), []))
         return self._models[name]
 
-    def _dataset(self, name: str) -> tuple[Dataset, str]:
-        """Return the sample of a data set, which is read once, and the hash of the complete data set."""
-        if name not in self._datasets:
+    def _rows_of(self, name: str) -> Draws:
+        """Return the rows of a data set, which are kept after they are drawn."""
+        if name not in self._draws:
             target = _target_by_id(self.options.data_targets(), name)
+            gates = [self._declared[one] for one in self._gates]
+            sequential = bool(gates) and all(gate.sampling == "sequential" for gate in gates)
 
-            def read() -> tuple[Dataset, str]:
-                from attnaudit.data import load, require_two_classes, sample
+            def read() -> Draws:
+                from attnaudit.data import require_two_classes
+                from attnaudit.data.draws import open_draws
 
-                complete = dataclasses.replace(load(target.source), name=name)
-                require_two_classes(complete)
-                limit = self.options.max_instances
-                audited = complete if limit is None else sample(complete, limit, self.options.seed)
-                return audited, complete.audited_sha256()
+                draws = open_draws(target.source, self.options.seed, lazily=sequential)
+                if draws.hashed == "rows":
+                    require_two_classes(draws.first(None))
+                return draws
 
-            self._datasets[name] = self._once((_DATA, name), read)
-        return self._datasets[name]
+            self._draws[name] = self._once((_DATA, name), read)
+        return self._draws[name]
 
     def _prepare_torch(self) -> None:
         """Limit torch to this process's share of the cores (once), and check that the device exists."""
@@ -380,17 +401,16 @@ def _target_by_id(targets: Iterable[Target], name: str) -> Target:
     return next(target for target in targets if target.id == name)
 
 
-def _data_record(dataset: Dataset, full_sha256: str) -> DataRecord:
-    """Describe the audited data set for audit.json; `full_sha256` is its hash before sampling."""
-    return DataRecord(
-        name=dataset.name,
-        source=dataset.source,
-        description=dataset.description,
-        rows=dataset.rows if dataset.rows >= 0 else len(dataset.instances),
-        audited=len(dataset.instances),
-        labelled=sum(instance.label is not None for instance in dataset.instances),
-        classes=list(dataset.classes),
-        sha256=full_sha256,
-        sample_seed=dataset.sample_seed,
-        sample_sha256=None if dataset.sample_seed is None else dataset.audited_sha256(),
+def _model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:
+    return ModelRecord(
+        name=name,
+        source=loaded.source,
+        description=loaded.description,
+        classes=list(loaded.adapter.capabilities.classes),
+        parameters=loaded.parameters,
+        sha256=loaded.sha256,
+        linear_decoder=loaded.adapter.capabilities.linear_decoder,
+        conformance=conformance,
+        family=loaded.family,
+        unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
     )

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.effective_policy import effective_policy_of_file
-from attnaudit.checks.policy import Policy
+from attnaudit.checks.policy import Policy, sequential_checks
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.formatting import duration, plural
 from attnaudit.progress import ProgressCallback
@@ -162,7 +162,8 @@ def measure_stability(
     Raises:
         AuditError: The model or the data cannot be audited, or the policy has no gate.
     """
-    gates = [check for check in policy if check.severity == "gate"]
+    checks = sequential_checks(policy) if options.sequential else policy
+    gates = [check for check in checks if check.severity == "gate"]
     if not gates:
         raise CheckError(f"{policy_file}: the policy has no gate, so there is no verdict that could flip.")
     with tempfile.TemporaryDirectory(prefix="attnaudit-stability-") as folder:
@@ -240,6 +241,8 @@ def _in_pytest(
     command += ["--audit-unit", options.unit, "--audit-allow-partial"]
     if options.max_instances is not None:
         command += ["--audit-max-instances", str(options.max_instances)]
+    if options.sequential:
+        command.append("--audit-sequential")
     environment = {name: text for name, text in os.environ.items() if name != "PYTEST_ADDOPTS"}
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=environment, check=False)
     try:

@@ -83,11 +83,13 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
     for record, check in recomputable(run):
         cases.setdefault((record.model, record.data, record.seed), []).append((record, check))
     classes = {model.name: model.classes for model in run.models if len(set(model.classes)) == len(model.classes)}
+    unseen_mixers = {model.name: tuple(model.unseen_mixers) for model in run.models}
     found = []
     for case, pairs in cases.items():
         if case[0] not in classes:
             continue
         measurements = read_measurements(path, case, classes[case[0]], pairs)
+        measurements.unseen_mixers = unseen_mixers[case[0]]
         found += [what for record, check in pairs for what in _differences(measurements, record, check)]
     return found
 

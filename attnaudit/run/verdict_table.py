@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from attnaudit.formatting import one_line, plain_number, plural, terminal_safe, without_commands
+from attnaudit.formatting import plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
 from attnaudit.verdict_text import detected, digits, planned, power_warning
 
@@ -25,7 +24,7 @@ SIGNS = {"at_least": ">=", "at_most": "<="}
 
 
 def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase], *, width: int, color: bool) -> str:
-    """Return the table of verdicts, with one line per check, grouped by model and data set, and explanations below.
+    """Return the table of verdicts, with one line per check, grouped by model and data set.
 
     Args:
         records: The checks of the run.
@@ -64,10 +63,6 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
         for _, cells in group:
             table.add_row(*cells)
         console.print(table)
-    for line in _explanations(records, several=len(order) > 1):
-        console.print(Text(terminal_safe(line)))
-    for reason, count in Counter(case.reason for case in missing).items():
-        console.print(Text(one_line(f"missing ({plural(count, 'case')}): {reason}")))
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return without_commands("\n".join(lines))  # wrapping may have moved any word to the start of a line
 
@@ -101,29 +96,32 @@ def _missing_row(case: MissingCase) -> list[Text]:
     return [Text("missing", style=STYLES["missing"]), Text(terminal_safe(case.check)), *(Text("-") for _ in range(4))]
 
 
-def _explanations(records: Sequence[CheckRecord], *, several: bool) -> list[str]:
-    """Return sentences on when a gate fails, and on the power of inconclusive gates.
+def explanations(records: Sequence[CheckRecord], *, all_of_them: bool) -> list[str]:
+    """Return warnings about gates whose sample is too small, and further sentences that help to read the table.
 
-    The power of a gate consists of the number of instances that would decide it, and the smallest change it detects.
+    These say when a gate fails, and how much power an inconclusive gate has: the number of instances that would decide
+    it, and the smallest change that it detects.
 
     Args:
         records: The checks of the run.
-        several: Whether to name the model and the data set of each case.
+        all_of_them: Whether to return the further sentences as well.
     """
+    several = len({(record.model, record.data) for record in records}) > 1
     lines = []
     gates = max((record.gated for record in records), default=1)
     levels = {r.fail_interval.level for r in records if r.gated == gates and r.fail_interval is not None}
-    if gates > 1 and len(levels) == 1:
+    if all_of_them and gates > 1 and len(levels) == 1:
         lines.append(
             f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold, because "
             f"{plural(gates, 'check')} gate this release."
         )
     for record in records:
         subject = f" for {record.model} on {record.data}" if several else ""
-        if record.planning is not None:
+        if all_of_them and record.planning is not None:
             lines.append(f"{record.check}{subject}: {planned(record)}")
         if record.severity == "gate":
-            power = detected(record) if record.verdict == "inconclusive" else power_warning(record)
+            in_full = all_of_them and record.verdict == "inconclusive"
+            power = detected(record) if in_full else power_warning(record)
             lines += [f"{record.check}{subject}: {power}"] if power else []
     return lines
 

@@ -77,8 +77,9 @@ class WeightedRows:
     def effective(self) -> float:
         """The effective number of sources: that of the class with the fewest, times the number of classes.
 
-        It is at most that of the groups, and equals it for independent rows with equally many rows in every class.
-        Since a rare class has as much weight as the others, its few sources limit what is known.
+        It is never larger than the effective number of sources without class weights, and equals that number if the
+        rows are independent and every class has equally many. Because a rare class has as much weight as the others,
+        its few sources limit what is known.
         """
         return min(self.groups.effective, len(self.members) * self.fewest_effective)
 

@@ -59,7 +59,9 @@ class RatioBounds:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and self.low < self.high and 0 < self.most_below < math.inf):
-            raise ValueError(f"{self}: expected a finite low below high, and a positive, finite most_below.")
+            raise ValueError(
+                f"{self}: expected low to be finite and less than high, and most_below to be positive and finite."
+            )
         if math.isinf(self.high) and not (self.low >= 0 and 0 < self.most_above < math.inf):
             raise ValueError(f"{self}: without a finite high, expected low >= 0 and a positive, finite most_above.")
 
@@ -163,7 +165,7 @@ class ConfidenceSequence:
         return log_capital(self.above, self.below, self.bets, self.bounds, ratio, side)
 
     def interval(self, count: int | None = None, *, confidence: float | None = None) -> Interval:
-        """Return the interval after some pairs. It lies inside the intervals after fewer pairs.
+        """Return the interval after the first `count` pairs. It lies inside the intervals after fewer pairs.
 
         Args:
             count: The number of pairs; None for all.

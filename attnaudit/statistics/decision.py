@@ -7,6 +7,7 @@ inconclusive, it also contains the number of instances that would decide it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.records import (
@@ -65,6 +66,7 @@ def decision(
     bounds: tuple[float, float] = (-math.inf, math.inf),
     no_difference: float | None = None,
     severity: Severity = "gate",
+    unseen_mixers: Sequence[str] = (),
 ) -> Decision:
     """Reach the verdict on a case, and compute its intervals and its planning.
 
@@ -80,6 +82,7 @@ def decision(
         bounds: The lowest and the highest possible value.
         no_difference: The value of a model without any difference, if the threshold is a margin around it.
         severity: "gate", or "report" for an informational check.
+        unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
     """
     if value is None:
         estimate = None
@@ -95,6 +98,7 @@ def decision(
         fail_interval=fail_interval,
         no_interval=no_interval,
         severity=severity,
+        unseen_mixers=unseen_mixers,
     )
     planning = None
     if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:

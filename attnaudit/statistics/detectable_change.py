@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from attnaudit.formatting import plain_number
 from attnaudit.records import DetectableChange, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
 from attnaudit.statistics.sample_size import POWER
+from attnaudit.statistics.shares import ShareSample
 
 #: Bisection ends after this many steps, at 2⁻⁶⁰ of the range that it began with.
 STEPS = 60
+UNBOUNDED = (-math.inf, math.inf)
 #: Without an end of the range, the search begins at this distance and doubles it.
 FIRST_DISTANCE = 1e-3
 
@@ -34,18 +35,19 @@ def detectable_change(
 ) -> DetectableChange:
     """Estimate how far from the threshold the true value must be for the gate to be decided in 80% of samples.
 
-    Take a lower limit T. A sample passes if the lower bound of its interval is at least T. Let v be the smallest value
-    of a sample that passes: v = T + a, where a is the distance from a value to its lower bound at the confidence of a
-    pass. It is at least z · s, where s is the standard error and z the normal quantile, and more on the side to which
-    the values are skewed. The bound on the other side is nearer to the value, but varies more. The gate passes in
-    80% of samples if 80% of samples have a value of at least v, which holds for the true value v + z_0.8 · s. So the
-    detectable change is a + z_0.8 · s, and (z + z_0.8) · s for a normal distribution (Cohen 1988, ch. 2). The change
-    that a failure detects is computed in the same way, from the upper bound at the corrected confidence.
+    Take a lower limit T. A sample passes if the lower bound of its interval is at least T. So a true value is detected
+    if it is so far above T that the lower bounds of 80% of samples are not further below it. The same holds for a
+    failure, with the upper bound at the corrected confidence. For a normal distribution with a known standard error s,
+    the distance is (z + z_0.8) · s, where z is the normal quantile of the confidence (Cohen 1988, ch. 2).
 
-    The spread of the values depends on the true value. For a share of rows, it follows from the share, and the interval
-    is Wilson's. For other values, the distances in the observed sample are scaled by the standard deviation that their
-    skewness predicts at the other value (see `relative_variance`). The factor is 1 if the observed value is on the
-    threshold, and less certain the further it is away.
+    How far the bounds of samples are from the true value follows from the interval. For the bootstrap, the bounds are
+    resampled (see `ResampledLimits`). For a share of rows, the number of rows that count is binomial, and the interval
+    is Wilson's. For other intervals, it is the distance of the observed bound plus z_0.8 · s.
+
+    The spread of the values depends on the true value. For a share of rows, it follows from the share. For other
+    values, the distances in the observed sample are scaled by the standard deviation that their skewness predicts at
+    the other value (see `relative_variance`). The factor is 1 if the observed value is the true one, and less certain
+    the further it is away.
 
     Args:
         value: The observed value.
@@ -68,6 +70,23 @@ def detectable_change(
     )
 
 
+def detectable_difference(estimate: IntervalEstimate, value: float) -> float | None:
+    """Return how far from 0 a true difference must be for 80% of samples to have an interval without 0.
+
+    Args:
+        estimate: The interval estimate of the difference.
+        value: The observed difference.
+
+    Returns:
+        The distance, up or down, whichever is longer; None if none is enough.
+    """
+    sides, confidence = (True, False), estimate.confidence
+    reach = max(_reach(value, estimate, confidence, UNBOUNDED, above=above) for above in sides)
+    if estimate.limits is not None:
+        reach = max(reach, *(estimate.limits.unvaried_reach(confidence, POWER, above=above) for above in sides))
+    return reach if math.isfinite(reach) else None
+
+
 def _distance(
     value: float,
     estimate: IntervalEstimate,
@@ -81,58 +100,46 @@ def _distance(
 
     It is None if no possible value is that far away.
     """
-    from scipy.special import ndtri
-
-    sampling = _Sampling(value, estimate, bounds)
     direction, end = (1.0, bounds[1]) if upwards else (-1.0, bounds[0])
     room = direction * (end - threshold)
+    if estimate.share is not None:
+        return _distance_of_share(estimate.share.cautious(POWER), threshold, confidence, room, upwards=upwards)
+    reach = _reach(value, estimate, confidence, bounds, above=not upwards)
+    least = estimate.limits.unvaried_reach(confidence, POWER, above=not upwards) if estimate.limits is not None else 0.0
 
     def beyond(distance: float) -> float:
-        """Return how far the interval of a sample is beyond the threshold if its value is at this distance."""
-        low, high = sampling.interval(threshold + direction * distance, confidence)
-        return low - threshold if upwards else threshold - high
+        """Return how far the bound of 80% of samples is beyond the threshold if the true value is at this distance."""
+        variance = relative_variance(threshold + direction * distance, value, estimate.slope, bounds)
+        return distance - max(math.sqrt(variance) * reach, least)
 
-    decided = _smallest(beyond, room)
-    if decided is None:
+    return _smallest(beyond, room)
+
+
+def _distance_of_share(
+    sample: ShareSample, threshold: float, confidence: float, room: float, *, upwards: bool
+) -> float | None:
+    """Return the same distance for a share, whose interval is Wilson's."""
+    # Downwards, the rows that do not count are counted instead, so that their share is to be above the threshold.
+    limit = threshold if upwards else 1 - threshold
+    least = _smallest(lambda distance: sample.bounds(min(1.0, limit + distance), confidence)[0] - limit, room)
+    if least is None:
         return None
-    return _smallest(lambda d: d - float(ndtri(POWER)) * sampling.error(threshold + direction * d) - decided, room)
+    return _smallest(lambda distance: sample.chance(limit + least, min(1.0, limit + distance)) - POWER, room)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sampling:
-    """The interval and the standard error of samples whose true value is another one.
+def _reach(
+    value: float, estimate: IntervalEstimate, confidence: float, bounds: tuple[float, float], *, above: bool
+) -> float:
+    """Return the distance from the true value that the upper or the lower bound of 80% of samples does not exceed."""
+    if estimate.limits is not None:
+        return estimate.limits.reach(confidence, POWER, above=above)
+    from scipy.special import ndtri
 
-    Attributes:
-        observed: The observed value.
-        estimate: Its interval estimate.
-        ends: The lowest and the highest possible value.
-    """
-
-    observed: float
-    estimate: IntervalEstimate
-    ends: tuple[float, float]
-
-    def interval(self, value: float, confidence: float) -> tuple[float, float]:
-        """Return the bounds of the interval of a sample with this value."""
-        if self.estimate.share is not None:
-            return self.estimate.share.bounds(value, confidence)
-        interval = self.estimate.at(confidence)
-        below, above = max(0.0, self.observed - interval.low), max(0.0, interval.high - self.observed)
-        longest = max(below, above)  # replaces a distance that an end of the range cuts off
-        below = longest if interval.low <= self.ends[0] else below
-        above = longest if interval.high >= self.ends[1] else above
-        shortest = normal_quantile(confidence) * self.estimate.error
-        below, above = max(below, shortest), max(above, shortest)
-        return value - self._scale(value) * below, value + self._scale(value) * above
-
-    def error(self, value: float) -> float:
-        """Return the standard error of a sample if this is the true value."""
-        if self.estimate.share is not None:
-            return math.sqrt(value * (1 - value) / self.estimate.share.rows)
-        return self._scale(value) * self.estimate.error
-
-    def _scale(self, value: float) -> float:
-        return math.sqrt(relative_variance(value, self.observed, self.estimate.slope, self.ends))
+    interval = estimate.at(confidence)
+    distances = [max(0.0, value - interval.low), max(0.0, interval.high - value)]
+    cut_off = interval.high >= bounds[1] if above else interval.low <= bounds[0]
+    length = max(distances) if cut_off else distances[above]  # an end of the range cuts off the distance
+    return max(length, normal_quantile(confidence) * estimate.error) + float(ndtri(POWER)) * estimate.error
 
 
 def relative_variance(value: float, observed: float, slope: float, ends: tuple[float, float]) -> float:

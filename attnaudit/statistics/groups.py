@@ -123,7 +123,14 @@ def jackknife_error(sums: Floats, parts: Floats) -> float:
 
 
 def mean_error(values: Floats, groups: Groups) -> float:
-    """Compute the standard error of the mean of (n_all,) values over the selected instances, from their groups."""
+    """Compute the cluster-robust standard error of the mean of values over the selected instances.
+
+    Each group is one cluster.
+
+    Args:
+        values: (n_all,) values.
+        groups: The groups of the selected instances.
+    """
     selected = values[groups.rows]
     sums = groups.sums((values - selected.mean())[:, None])[:, 0]
     return jackknife_error(sums, groups.sizes.astype(np.float64)) / len(selected)

@@ -15,7 +15,7 @@ from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip
-from attnaudit.statistics.intervals import upper_tail
+from attnaudit.statistics.resample_quantiles import upper_tail
 
 SUBSAMPLES = 400
 #: With fewer groups than this, there is no interval.

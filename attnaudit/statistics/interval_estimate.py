@@ -9,6 +9,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
+from attnaudit.statistics.resampled_limits import ResampledLimits
 from attnaudit.statistics.shares import ShareSample
 
 
@@ -33,6 +34,7 @@ class IntervalEstimate:
             cumulant of a row. 0 if the variance is taken to be constant.
         share: How much the sample says about a share of rows, so that the interval of another share is known; None for
             other statistics.
+        limits: Resampled limits of the interval; None if it is not a bootstrap interval.
     """
 
     error: float
@@ -42,6 +44,7 @@ class IntervalEstimate:
     narrows_with_n: bool = True
     slope: float = 0.0
     share: ShareSample | None = None
+    limits: ResampledLimits | None = field(default=None, repr=False, compare=False)
 
     def at(self, confidence: float) -> Interval:
         """Return the interval at a confidence between 0 and 1."""
@@ -183,4 +186,5 @@ def shifted(estimate: IntervalEstimate, by: float, suffix: str) -> IntervalEstim
         coverage_warning=estimate.coverage_warning,
         narrows_with_n=estimate.narrows_with_n,
         slope=estimate.slope,
+        limits=estimate.limits,
     )

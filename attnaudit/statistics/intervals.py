@@ -15,11 +15,11 @@ from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point, tilting_slope
+from attnaudit.statistics.resample_quantiles import upper_tail
+from attnaudit.statistics.resampled_limits import ResampledLimits
 from attnaudit.statistics.shares import ShareSample, weighted_share
 
 RESAMPLES = 4000
-#: A quantile is extrapolated if fewer resamples than this lie beyond it.
-TAIL_DRAWS = 5
 #: The number of pseudo-sources that `linearised_interval` adds.
 PSEUDO_SOURCES = 2.0
 #: The step of the numerical derivative in `linearised_interval`, as a share of a row.
@@ -35,23 +35,8 @@ CLEARLY_POSITIVE = 4.0
 #: The largest number of array elements that a block of resamples may have, which limits the memory.
 CHUNK = 4_000_000
 
-#: A function that computes (b,) values from (b, D) totals.
+#: A function that computes (b, ...) values from (b, D) totals.
 Statistic = Callable[[Floats], Floats]
-
-
-def upper_tail(values: Floats, tail: float) -> float:
-    """Return the upper quantile of resampled values.
-
-    Args:
-        values: (S,) values of the resamples.
-        tail: The share of values above the quantile. If this share is fewer than 5 values, the quantile is
-            extrapolated: the quantile with 5 values above it is scaled as in a normal distribution.
-    """
-    least = TAIL_DRAWS / len(values)
-    quantile = float(np.quantile(values, 1 - max(tail, least), method="higher"))
-    if tail < least and quantile > 0:
-        quantile *= normal_quantile(1 - 2 * tail) / normal_quantile(1 - 2 * least)
-    return quantile
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
@@ -65,7 +50,7 @@ def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
 
 
 def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
-    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return the (4000,) values of a statistic."""
+    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return the (4000, ...) values of a statistic."""
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
@@ -168,28 +153,43 @@ def ratio_interval(
 
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
 
-    def studentised(totals: Floats) -> Floats:
-        centre, resampled_error = centre_and_error(totals)
-        without_error = np.where(centre == 0, 0.0, np.sign(centre) * np.inf)
-        t = centre / np.maximum(resampled_error, 1e-300)
-        return np.where(resampled_error > 1e-9 * error, t, without_error)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centres, errors = _resampled(lambda totals: np.column_stack(centre_and_error(totals)), sums, generator).T
+        t = np.where(
+            errors > 1e-9 * error,
+            centres / np.maximum(errors, 1e-300),
+            np.where(centres == 0, 0.0, np.sign(centres) * np.inf),
+        )
+    bootstrapped = freedom + 1 >= FEW_GROUPS
 
-    t = np.empty(0)
-    if freedom + 1 >= FEW_GROUPS:
-        with np.errstate(over="ignore", invalid="ignore"):
-            t = _resampled(studentised, sums, generator)
+    def quantile(level: float, upper: bool) -> float:
+        """Return how many standard errors a limit is from the ratio."""
+        tail = (1 - level) / 2
+        student = float(stdtrit(freedom, 1 - tail))
+        # A resample of nearly equal values has a standard error near 0, so its t can be arbitrarily large.
+        return min(upper_tail(-t if upper else t, tail), WIDEST * student) if bootstrapped else student
 
     def interval_at(level: float) -> Interval:
-        tail = (1 - level) / 2
-        down = up = float(stdtrit(freedom, 1 - tail))
-        method = "Student's t over sources"
-        if len(t):
-            # A resample of nearly equal values has a standard error near 0, so its t can be arbitrarily large.
-            down, up = (min(upper_tail(side, tail), WIDEST * down) for side in (t, -t))
-            method = "studentised bootstrap over sources"
-        low, high = clip(ratio - down * error, ratio + up * error, bounds)
+        low, high = clip(ratio - quantile(level, False) * error, ratio + quantile(level, True) * error, bounds)
+        method = "studentised bootstrap over sources" if bootstrapped else "Student's t over sources"
         return Interval(low=low, high=high, confidence=level, method=method)
 
+    def unseen(level: float, upper: bool) -> float:
+        """Return the distance of a limit from the ratio in a sample whose rows all have this ratio."""
+        mean = float(denominators.mean())
+        unvaried = _unvaried_interval(
+            ratio, mean, groups, groups.effective, confidence=level, bounds=(-np.inf, np.inf), extremes=extremes
+        )
+        return np.inf if unvaried is None else unvaried.high - ratio if upper else ratio - unvaried.low
+
+    limits = ResampledLimits(
+        error=error,
+        centres=centres,
+        errors=errors,
+        sources=float((base[:, 0] ** 2).sum() ** 2 / (base[:, 0] ** 4).sum()),
+        quantile=quantile,
+        unseen=unseen,
+    )
     coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
     return IntervalEstimate(
         error=error,
@@ -197,6 +197,7 @@ def ratio_interval(
         interval_at=interval_at,
         coverage_warning=coverage_warning,
         slope=tilting_slope(base * count / total[1]),
+        limits=limits,
         share=weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None,
     )
 

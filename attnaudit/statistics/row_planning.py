@@ -25,7 +25,8 @@ class RowSpread:
         deviation: The standard deviation at `value`; None if it follows from the ends.
         value: The value at which it was measured.
         slope: The relative change of the variance per unit of the value.
-        rows_per_row: Without a deviation: how many rows are worth one independent row with equal weights.
+        rows_per_row: Without a deviation, the number of rows that carry as much information as one independent row of
+            equal weight.
     """
 
     ends: tuple[float, float]

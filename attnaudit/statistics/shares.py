@@ -6,12 +6,16 @@ independent rows. It is therefore known for shares other than the observed one, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.statistics.groups import Groups
+
+#: Numbers of rows may differ from a whole number by this much, through rounding.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +25,44 @@ class ShareSample:
     Attributes:
         rows: The effective number of independent rows with equal weights.
         freedom: The degrees of freedom of Student's t.
+        weighty: From how many sources the uncertainty of `rows` comes (see `weighty_sources`); infinite if all weights
+            are equal, so that the number is known.
     """
 
     rows: float
     freedom: float
+    weighty: float = math.inf
 
     def bounds(self, share: float, confidence: float) -> tuple[float, float]:
         """Return the bounds of the interval around a share (see `wilson`)."""
         from scipy.special import stdtrit
 
         return wilson(share, self.rows, float(stdtrit(self.freedom, (1 + confidence) / 2)))
+
+    def cautious(self, power: float) -> ShareSample:
+        """Return the sample with the lower limit of `rows` at the confidence `power`.
+
+        The variance of the share is proportional to Σ w², where w are the weights of the sources. It is replaced by its
+        upper limit, as in `ResampledLimits.reach`.
+        """
+        from scipy.special import gammaincinv
+
+        if math.isinf(self.weighty):
+            return self
+        return replace(self, rows=self.rows * self.weighty / float(gammaincinv(self.weighty + 1, power)))
+
+    def chance(self, least: float, true: float) -> float:
+        """Return the probability that a sample has at least a share `least` if another share is the true one.
+
+        The number of rows that count is binomial. If the effective number of rows is no whole number, the incomplete
+        beta function interpolates between binomial distributions.
+        """
+        from scipy.special import betainc
+
+        count = math.ceil(self.rows * least - ROUNDING)
+        if count <= 0:
+            return 1.0
+        return 0.0 if count >= self.rows + 1 else float(betainc(count, self.rows - count + 1, true))
 
 
 def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
@@ -47,6 +79,20 @@ def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
     centre = (share + z2 / (2 * rows)) / (1 + z2 / rows)
     half_width = float(np.sqrt(z2 * share * (1 - share) / rows + z2**2 / (4 * rows**2))) / (1 + z2 / rows)
     return max(0.0, min(share, centre - half_width)), min(1.0, max(share, centre + half_width))
+
+
+def weighty_sources(weights: Floats) -> float:
+    """Return from how many sources the uncertainty of Σ w² comes: (Σ w²)² / (Σ w⁴ - (Σ w²)² / G).
+
+    It is the inverse of the squared relative standard error of Σ w², and infinite for equal weights.
+
+    Args:
+        weights: (G,) weights of the sources.
+    """
+    squares = weights**2
+    spread = float(((squares - squares.mean()) ** 2).sum())
+    total = float(squares.sum()) ** 2
+    return total / spread if spread > ROUNDING * total else math.inf
 
 
 def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float, freedom: float) -> ShareSample | None:
@@ -76,4 +122,4 @@ def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float
     rows = float(weights[:, 1].sum() ** 2 / (weights[:, 1] ** 2).sum())
     if error > 0 and 0 < share < 1:
         rows = min(rows, share * (1 - share) / error**2)
-    return ShareSample(rows, freedom)
+    return ShareSample(rows, freedom, weighty_sources(weights[:, 1]))

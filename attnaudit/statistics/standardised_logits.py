@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.balanced_rows import WeightedRows
 
 #: Logits do not vary if their standard deviation is at most this share of their size: such differences are rounding.
 #: Nor does a text's output change if its logits move by no more.
 ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLogits:
+    """The logits that some rows have under other attention weights. Build it with `of`.
+
+    Attributes:
+        logits: (M, C) logits minus their mean over the classes, without NaN.
+        rows: (M,) the row of each.
+        count: n, the number of all rows.
+    """
+
+    logits: Floats
+    rows: Integers
+    count: int
+
+    @classmethod
+    def of(cls, logits: Mapping[int, Floats], *, count: int, classes: int) -> OtherLogits:
+        """Collect the logits of rows.
+
+        Args:
+            logits: A row -> its logits under each of K weights, K · C numbers. Those with a NaN are left out.
+            count: The number of all rows.
+            classes: C.
+        """
+        parts = [each.reshape(-1, classes) for each in logits.values()]
+        stacked = np.concatenate([np.zeros((0, classes)), *parts])
+        rows = np.repeat(np.array([*logits], dtype=np.int64), [len(part) for part in parts])
+        defined = ~np.isnan(stacked).any(1)
+        return cls(stacked[defined], rows[defined], count)
+
+    def mean_of_rows(self, values: Floats) -> Floats:
+        """Return the (n, D) means of (M, D) values over each row; NaN at rows without any."""
+        counts = np.bincount(self.rows, minlength=self.count).astype(np.float64)
+        sums = [np.bincount(self.rows, column, self.count) for column in values.T]
+        means: Floats = np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None]
+        return means
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +102,67 @@ class StandardisedLogits:
         probabilities: Floats = scores / scores.sum(-1, keepdims=True)
         return probabilities
 
-    def squared_change(self, logits: Floats, others: Floats) -> float:
+    def squared_changes(self, logits: Floats, others: OtherLogits) -> Floats:
         """Return the mean squared Euclidean distance between standardised probabilities.
 
         Args:
-            logits: (C,) logits minus their mean over the classes.
-            others: (K, C) other logits. Those that differ from `logits` by no more than rounding count as equal.
+            logits: (n, C) logits minus their mean over the classes.
+            others: Other logits of each row. Those that differ by no more than rounding count as equal.
+
+        Returns:
+            (n,) means over the other logits of each row; NaN at rows without any.
         """
-        distances = ((self.probabilities(others) - self.probabilities(logits)) ** 2).sum(1)
-        return float(np.where(((others - logits) ** 2).sum(1) <= self.rounding, 0.0, distances).mean())
+        return others.mean_of_rows((self._moves(logits, others) ** 2).sum(1)[:, None])[:, 0]
+
+    def derivatives_of_changes(self, logits: Floats, others: OtherLogits) -> Floats:
+        """Return the derivatives of `squared_changes` by each mean and by the logarithm of the scale.
+
+        Args:
+            logits: (n, C) logits minus their mean over the classes.
+            others: Other logits of each row.
+
+        Returns:
+            (n, C + 1) derivatives, the last of which is that by the logarithm of the scale; NaN at rows without any.
+        """
+        moves, own = self._moves(logits, others), logits[others.rows]
+        return others.mean_of_rows(2 * (self._derivatives(others.logits, moves) - self._derivatives(own, moves)))
+
+    def derivatives_of_deviation(self, logits: Floats, deviations: Floats) -> Floats:
+        """Return the derivatives of the squared distance of standardised probabilities to a fixed point.
+
+        Args:
+            logits: (n, C) logits minus their mean over the classes.
+            deviations: (n, C) their standardised probabilities minus those of the point.
+
+        Returns:
+            (n, C + 1) derivatives in the order of `derivatives_of_changes`.
+        """
+        return 2 * self._derivatives(logits, deviations)
+
+    def influences(self, logits: Floats) -> Floats:
+        """Return by how much a row moves each mean and the logarithm of the scale, per unit of its weight.
+
+        Args:
+            logits: (n, C) logits minus their mean over the classes.
+
+        Returns:
+            (n, C + 1) influences, whose weighted mean over the rows of `of` is 0.
+        """
+        deviations = logits - self.mean
+        relative = (deviations**2).mean(1) / self.scale**2
+        return np.column_stack([deviations, (relative - 1) / 2])
+
+    def _moves(self, logits: Floats, others: OtherLogits) -> Floats:
+        """Return by how much the probabilities of each of the M other logits differ, (M, C); 0 within rounding."""
+        distances = ((others.logits - logits[others.rows]) ** 2).sum(1)
+        moves = self.probabilities(others.logits) - self.probabilities(logits)[others.rows]
+        return np.where((distances <= self.rounding)[:, None], 0.0, moves)
+
+    def _derivatives(self, logits: Floats, direction: Floats) -> Floats:
+        """Return the (..., C + 1) derivatives of standardised probabilities along a direction (..., C)."""
+        probabilities = self.probabilities(logits)
+        along = probabilities * direction
+        along = along - probabilities * along.sum(-1, keepdims=True)
+        by_scale = (along * (logits - self.mean)).sum(-1, keepdims=True)
+        derivatives: Floats = -np.concatenate([along, by_scale], axis=-1) / self.scale
+        return derivatives

@@ -94,8 +94,9 @@ class Expression:
 def parse(text: str, known: Sequence[str]) -> Expression:
     """Read a relative threshold.
 
-    >>> parse("floor + 0.5 * (gradient_loo - floor)", ["floor", "gradient_loo"]).weights
-    {'floor': 0.5, 'gradient_loo': 0.5}
+    Examples:
+        >>> parse("floor + 0.5 * (gradient_loo - floor)", ["floor", "gradient_loo"]).weights
+        {'floor': 0.5, 'gradient_loo': 0.5}
 
     Args:
         text: The expression.

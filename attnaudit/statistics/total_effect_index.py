@@ -63,12 +63,27 @@ class TotalEffectIndex:
         """S_T, the weighted mean of the effects."""
         return float(self.rows.mean(self.effects))
 
-    def linearised(self) -> Floats:
+    def linearised(self, through_estimates: Floats | None = None) -> Floats:
         """Return (n_all,) numbers whose mean is S_T: S_T plus the influence of each row; NaN at rows without a change.
 
         As in `interval`, that the mean output is estimated makes no difference in the first order.
+
+        Args:
+            through_estimates: (n_all,) the influence of each row through quantities that changes and outputs were
+                computed with, such as the scale of standardised logits, per unit of its weight; None if there are none.
         """
-        return self.rows.linearised_ratio(self.effects, self.deviations)
+        above = self.effects if through_estimates is None else self.effects + through_estimates
+        return self.rows.linearised_ratio(above, self.deviations)
+
+    def derivative(self, changes: Floats, deviations: Floats) -> Floats:
+        """Return the (D,) derivative of S_T by D quantities on which all changes and outputs depend.
+
+        Args:
+            changes: (n_all, D) derivatives of the expected squared change of each row.
+            deviations: (n_all, D) derivatives of its squared deviation from a fixed mean output.
+        """
+        derivative: Floats = self.rows.mean(changes) / (2 * self.variance)
+        return derivative - self.value * self.rows.mean(deviations) / self.variance
 
     def interval(
         self, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf

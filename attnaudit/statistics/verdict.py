@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from attnaudit.formatting import left_out
 from attnaudit.records import InconclusiveRule, Interval, Requirement, Severity, VerdictName
 
 #: A pass or a fail requires at least this many instances with a value.
@@ -20,12 +23,14 @@ def decide(
     fail_interval: Interval | None = None,
     no_interval: str = "",
     severity: Severity = "gate",
+    unseen_mixers: Sequence[str] = (),
 ) -> tuple[VerdictName, str]:
     """Reach the verdict on a value.
 
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
     * "undefined": there is no value, fewer than 80% of the instances have one, or the threshold of a gate is undefined.
+      Or the model of a gate has modules that the reading leaves out, so that the value does not answer the question.
     * "informational": an informational check has no threshold.
     * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
       fewer than 30 instances have a value.
@@ -43,10 +48,13 @@ def decide(
         fail_interval: The interval that decides failures; `interval` by default.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
         severity: "gate", or "report" for an informational check.
+        unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
 
     Returns:
         The verdict, and the reason for it as a clause without a full stop.
     """
+    if unseen_mixers and severity == "gate":
+        return "undefined", f"{left_out(unseen_mixers)}, which the reading leaves out"
     if n_defined == 0:
         return "undefined", "no instance has a value"
     if value is None:

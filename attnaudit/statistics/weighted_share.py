@@ -8,7 +8,8 @@ from attnaudit.arrays import Floats
 from attnaudit.records import Interval
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import few_sources_warning
-from attnaudit.statistics.interval_estimate import IntervalEstimate, clip
+from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.shares import ShareSample, weighty_sources
 
 #: How many sources the design effect of independent rows counts for, next to the observed one.
 PRIOR_SOURCES = 2.0
@@ -47,7 +48,7 @@ def weighted_share_interval(
     parts = groups.sums(np.column_stack([rows.weights * counted, rows.weights * weights]))
     total = float(parts[:, 1].sum())
     share = min(1.0, float(parts[:, 0].sum()) / total)
-    size = _effective_number(rows.weights * weights, rows)
+    size = of_weights = _effective_number(rows.weights * weights, rows)
     variance = float(((parts[:, 0] - share * parts[:, 1]) ** 2).sum()) / total**2 * len(groups) / (len(groups) - 1)
     rarer = min(share, 1 - share) * size
     # D = variance · size / (share (1 - share)), which is 0/0 where the product with `rarer` is 0.
@@ -55,23 +56,21 @@ def weighted_share_interval(
     size *= (rarer + PRIOR_SOURCES) / (rarer_times_effect + PRIOR_SOURCES)
     freedom = max(1.0, rows.fewest_effective - 1)
 
-    def wilson(level: float) -> tuple[float, float]:
-        """Return the centre of the interval and its half width."""
-        z2 = float(stdtrit(freedom, (1 + level) / 2)) ** 2
-        estimate = z2 * share * (1 - share) / size + z2**2 / (4 * size**2)
-        return (share + z2 / (2 * size)) / (1 + z2 / size), float(np.sqrt(estimate)) / (1 + z2 / size)
+    sample = ShareSample(size, freedom)
 
     def interval_at(level: float) -> Interval:
-        centre, half_width = wilson(level)
-        low, high = clip(min(share, centre - half_width), max(share, centre + half_width), (0.0, 1.0))
+        low, high = sample.bounds(share, level)
         return Interval(low=low, high=high, confidence=level, method="Wilson interval over sources")
 
-    middle = wilson(confidence)[0]
+    z2 = float(stdtrit(freedom, (1 + confidence) / 2)) ** 2
+    middle = (share + z2 / (2 * size)) / (1 + z2 / size)
     return IntervalEstimate(
         error=float(np.sqrt(middle * (1 - middle) / size)),
         confidence=confidence,
         interval_at=interval_at,
         coverage_warning=few_sources_warning(groups, min(rows.effective, freedom + 1)),
+        # D < 1 because the observed wrong texts have little weight would not hold for another share.
+        share=ShareSample(min(size, of_weights), freedom, weighty_sources(parts[:, 1])),
     )
 
 

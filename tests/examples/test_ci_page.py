@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,8 +13,8 @@ import pytest
 import yaml
 
 from attnaudit import cli
-from attnaudit.data import load, sample
 from attnaudit.records import RunStatus
+from tests.examples.release_repository import release_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
@@ -28,22 +26,8 @@ def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
     jobs = yaml.safe_load(workflow)["jobs"]
     commands = [step["run"] for step in jobs["audit"]["steps"] if "run" in step]
     assert commands[0].startswith("pip install attnaudit ")
-    shutil.copytree(ROOT / "attnaudit" / "models" / "demo", tmp_path / "checkpoints" / "release")
-    assert cli.main(["init", str(tmp_path)]) == 0
-    rows = sample(load("movie-reviews"), 60, 0).instances
-    lines = [json.dumps({"text": row.text, "label": row.label}) + "\n" for row in rows]
-    (tmp_path / "audits" / "held_out.jsonl").write_text("".join(lines), encoding="utf-8")
-    scripts = tmp_path / "bin"
-    scripts.mkdir()
-    for name, module in (("pytest", "pytest"), ("attnaudit", "attnaudit.cli")):
-        (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n', encoding="utf-8")
-        (scripts / name).chmod(0o755)
     environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(scripts), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "CI": "true",
+        **release_repository(tmp_path),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "page.md"),
         "GITHUB_ENV": str(tmp_path / "variables"),
     }
@@ -102,4 +86,5 @@ def test_the_table_has_every_option_with_its_default(pytestconfig: pytest.Config
         assert f"{option}=" in help_ or f"{option} " in help_
         if default.startswith("`"):
             actual = pytestconfig.getini(name)
-            assert default.split("`")[1] == (actual[0] if isinstance(actual, list) else actual)
+            shown = str(actual).lower() if isinstance(actual, bool) else actual
+            assert default.split("`")[1] == (shown[0] if isinstance(shown, list) else shown)

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,10 +15,10 @@ import yaml
 
 from attnaudit import cli
 from attnaudit.commands import evidence_command
-from attnaudit.data import load, sample
 from attnaudit.release_evidence.gate_results import Result
 from attnaudit.release_evidence.intoto_statement import PREDICATE_TYPE
 from tests.consistent_runs import FAILING, NAME, PASSING, consistent_run
+from tests.examples.release_repository import release_repository
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
@@ -106,19 +105,7 @@ def test_the_commands_of_the_workflow_run_unchanged(tmp_path: Path) -> None:
     steps = yaml.safe_load(WORKFLOW)["jobs"]["audit"]["steps"]
     commands = [step["run"] for step in steps if "run" in step]
     assert commands[0] == 'pip install "attnaudit[evidence]"'
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "attnaudit" / "models" / "demo", tmp_path / "checkpoints" / "release", ignore=ignored)
-    assert cli.main(["init", str(tmp_path)]) == 0
-    rows = sample(load("movie-reviews"), 60, 0).instances
-    lines = [json.dumps({"text": row.text, "label": row.label}) + "\n" for row in rows]
-    (tmp_path / "audits" / "held_out.jsonl").write_text("".join(lines), encoding="utf-8")
-    scripts = tmp_path / "bin"
-    scripts.mkdir()
-    for name, module in (("pytest", "pytest"), ("attnaudit", "attnaudit.cli")):
-        (scripts / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {module} "$@"\n', encoding="utf-8")
-        (scripts / name).chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true", "RUN_URL": "https://ci.example.org/runs/7"}
-    environment["PATH"] = os.pathsep.join([str(scripts), os.environ["PATH"]])
+    environment = {**release_repository(tmp_path), "RUN_URL": "https://ci.example.org/runs/7"}
     for command in commands[1:]:
         done = subprocess.run(
             ["bash", "-e", "-c", command], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False

@@ -176,6 +176,11 @@ def test_a_baseline_from_its_first_run_to_a_worse_model(release: Project) -> Non
     release.model(noise=0.01)
     assert release.audit().ret == 0
     assert 0 < abs(release.record()["value"]) < 0.005
+    page = (newest_run(release.path) / "report.html").read_text(encoding="utf-8")
+    assert "All differences from the last release" in page
+    assert "Instances that moved most" in page
+    assert page.count('of-base"') == page.count('of-candidate"') > 1
+    assert "Accuracy" in page
 
     release.model(sharpness=1.0)
     worse = release.audit()
@@ -322,6 +327,10 @@ def test_the_report_is_rebuilt_and_verified_without_the_baseline(release: Projec
     assert release.command("report", str(run))[0] == 0
     assert (run / "report.html").read_text(encoding="utf-8") == page
     assert "Not worse than the last release" in page
+    accepted = run.parent / next(one.comparison.baseline_run for one in read_run(run).checks if one.comparison)
+    accepted.rename(release.path / "elsewhere")
+    assert release.command("report", str(run))[0] == 0
+    assert f"run {accepted.name} is not in the folder" in (run / "report.html").read_text(encoding="utf-8")
     assert release.command("verify", "reports", "--model", "release")[0] == 0
     record = read_run(run)
     changed = [

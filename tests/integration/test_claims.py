@@ -75,11 +75,11 @@ def test_the_answers_to_claims(name: str, folder: Path, monkeypatch: pytest.Monk
     one = _reproduced(name, folder, monkeypatch)
     found = {finding.claim: finding for finding in one.findings}
     for claim in HOLD[name]:
-        assert found[claim].holds == "yes", found[claim].evidence
+        assert found[claim].verdict == "holds", found[claim]
     for claim in NOT_REVERSED[name]:
-        assert found[claim].holds != "no", found[claim].evidence
+        assert found[claim].verdict != "does not hold", found[claim]
     for finding in one.findings:
-        assert finding.evidence
+        assert finding.reason
 
 
 @pytest.mark.slow

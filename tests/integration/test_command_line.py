@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,9 +91,46 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
     lines = attnaudit("list", folder=tmp_path).stdout.splitlines()
     assert "  demo" in lines
     assert "  movie-reviews" in lines
-    assert "  Agreement" in lines
+    assert any(
+        re.fullmatch(r"  Agreement +at_least  Does attention rank the tokens in the same order as .*\?", line)
+        for line in lines
+    )
+    assert any(re.fullmatch(r"  ParameterRandomisation +at_least or at_most  .*\?", line) for line in lines)
+    checks = lines[lines.index("checks, with the arguments for a threshold:") + 1 : lines.index("measures:")]
+    assert len(checks) >= 22  # all built-in checks
+    assert all(line.endswith("?") for line in checks)
     assert "  leave_one_out" in lines
     assert "  jain-wallace: Jain & Wallace 2019, Attention is not Explanation" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["explroe", "reports"], "attnaudit: error: unknown command 'explroe'. Did you mean 'explore'"),
+        (["policy", "dif"], "attnaudit policy: error: unknown command 'dif'. Did you mean 'diff'?"),
+        (["plan", "--polcy", "x.toml"], "attnaudit plan: error: unknown option --polcy. Did you mean '--policy'?"),
+        (["--vesion"], "attnaudit: error: unknown option --vesion. Did you mean '--version'?"),
+        (["verify", "reports", "--unit", "word"], "expected tokens or words, but got 'word'. Did you mean 'words'?"),
+        (["baseline", "accept", "r", "--out", "b", "--anchor", "lats"], "but got 'lats'. Did you mean 'last'?"),
+        (["plan"], "attnaudit plan: error: the following arguments are required: --policy."),
+    ],
+)
+def test_a_wrong_name_is_one_line_with_the_right_one(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert message in line
+    assert "--help` shows what is expected." in line
+    assert captured.out == ""
+
+
+def test_the_beginning_of_an_option_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "--poli", "absent.toml"]) == 2
+    assert "absent.toml: there is no such policy file" in capsys.readouterr().err
 
 
 def test_report_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:

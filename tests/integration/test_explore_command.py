@@ -24,7 +24,9 @@ def run_folder(tmp_path: Path) -> Path:
 def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses that a browser was told to open. A browser that opened none is not there."""
     found: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: bool(found.append(address) or "absent" not in address))
+    monkeypatch.setattr(
+        webbrowser, "open", lambda address: bool(found.append(address) or "#instance=r2" not in address)
+    )
     return found
 
 
@@ -38,16 +40,44 @@ def test_the_newest_run_is_opened(run_folder: Path, addresses: list[str], capsys
 def test_an_instance_is_printed_and_nothing_opened(
     run_folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["explore", str(run_folder), "--print", "--instance", "a/b #1"]) == 0
-    assert capsys.readouterr().out.endswith("report.html#instance=a%2Fb%20%231\n")
+    assert cli.main(["explore", str(run_folder), "--print", "--instance", "r1"]) == 0
+    assert capsys.readouterr().out.endswith("report.html#instance=r1\n")
     assert addresses == []
 
 
 def test_without_a_browser_the_address_can_be_copied(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explore", str(run_folder), "--instance", "absent"]) == 1
+    assert cli.main(["explore", str(run_folder), "--instance", "r2"]) == 1
     captured = capsys.readouterr()
-    assert captured.out.endswith("#instance=absent\n")
+    assert captured.out.endswith("#instance=r2\n")
     assert "no browser could be started" in captured.err
+
+
+def test_an_instance_that_was_not_measured_is_refused_with_similar_ones(
+    run_folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["explore", str(run_folder), "--instance", "rr1"]) == 1
+    message = "attnaudit: --instance rr1: not among the 5 instances of this run. Did you mean 'r1'"
+    assert capsys.readouterr().err.startswith(message)
+    assert addresses == []
+
+
+@pytest.mark.parametrize("command", ["explore", "report", "verify", "evidence", "compare", "baseline"])
+def test_a_folder_that_does_not_exist_is_refused_with_similar_ones(
+    command: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = str(run_folder.parent.with_name("reprots"))
+    others = {
+        "verify": ["--model", "demo"],
+        "evidence": ["--subject", str(run_folder)],
+        "compare": [str(run_folder)],
+        "baseline": ["--out", str(run_folder)],
+    }
+    words = ["baseline", "accept", given] if command == "baseline" else [command, given]
+    assert cli.main([*words, *others.get(command, [])]) in (1, 2)
+    captured = capsys.readouterr()
+    told = [line for line in (captured.out + captured.err).splitlines() if "Did you mean" in line]
+    assert len(told) == 1  # verify adds a line with the number of reasons
+    assert f"{given}: no such folder. Did you mean '{run_folder.parent}'" in told[0]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from attnaudit.formatting import number, visible
 from attnaudit.report import build, explorer_page
-from tests.integration.test_report_in_browser import BROWSER, BROWSER_OPTIONS, CONTRAST
+from tests.browser import CONTRAST, becomes, watch
 from tests.units.report.example_runs import HOSTILE, hostile
 from tests.units.report.explorer_runs import HOSTILE_TEXTS, explorable
 
@@ -27,17 +26,6 @@ TEXTS = (
     SPLIT,
 )
 NARROW, WIDE = 390, 1440
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if BROWSER is None:
-        pytest.skip("no Chromium or Chrome on the path")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=BROWSER, args=list(BROWSER_OPTIONS))
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +57,7 @@ def explore(chromium: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: events.append(message.text))
-        page.on("pageerror", lambda error: events.append(str(error)))
-        page.on("dialog", lambda dialog: (events.append(dialog.message), dialog.dismiss()))
+        watch(page, events)
         page.goto(f"{pages[name].as_uri()}#{fragment}")
         page.wait_for_selector("#explorer[data-state=ready]")
         return page
@@ -80,14 +66,6 @@ def explore(chromium: Any, pages: dict[str, Path]) -> Iterator[Callable[..., Any
     for context in contexts:
         context.close()
     assert events == []
-
-
-def becomes(read: Callable[[], Any], expected: Any) -> None:
-    """Wait until a value is as expected. Playwright's own function is forbidden by the policy of the page."""
-    end = time.monotonic() + 5
-    while (found := read()) != expected:
-        assert time.monotonic() < end, f"{found!r}, expected {expected!r}"
-        time.sleep(0.02)
 
 
 def listed(page: Any) -> list[str]:

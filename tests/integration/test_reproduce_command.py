@@ -52,15 +52,15 @@ def test_render_rebuilds_the_committed_pages(tmp_path: Path) -> None:
     committed = ROOT / "reports" / "papers"
     papers = tmp_path / "reports" / "papers"
     papers.mkdir(parents=True)
-    for path in committed.glob("*.jsonl"):
+    for path in (*committed.glob("*.jsonl"), committed / "seeds.toml"):
         (papers / path.name).write_bytes(path.read_bytes())
     one = reproduce("wen", "--render", folder=tmp_path)
     assert one.returncode == 0, one.stderr
-    assert {path.stem for path in papers.glob("*.html")} == {"wen", "wen-glove.6B.50d"}
+    assert {path.stem for path in papers.glob("*.html")} == {"wen", "wen-glove.6B.50d", "index"}
     done = reproduce("--render", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     stems = {path.stem for path in papers.glob("*.jsonl")}
-    assert {path.stem for path in papers.glob("*.html")} == stems
+    assert {path.stem for path in papers.glob("*.html")} == {*stems, "index"}
     for name in (*(f"{stem}.md" for stem in stems), "claims.md", "remedies.json"):
         assert (papers / name).read_text(encoding="utf-8") == (committed / name).read_text(encoding="utf-8")
         assert f"reports/papers/{name}" in done.stdout

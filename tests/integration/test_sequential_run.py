@@ -99,3 +99,36 @@ def test_a_sample_is_refused_if_a_gate_has_no_sequence(audited: AuditedProject) 
     done = audited.verify("--data=many", "--policy=policy.toml")
     assert done.status == 1
     assert "Only 300 of 1,200 rows" in done.out
+
+
+def test_the_option_and_the_configuration_file_do_what_the_key_of_the_policy_does(audited: AuditedProject) -> None:
+    with_key = run(audited)
+    audited.write("policy.toml", POLICY.format(measure="tvd", at_least=1e-4).replace('sampling = "sequential"', ""))
+    plain = ("--data=many", "--policy=policy.toml")
+    option = audited.pytest(*plain, "--audit-sequential")
+    assert option.status == 0, option.text
+    assert ", sequential, device" in option.text
+    assert records(option) == records(with_key)
+    assert option.audit["data"] == with_key.audit["data"]
+    assert option.audit["effective_policy"] == with_key.audit["effective_policy"]
+    not_named = audited.verify(*plain)
+    assert not_named.status == 1
+    assert "The hash of the effective policy is" in not_named.out
+    named = audited.verify(*plain, "--sequential")
+    assert named.status == 0, named.out
+    assert audited.verify("--sequential").status == 2
+    workers = audited.pytest(*plain, "--audit-sequential", "-n2")
+    assert records(workers) == records(option)
+    audited.write("pytest.ini", "[pytest]\naudit_sequential = true\n")
+    ini = audited.pytest(*plain)
+    assert records(ini) == records(option)
+    assert audited.pytest(*plain, "-oaudit_sequential=false").audit["data"][0]["audited"] == 1200
+
+
+def test_a_red_case_names_the_option_in_its_command(audited: AuditedProject) -> None:
+    audited.extend(MANY_ROWS)
+    audited.write("test_audit.py", TEST.replace("0.9", "0.001"))
+    failed = audited.pytest("--data=many", "--audit-sequential", "--audit-seed=3")
+    assert failed.status == 1
+    assert "--audit-seed 3 --audit-sequential" in failed.text
+    assert failed.audit["checks"][0]["parameters"]["sampling"] == "sequential"

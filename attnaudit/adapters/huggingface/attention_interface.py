@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.recorder import EagerAttention, current_observer
+from attnaudit.adapters.huggingface.wrapped_models import backbone_of
 from attnaudit.errors import AdapterError
 
 #: The name under which the attention function is registered.
@@ -37,13 +38,13 @@ def register() -> None:
 
 def attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **rest: Any
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """Compute the architecture's eager attention.
 
     This is the registered attention function. If the current pass has an observer, the observer computes the result.
 
     Returns:
-        (B, Q, H, d) output and (B, H, Q, K) weights.
+        (B, Q, H, d) output and (B, H, Q, K) weights; None if the observer does not compute the weights.
     """
     eager = eager_function(type(module))
     observer = current_observer.get()
@@ -72,7 +73,7 @@ def eager_function(attention_class: type) -> EagerAttention:
 
 def uses_interface(model: Any) -> bool:
     """Tell whether the architecture supports Transformers' attention interface."""
-    return bool(type(model)._can_set_attn_implementation())
+    return bool(type(backbone_of(model))._can_set_attn_implementation())
 
 
 def current_implementation(model: Any) -> str:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, language_model_settings
+from attnaudit.adapters.huggingface import (
+    attention_interface,
+    checkpoint_files,
+    language_model_settings,
+    peft_folder,
+)
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
-from attnaudit.adapters.huggingface.probe import probe_model
+from attnaudit.adapters.huggingface.probe import close, largest_difference, probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
+from attnaudit.adapters.huggingface.wrapped_models import (
+    CustomModel,
+    ReadLogits,
+    accepted_arguments,
+    custom_model,
+    is_transformers_model,
+    name_of,
+    quantisation_of,
+    unwrapped,
+)
 from attnaudit.errors import AdapterError, AuditError, ModelError
 
 #: Kernels that run on any machine. If a model uses another kernel, the audited logits are compared with those of the
@@ -36,6 +50,9 @@ def from_folder(
 
     The arguments and the errors are the same as in `attnaudit.adapters.huggingface.transformer`.
     """
+    if (folder / checkpoint_files.PEFT_CONFIG).is_file():
+        model, tokenizer = peft_folder.read_peft_model(peft_folder.examine_peft(folder))
+        return from_model(model, tokenizer, labels=labels, template=template, max_tokens=max_tokens)
     checkpoint = checkpoint_files.examine(folder)
     tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
@@ -71,15 +88,27 @@ def from_model(
     labels: Mapping[str, str] | None = None,
     template: str | None = None,
     max_tokens: int | None = None,
+    classes: Sequence[str] | None = None,
+    read_logits: ReadLogits | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a model in memory.
 
     The arguments and the errors are the same as in `attnaudit.adapters.huggingface.transformer`.
     """
     name = type(model).__name__
+    container = model
+    model, removed = unwrapped(model, name)
+    if isinstance(model, nn.Module) and (read_logits is not None or not is_transformers_model(model)):
+        model = custom_model(model, read_logits)
+        if classes is None:
+            raise ModelError(
+                f"transformer({name}): a custom module has no class names. Give them in the order of its logits: "
+                "transformer(model, tokenizer, classes=['negative', 'positive'])."
+            )
+    name = name_of(model)
     _require_usable(model, tokenizer, name)
     implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
-    note = ""
+    note = f"without its {' and '.join(removed)}" if removed else ""
     if implementation not in _PORTABLE_KERNELS:
         note = f"the kernel {implementation}, which the model uses, was not compared"
         implementation = _PORTABLE_KERNELS[0]
@@ -97,14 +126,55 @@ def from_model(
         load=None if given is model else lambda wanted, _kernel: copy.deepcopy(given).to(wanted),
         note=note,
     )
-    task = "classifier" if labels is None else "encoder-decoder" if model.config.is_encoder_decoder else "causal"
-    for base in type(model).__mro__:
-        try:
-            task = checkpoint_files.task_of(name, base.__name__)
-            break
-        except ModelError:
-            continue
-    return _build(model, tokenizer, task, original, labels=labels, template=template, max_tokens=max_tokens, where=name)
+    adapter = _build(
+        model,
+        tokenizer,
+        _task_in_memory(model, name, labels),
+        original,
+        labels=labels,
+        template=template,
+        max_tokens=max_tokens,
+        where=name,
+        classes=classes,
+    )
+    if any(one.startswith("PEFT") for one in removed):
+        _require_logits_of_container(adapter, container, removed)
+    return adapter
+
+
+def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, removed: Sequence[str]) -> None:
+    """Check that the model inside containers has the logits of the outermost container.
+
+    Raises:
+        AdapterError: The logits differ by more than rounding.
+    """
+    runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
+    container.eval()
+    with torch.no_grad():
+        expected = runner.head.logits(container, runner.builder.arguments(inputs), runner.builder.output_mask(inputs))
+        logits = runner.logits(inputs)
+    if not close(logits.float(), expected.float()):
+        raise AdapterError(
+            f"{runner.name}: without its {' and '.join(removed)}, the logits differ by "
+            f"{largest_difference(logits, expected):.2g}, so another model would be audited. Merge the adapter into "
+            "the model first (`merge_and_unload()`), and audit the result."
+        )
+
+
+def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None) -> str:
+    """Return the task of a model in memory (see `checkpoint_files.task_of`).
+
+    A class that is not one of Transformers has the task of the class that it derives from. Otherwise it is a
+    classifier, or a language model if labels are given.
+
+    Raises:
+        ModelError: It is a class of Transformers for another task.
+    """
+    if not isinstance(model, CustomModel):
+        for base in type(model).__mro__:
+            if base.__module__.startswith("transformers.models.") and not base.__name__.endswith("PreTrainedModel"):
+                return checkpoint_files.task_of(name, base.__name__)
+    return "classifier" if labels is None else "encoder-decoder" if model.config.is_encoder_decoder else "causal"
 
 
 def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
@@ -119,9 +189,11 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
         )
     if tokenizer is None:
         raise ModelError(f"transformer({name}): a model in memory needs its tokenizer as the second argument.")
-    if getattr(model, "is_quantized", False) or getattr(model.config, "quantization_config", None) is not None:
+    method = quantisation_of(model)
+    if method:
         raise ModelError(
-            f"{name}: the model is quantised, but attention is audited in float32. Pass the unquantised model instead."
+            f"{name}: the model is quantised ({method}), but attention is audited in float32. Pass the unquantised "
+            "model instead."
         )
     devices = {str(p.device) for p in model.parameters()}
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())
@@ -142,6 +214,7 @@ def _build(
     template: str | None,
     max_tokens: int | None,
     where: object,
+    classes: Sequence[str] | None = None,
 ) -> HuggingFaceAdapter:
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
@@ -149,7 +222,7 @@ def _build(
             "weights mean different things in different texts. If it is also used with full attention, set "
             "attention_type to 'original_full' in config.json."
         )
-    head = _head(model, tokenizer, task, labels, template, where)
+    head = _head(model, tokenizer, task, labels, template, where, classes)
     _require_matching_vocabulary(model, tokenizer, where)
     kernel: Kernel = SoftmaxKernel()
     if attention_interface.uses_interface(model):
@@ -169,12 +242,14 @@ def _build(
     generates = task != "classifier"
     decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
     model.eval()
+    accepted, accepts_others = accepted_arguments(model)
     try:
         builder = InputBuilder(
             model=model,
             text_encoder=text_encoder,
             pad_id=pad_id,
-            accepted_arguments=frozenset(inspect.signature(model.forward).parameters),
+            accepted_arguments=accepted,
+            accepts_others=accepts_others,
             decoder=decoder,
             position_offset=offset,
             first_position=offset,
@@ -191,7 +266,13 @@ def _build(
 
 
 def _head(
-    model: Any, tokenizer: Any, task: str, labels: Mapping[str, str] | None, template: str | None, where: object
+    model: Any,
+    tokenizer: Any,
+    task: str,
+    labels: Mapping[str, str] | None,
+    template: str | None,
+    where: object,
+    classes: Sequence[str] | None,
 ) -> Head:
     """Choose the head for the model's task.
 
@@ -212,6 +293,10 @@ def _head(
             f"{where}: labels and template are for language models, but {type(model).__name__} is a classifier. Its "
             "classes come from id2label in config.json. Remove labels and template."
         )
+    if classes is not None:
+        if len(classes) < 2 or len(set(classes)) != len(classes) or not all(isinstance(one, str) for one in classes):
+            raise ModelError(f"{where}: classes is {classes!r}; expected at least two different names.")
+        return ClassifierHead(tuple(classes))
     config = model.config
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression") or config.num_labels < 2:

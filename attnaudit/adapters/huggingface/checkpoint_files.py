@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from attnaudit.adapters.huggingface.other_tasks import other_task
 from attnaudit.errors import ModelError, nearest
 
 CONFIG = "config.json"
@@ -21,7 +22,7 @@ PEFT_CONFIG = "adapter_config.json"
 INDEX = "model.safetensors.index.json"
 _COPY_AGAIN = "Copy the whole folder again."
 #: A folder with any of these files has a tokenizer.
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tiktoken", "bpe.codes", "tekken.json")
 _PICKLED_WEIGHTS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 #: Exceptions that are raised if JSON does not have the expected structure.
 _WRONG_STRUCTURE = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
@@ -40,12 +41,17 @@ class Checkpoint:
         task: "classifier", "causal" or "encoder-decoder".
         dtype: Data type of the weights. If the weights have several types, the one with the most bytes.
         requested_kernel: Attention kernel that config.json requests; "" if it requests none.
+        added_later: Names of weights that the folder may lack, because a PEFT adapter has them. The folder may then
+            also have weights of another head.
+        classes: Number of classes, if a PEFT adapter has the head; None for that of config.json.
     """
 
     folder: Path
     task: str
     dtype: torch.dtype
     requested_kernel: str
+    added_later: frozenset[str] = frozenset()
+    classes: int | None = None
 
 
 def examine(folder: Path) -> Checkpoint:
@@ -71,14 +77,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Return the contents of config.json.
 
     Raises:
-        ModelError: The file cannot be read, is not a JSON object, or the folder holds a PEFT adapter.
+        ModelError: The file cannot be read, or is not a JSON object.
     """
     path = folder / CONFIG
-    if (folder / PEFT_CONFIG).is_file():
-        raise ModelError(
-            f"{folder / PEFT_CONFIG}: the folder holds a PEFT adapter, which is not a complete model. Merge it into "
-            "its base model (`merge_and_unload()`), save the result and audit that folder."
-        )
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -142,10 +143,7 @@ def task_of(where: object, architecture: str) -> str:
         return "encoder-decoder"
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "causal"
-    raise ModelError(
-        f"{where}: {architecture or 'a model without a named architecture'} has no classification head and does not "
-        "generate text. Fine-tune it as a sequence classifier first, for example with `attnaudit train --base`."
-    )
+    raise ModelError(other_task(where, architecture))
 
 
 def dtype_of(folder: Path) -> torch.dtype:
@@ -221,7 +219,7 @@ def read_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     fix = "Save the tokenizer next to the model: tokenizer.save_pretrained(folder)."
-    if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZER_FILES):
+    if not any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES):
         raise ModelError(f"{folder}: no tokenizer (neither tokenizer.json nor a vocabulary file). {fix}")
     try:
         with quiet():
@@ -255,6 +253,8 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[checkpoint.task]
     config = _load_config(checkpoint.folder)
+    if checkpoint.classes not in (None, config.num_labels):
+        config.num_labels = checkpoint.classes
     if implementation is not None:
         # As an argument of from_pretrained(), the kernel would be overridden by the one that config.json requests.
         config._attn_implementation = implementation
@@ -268,13 +268,15 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
                 output_loading_info=True,
                 local_files_only=True,
                 trust_remote_code=False,
+                ignore_mismatched_sizes=bool(checkpoint.added_later),
             )
     except Exception as error:
         raise ModelError(
             f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). "
             f"{_COPY_AGAIN}"
         ) from error
-    missing = sorted(report["missing_keys"]) + sorted(str(m) for m in report["mismatched_keys"])
+    missing = sorted(set(report["missing_keys"]) - checkpoint.added_later)
+    missing += sorted(str(m) for m in report["mismatched_keys"] if m[0] not in checkpoint.added_later)
     if missing:
         raise ModelError(
             f"{checkpoint.folder}: the checkpoint has no weights for "
@@ -283,6 +285,8 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             "again."
         )
     unexpected = unexpected_weights(model, report["unexpected_keys"])
+    if checkpoint.added_later:
+        unexpected = [name for name in unexpected if name.startswith(f"{model.base_model_prefix}.")]
     if unexpected:
         raise ModelError(
             f"{checkpoint.folder}: the checkpoint has weights for {', '.join(unexpected[:4])}"

@@ -26,6 +26,9 @@ class Facts:
         first_position: Position id of a row's first token if the batch is padded on the left.
         shares_prefixes: Whether the functions of `prefix_cache` give the right logits for texts with some tokens
             removed.
+        unseen_mixers: The modules that carry information between tokens without weights that can be recorded (see
+            `token_mixing.unseen_mixers`).
+        fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
     """
 
     read_tokens: ReadTokens
@@ -33,6 +36,8 @@ class Facts:
     left_padding: bool
     first_position: int
     shares_prefixes: bool
+    unseen_mixers: tuple[str, ...]
+    fuses: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

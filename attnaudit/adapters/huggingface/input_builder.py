@@ -36,6 +36,7 @@ class InputBuilder:
         text_encoder: Encodes texts with the model's tokenizer.
         pad_id: Id that fills padding.
         accepted_arguments: Names of the arguments that the model's forward() takes.
+        accepts_others: Whether forward() takes any other arguments as well.
         decoder: Builds the decoder's tokens; None for a model without a decoder.
         position_offset: Number of position ids that the model reserves for padding.
         first_position: Position id of a row's first token if the batch is padded on the left.
@@ -47,6 +48,7 @@ class InputBuilder:
     text_encoder: TextEncoder
     pad_id: int
     accepted_arguments: frozenset[str]
+    accepts_others: bool
     decoder: DecoderInputs | None
     position_offset: int
     first_position: int
@@ -199,7 +201,9 @@ class InputBuilder:
             arguments["position_ids"] = positions.masked_fill(~mask, max(0, self.first_position - 1))
         if self.decoder is not None:
             arguments.update(self.decoder.arguments(inputs))
-        return arguments
+        return {
+            name: value for name, value in arguments.items() if self.accepts_others or name in self.accepted_arguments
+        }
 
     def masks(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return stream -> (B, T) mask of the tokens that the model runs on, True on tokens."""

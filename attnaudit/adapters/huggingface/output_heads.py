@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import ModelError
 
 #: Name of the class that combines all other words, used if there is only one label.
@@ -43,14 +44,16 @@ class Head(Protocol):
 
 
 class ClassifierHead:
-    """The output head of a classifier. The class logits are the model's own logits."""
+    """The output head of a classifier. The class logits are the model's own logits.
+
+    A model with two classes may have a single logit, whose sigmoid is the probability of the second class.
+    """
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes
 
     def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
-        logits: Tensor = model(**arguments).logits
-        return logits
+        return logits_of(model(**arguments), len(self.classes), name_of(model))
 
 
 class NextTokenHead:

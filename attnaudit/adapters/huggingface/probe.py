@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from attnaudit.adapters.huggingface import prefix_cache
 from attnaudit.adapters.huggingface.facts import Facts, ReadTokens, ReplayForms, read_positions
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
+from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
 from attnaudit.adapters.huggingface.query_replay import replay_from_layer, replay_full, replay_one_position
 from attnaudit.adapters.huggingface.runner import Runner
+from attnaudit.adapters.huggingface.token_mixing import unseen_mixers
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
 from attnaudit.errors import AdapterError
 
@@ -49,6 +51,8 @@ def probe_model(runner: Runner) -> Facts:
         left_padding=first_position is not None,
         first_position=offset if first_position is None else first_position,
         shares_prefixes=shares_prefixes,
+        unseen_mixers=unseen_mixers(runner),
+        fuses=fuses_exactly(runner),
     )
 
 
@@ -296,6 +300,20 @@ def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> Re
         )
         from_layer = gives(lambda: replay_from_layer(runner, inputs, trace, site, queries, weights), expected)
     return ReplayForms(one_position=one_position, from_layer=from_layer)
+
+
+def fuses_exactly(runner: Runner) -> bool:
+    """Tell whether the fused kernel gives the same output as the model's own attention function, at every site.
+
+    The comparison runs on texts with and without padding, and with scores of several sizes.
+    """
+    if not runner.kernel.calls_attention_function:
+        return False
+    inputs, comparison = runner.builder.synthetic(), FusedComparison()
+    with torch.no_grad():
+        for batch in (inputs, single_row(inputs, 1)):
+            runner.logits(batch, comparison)
+    return comparison.largest_difference <= TOLERANCE
 
 
 def shares_prefixes_exactly(runner: Runner) -> bool:

@@ -39,7 +39,8 @@ def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, wei
     """
     rows, variants = weights.shape[:2]
     intervene = row_replacement(site, queries.repeat_interleave(variants), weights.flatten(0, 1))
-    return runner.run(repeated(inputs, variants), intervene=intervene).logits.reshape(rows, variants, -1)
+    trace = runner.run(repeated(inputs, variants), intervene=intervene, sites=(site.key,))
+    return trace.logits.reshape(rows, variants, -1)
 
 
 def replay_from_layer(
@@ -68,6 +69,7 @@ def replay_from_layer(
             runner.builder.masks(repeated_inputs),
             intervene=intervene,
             first=layout.first_call_in_layer(site),
+            fused=runner.fused_except((site.key,)),
         )
         return runner.logits(repeated_inputs, recorder).reshape(rows, variants, -1)
 

@@ -43,6 +43,19 @@ class AttentionCall:
     time_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The sites of a pass whose weights are not needed.
+
+    Attributes:
+        sites: Their keys.
+        attend: Computes the output (B, Q, H, d) of such a site. It is called like an `EagerAttention` function.
+    """
+
+    sites: frozenset[str]
+    attend: Callable[..., Tensor]
+
+
 class Observer(Protocol):
     """Interface of an observer, which receives all attention of a forward pass and returns the weights to use.
 
@@ -59,7 +72,7 @@ class Observer(Protocol):
         value: Tensor,
         mask: Tensor | None,
         **rest: Any,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Compute the attention of a module, instead of the model's attention function.
 
         Args:
@@ -72,7 +85,7 @@ class Observer(Protocol):
             **rest: Other arguments of the attention function.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights.
+            (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not computed.
         """
         ...
 
@@ -140,6 +153,7 @@ class Recorder:
         *,
         intervene: Intervention | None = None,
         first: int = 0,
+        fused: Fused | None = None,
     ) -> None:
         """Create a recorder for one pass.
 
@@ -148,16 +162,24 @@ class Recorder:
             masks: Stream -> (B, T) mask, True on tokens.
             intervene: As in `ModelAdapter.run`.
             first: Index of the first attention call of this pass, if it skips earlier calls.
+            fused: The sites whose weights are not needed, and the function that computes their output; None to record
+                all sites.
         """
         self.calls = calls
         self.masks = masks
         self.intervene = intervene
+        self.fused = fused
         self.attention: dict[str, Tensor] = {}
         self.allowed: dict[str, Tensor] = {}
         self.values: dict[str, Tensor] = {}
         self._next = first
         self._allowed_by_mask: dict[tuple[int, str, str], tuple[Tensor | None, Tensor]] = {}
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
+
+    @property
+    def next_site(self) -> str:
+        """The key of the site that the next attention call is expected to compute; "" at the end of the pass."""
+        return self.calls[self._next].site.key if self._next < len(self.calls) else ""
 
     def next_call(self, module: nn.Module) -> AttentionCall:
         """Return the attention call that the pass is making now, and advance to the next one.
@@ -194,15 +216,18 @@ class Recorder:
         value: Tensor,
         mask: Tensor | None,
         **rest: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the architecture's own attention, and record it.
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the architecture's own attention, and record it, unless the weights of the site are not needed.
 
         If the weights are replaced, or if gradients are enabled and there is padding, the output is computed again from
         the recorded weights.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights.
+            (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not needed.
         """
+        if self.fused is not None and self.next_site in self.fused.sites:
+            self.values[self.next_call(module).site.key] = value
+            return self.fused.attend(module, query, key, value, mask, **rest), None
         output, weights = eager(module, query, key, value, mask, **rest)
         call = self._matching_call(module, weights)
         self.values[call.site.key] = value

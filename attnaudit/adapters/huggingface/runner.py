@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, C classes, d features.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
+from attnaudit.adapters.huggingface.fused_attention import FusedObserver, fused_attention
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
 from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
 from attnaudit.adapters.huggingface.output_heads import Head
-from attnaudit.adapters.huggingface.recorder import Observer, Recorder
+from attnaudit.adapters.huggingface.recorder import Fused, Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
+from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
 
 
@@ -31,12 +33,14 @@ class Runner:
         kernel: The way in which the attention is observed.
         builder: Builds the model's inputs.
         layout: Where the model's attention, layers and embeddings are.
+        fuses: Whether the fused kernel computes the sites whose weights are not needed.
     """
 
     head: Head
     kernel: Kernel
     builder: InputBuilder
     layout: Layout
+    fuses: bool = False
 
     @property
     def model(self) -> Any:
@@ -45,7 +49,7 @@ class Runner:
     @property
     def name(self) -> str:
         """The class name of the model, for messages."""
-        return type(self.model).__name__
+        return name_of(self.model)
 
     def with_padding(self, *, pads_left: bool, first_position: int) -> Runner:
         """Return a runner that pads on the given side and counts from the given position (see `InputBuilder`)."""
@@ -57,12 +61,13 @@ class Runner:
         Args:
             arguments: The arguments of the model's forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-            observer: Receives all attention of the pass. None for the observer of the surrounding context, or no
-                observer if there is none.
+            observer: Receives all attention of the pass. None if nothing needs the attention.
 
         Returns:
             (B, C) logits.
         """
+        if observer is None and self.fuses:
+            observer = FusedObserver()
         return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
 
     def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
@@ -76,12 +81,15 @@ class Runner:
         embeddings: Mapping[str, Tensor] | None = None,
         intervene: Intervention | None = None,
         hidden: bool = False,
+        sites: Collection[str] | None = None,
     ) -> Trace:
         """Run the model on a batch and record its attention (see `ModelAdapter.run`).
 
         If `hidden` is True, `Trace.cache` is a `LayerStates`, which replays need.
         """
-        recorder = Recorder(self.layout.calls, self.builder.masks(inputs), intervene=intervene)
+        recorder = Recorder(
+            self.layout.calls, self.builder.masks(inputs), intervene=intervene, fused=self.fused_except(sites)
+        )
         states: dict[str, Tensor] = {}
         cache = LayerStates(values=recorder.values) if hidden else None
         with ExitStack() as stack:
@@ -92,6 +100,24 @@ class Runner:
             logits = self.logits(inputs, recorder)
         recorder.require_complete()
         return Trace(logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache)
+
+    def fused_except(self, sites: Collection[str] | None) -> Fused | None:
+        """Return which sites the fused kernel computes if only the weights at `sites` are needed.
+
+        The weights of all sites in the same layers are recorded as well, because replays at a site read them.
+
+        Args:
+            sites: The keys of the sites; None for all sites.
+
+        Returns:
+            The other sites; None if the model does not use the fused kernel.
+        """
+        if sites is None or not self.fuses:
+            return None
+        calls = self.layout.calls
+        layers = {call.layer_call for call in calls if call.site.key in sites}
+        others = (call.site.key for call in calls if call.site.key not in sites and call.layer_call not in layers)
+        return Fused(frozenset(others), fused_attention)
 
 
 def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:

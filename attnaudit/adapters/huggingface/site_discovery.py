@@ -112,14 +112,13 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
         AdapterError: Some attention of the model cannot be observed or does not have the expected shape, or no
             embedding of the ids is found.
     """
-    observer, called_modules, embedding = _first_pass(model, ids, forward)
+    observer, embedding = _first_pass(model, ids, forward)
     if not observer.seen:
         raise AdapterError(
             f"{type(model).__name__}: no attention weights were found in a forward pass over synthetic tokens. The "
             "architecture neither uses Transformers' attention interface nor computes a softmax in its attention "
             "modules, so it cannot be audited."
         )
-    _refuse_unseen_attention(model, observer.seen, called_modules)
     names = {module: name for name, module in model.named_modules()}
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
     observer, layers, projections = _second_pass(model, forward, layer_of)
@@ -143,18 +142,14 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
 
 def _first_pass(
     model: nn.Module, ids: Tensor, forward: Callable[[], object]
-) -> tuple[DiscoveryObserver, list[nn.Module], tuple[nn.Module, bool] | None]:
+) -> tuple[DiscoveryObserver, tuple[nn.Module, bool] | None]:
     """Run the model once, and find its attention and its embedding.
 
     Returns:
-        Three values: the observer; the called modules with "attention" or "attn" in their class name; and a pair of the
-        module that embeds the ids, and whether it was called with ids of shape (T, B). The third value is None if there
-        is no such module.
+        Two values: the observer; and a pair of the module that embeds the ids, and whether it was called with ids of
+        shape (T, B). The second value is None if there is no such module.
     """
-    observer, called_modules, embeddings = DiscoveryObserver(), list[nn.Module](), list[tuple[nn.Module, bool]]()
-
-    def record_call(module: nn.Module, _args: object) -> None:
-        called_modules.append(module)
+    observer, embeddings = DiscoveryObserver(), list[tuple[nn.Module, bool]]()
 
     def record_embedding(module: nn.Module, args: tuple[Any, ...], _output: object) -> None:
         given = args[0] if args else None
@@ -165,11 +160,10 @@ def _first_pass(
                 embeddings.append((module, time_first))
                 return
 
-    handles = [m.register_forward_pre_hook(record_call) for m in model.modules() if _is_named_attention(m)]
-    handles += [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
+    handles = [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
     with temporary_hooks(handles), observing(observer), torch.no_grad():
         forward()
-    return observer, called_modules, embeddings[0] if embeddings else None
+    return observer, embeddings[0] if embeddings else None
 
 
 def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
@@ -180,28 +174,6 @@ def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
         and isinstance(embedding, nn.Embedding)
         and module.weight.shape == embedding.weight.shape
     )
-
-
-def _is_named_attention(module: nn.Module) -> bool:
-    return "attention" in type(module).__name__.lower() or "attn" in type(module).__name__.lower()
-
-
-def _refuse_unseen_attention(model: nn.Module, seen: Sequence[SeenAttention], called: Sequence[nn.Module]) -> None:
-    """Check that attention was observed in every called attention module, or in a module inside it or around it.
-
-    Raises:
-        AdapterError: No attention was observed for some called module.
-    """
-    known = {id(one.module) for one in seen}
-    for one in seen:
-        known |= {id(m) for m in one.module.modules()}
-    for module in called:
-        if id(module) not in known and not any(id(m) in known for m in module.modules()):
-            raise AdapterError(
-                f"{type(model).__name__}: the attention weights of its {type(module).__name__} cannot be recorded, "
-                f"while those of {type(seen[0].module).__name__} can. A model can be audited only if all of its "
-                "attention can be recorded."
-            )
 
 
 def _surrounding_layer(model: nn.Module, name: str) -> nn.Module | None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.layout import value_states
 from attnaudit.adapters.huggingface.recorder import Observer, current_observer, observing
 
 _MATMUL = {torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm}
@@ -24,15 +25,18 @@ _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.sp
 class SoftmaxMode(TorchFunctionMode):
     """A torch function mode that passes the result of each softmax inside an attention module to the current observer.
 
-    Only results with four dimensions are passed. The model continues with the weights that the observer returns.
+    Only results with four dimensions are passed, or with three if rows and heads are joined into one axis. The model
+    continues with the weights that the observer returns.
 
     Attributes:
         active_modules: The attention modules that are running now, the innermost last.
+        rows: For each of them, the number of rows of its states; 0 if it is called without states.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.active_modules: list[nn.Module] = []
+        self.rows: list[int] = []
         self._weights: Tensor | None = None
 
     def __torch_function__(
@@ -48,11 +52,16 @@ class SoftmaxMode(TorchFunctionMode):
             return result
         if function in _MATMUL:
             self._check_product(observer, args, result)
-        if function not in _SOFTMAX or result.dim() != 4:
+        if function not in _SOFTMAX:
             return result
-        scores = args[0] if args else (kwargs or {})["input"]
+        scores, shape, rows = args[0] if args else (kwargs or {})["input"], result.shape, self.rows[-1]
+        axis = args[1] if len(args) > 1 else (kwargs or {}).get("dim")
+        if result.dim() == 3 and axis in (-1, 2) and rows and shape[0] % rows == 0:
+            scores, result = (one.reshape(rows, -1, *shape[1:]) for one in (scores, result))
+        if result.dim() != 4:
+            return result
         self._weights = observer.on_softmax(self.active_modules[-1], scores, result)
-        return self._weights
+        return self._weights.view(shape)
 
     def _check_product(self, observer: Observer, args: tuple[Any, ...], product: Tensor) -> None:
         """Pass the values to the observer if this product multiplies them by the latest weights or a view of them."""
@@ -79,14 +88,17 @@ class SoftmaxKernel:
     def observe(self, model: Any, observer: Observer | None) -> Iterator[None]:
         mode = SoftmaxMode()
 
-        def enter(module: nn.Module, _args: object) -> None:
+        def enter(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            states, _ = value_states(module, args, kwargs)
             mode.active_modules.append(module)
+            mode.rows.append(0 if states is None else len(states))
 
         def leave(_module: nn.Module, _args: object, _output: object) -> None:
             mode.active_modules.pop()
+            mode.rows.pop()
 
         attention_modules = [m for m in model.modules() if is_innermost_attention(m)]
-        handles = [m.register_forward_pre_hook(enter) for m in attention_modules]
+        handles = [m.register_forward_pre_hook(enter, with_kwargs=True) for m in attention_modules]
         handles += [m.register_forward_hook(leave, always_call=True) for m in attention_modules]
         with ExitStack() as stack:
             stack.enter_context(temporary_hooks(handles))

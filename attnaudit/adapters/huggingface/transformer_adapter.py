@@ -5,7 +5,8 @@ Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,8 @@ class HuggingFaceAdapter:
     """
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
-        self.runner = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
+        padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
+        self.runner = replace(padded, fuses=facts.fuses)
         self.facts = facts
         self.original = original
         self.model = runner.model
@@ -57,7 +59,9 @@ class HuggingFaceAdapter:
             query=builder.text_encoder.takes_query,
             max_tokens=builder.text_encoder.limit,
             left_padding=facts.left_padding,
+            selects_sites=facts.fuses,
             reading=_default_reading(runner, facts),
+            unseen_mixers=facts.unseen_mixers,
         )
         # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
         # one layer.
@@ -101,8 +105,9 @@ class HuggingFaceAdapter:
         embeddings: Mapping[str, Tensor] | None = None,
         intervene: Intervention | None = None,
         hidden: bool = False,
+        sites: Collection[str] | None = None,
     ) -> Trace:
-        return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden)
+        return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden, sites=sites)
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
         """Replay weights by the fastest method that gives the right logits (see `TransformerAdapter.replay`)."""

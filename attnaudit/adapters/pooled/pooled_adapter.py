@@ -344,8 +344,8 @@ class PooledAttentionAdapter:
         if self.reach is not None:
             return local_encoders.share(self.encoder, embeddings, mask, self.reach)
         raise AdapterError(
-            "share(): the adapter does not know which states change when tokens are removed. Pass lstm or reach to "
-            "the adapter."
+            "share(): the adapter does not know which states change when tokens are removed. Pass "
+            "`lstm=...` or `reach=...` to PooledAttentionAdapter."
         )
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:

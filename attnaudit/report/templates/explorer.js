@@ -3,6 +3,7 @@
 const root = document.getElementById("explorer");
 const find = (selector) => root.querySelector(selector);
 const control = (name) => find(`[name=${name}]`);
+const FILTERS = ["search", "wrong", "class", "confidence", "length", "worst", "sort"];
 const SHOWN_AT_FIRST = ["attention", "gradient.meister.inputs", "leave_one_out.inputs", "token_effect.held"];
 
 function fill(select, options) {
@@ -75,8 +76,13 @@ class Explorer {
   }
 
   reset() {
-    for (const name of ["search", "wrong", "class", "confidence", "length", "worst", "sort"]) control(name).value = "";
-    control("order").value = "up";
+    return this.filter(new Map());
+  }
+
+  // Sets the filters that are named, and all others to "all".
+  filter(named) {
+    for (const name of FILTERS) control(name).value = named.get(name) ?? "";
+    control("order").value = named.get("order") ?? "up";
     control("disagree").checked = false;
     return this.update();
   }
@@ -179,12 +185,12 @@ class Explorer {
       const [name, value = ""] = part.split("=");
       try { return [name, decodeURIComponent(value)]; } catch { return [name, value]; }
     }));
+    const fits = (one) => ["model", "data", "seed"].every((key) => !named.has(key) || String(one[key]) === named.get(key));
     if (!named.has("instance")) {
-      if (named.has("explorer")) find(".list").focus();
+      if (named.has("explorer")) await this.explore(named, this.cases.find(fits));
       return;
     }
     const id = named.get("instance");
-    const fits = (one) => ["model", "data", "seed"].every((key) => !named.has(key) || String(one[key]) === named.get(key));
     for (const one of this.cases.filter(fits)) {
       await this.load(one);
       const row = one.row_of.get(id) ?? one.ids.findIndex((other) => visible(other) === id);
@@ -194,6 +200,16 @@ class Explorer {
     }
     this.fail(new Error(`This run has no instance ${visible(id)}.`));
     root.scrollIntoView();
+  }
+
+  // Goes to the list. An address such as #explorer&wrong=wrong also sets the filters.
+  async explore(named, one) {
+    if (FILTERS.some((name) => named.has(name))) {
+      if (one && one !== this.one) await this.choose(one);
+      await this.filter(named);
+    }
+    root.scrollIntoView();
+    find(".list").focus({ preventScroll: true });
   }
 
   async open(row) {
@@ -476,7 +492,7 @@ function addLinks() {
 
 async function main() {
   root.hidden = false;
-  document.querySelector(".to-explorer").hidden = false;
+  for (const one of document.querySelectorAll(".needs-explorer")) one.hidden = false;
   try {
     if (typeof DecompressionStream === "undefined") throw new Error("This browser cannot read the data of the explorer. Use a newer one.");
     const manifest = asJson(await inflated(document.getElementById("explorer-manifest").textContent));

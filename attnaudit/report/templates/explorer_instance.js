@@ -110,8 +110,7 @@ function headMatrix(cells, measures, view, explorer) {
     [...buttons].forEach(([button, cell], i) => {
       button.style.setProperty("--h", largest && values[i] ? (Math.abs(values[i]) / largest).toFixed(3) : 0);
       button.textContent = cellNumber(values[i], decimals(largest)) || "—";
-      button.setAttribute("aria-label",
-        `layer ${cell.layer}, head ${cell.head}: ${number(values[i])}. Show the text under this head.`);
+      button.title = `layer ${cell.layer}, head ${cell.head}: ${number(values[i])}. Show the text under this head.`;
     });
   };
   choice.addEventListener("change", () => {

@@ -62,7 +62,7 @@ KINDS = (
         mechanism="bypass",
         half="held_out",
         truth="unfaithful",
-        description="a bypass that attention does not weigh carries at least 95% of the logit's variance",
+        description="a bypass around attention accounts for at least 95% of the logit's variance",
         recipe=recipe,
         needs_bypass=True,
     ),

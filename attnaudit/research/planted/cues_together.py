@@ -44,7 +44,7 @@ KINDS = (
         name="xor_attended",
         mechanism="exclusive or",
         truth="faithful",
-        description="attention at two words whose exclusive or is the label",
+        description="attention at two words, and the label is their exclusive or (XOR)",
         recipe=partial(recipe_in_context, task="xor", plan=_XOR, encoders=("transformer", "gru", "cnn", "bilstm")),
         verified_by="context",
         data=("made",),

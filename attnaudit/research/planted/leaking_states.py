@@ -28,7 +28,10 @@ _TEXTS = 4000
 
 
 def frequent_words(vocabulary: Vocabulary) -> Targets:
-    """Return the most frequent words, which are articles, prepositions and punctuation marks, as a plan."""
+    """Return a function that marks the tokens that are among the most frequent words.
+
+    These words are articles, prepositions and punctuation marks.
+    """
     ids = torch.arange(len(vocabulary))
     frequent = (ids > END) & (ids <= END + _FREQUENT)
     return lambda traced: frequent[traced.ids]

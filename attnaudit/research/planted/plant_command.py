@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from attnaudit.command_parser import one_of
 from attnaudit.errors import ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -40,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--family",
-        choices=("pooled", "transformer"),
+        type=one_of(("pooled", "transformer")),
+        metavar="{pooled,transformer}",
         default="pooled",
         help="build models with pooled attention, or Transformers with known readings (default: pooled)",
     )
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     started = time.monotonic()
 
-    def show(done: int, total: int, note: str) -> None:
+    def show(done: int, total: int | None, note: str) -> None:
         print(f"[{done}/{total}, {time.monotonic() - started:.0f} s] {note}", file=sys.stderr, flush=True)
 
     if arguments.family == "transformer":

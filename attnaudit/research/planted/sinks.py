@@ -22,9 +22,10 @@ def recipe(inputs: TrainingInputs, *, places: tuple[str, ...], factors: tuple[fl
 
     Args:
         inputs: The inputs of the recipe.
-        places: "first" if the first word is the sink, whatever it is, and "separator" if an inserted word is. The seed
-            selects one of them.
-        factors: The weight of the sink, as a multiple of that of a cue word. The seed selects one of them.
+        places: The places to choose from: "first" makes the first word of the text the sink, and "separator" an
+            inserted word. The seed selects one of them.
+        factors: The weights of the sink to choose from, as multiples of the weight of a cue word. The seed selects one
+            of them.
     """
     place = places[inputs.seed % len(places)]
     factor = factors[inputs.seed % len(factors)]

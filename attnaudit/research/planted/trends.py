@@ -87,7 +87,7 @@ KINDS = (
         name="frozen_random",
         mechanism="trend",
         truth="trend",
-        description="attention with random parameters, over tokens encoded alone",
+        description="attention with random parameters, over tokens that are encoded separately",
         recipe=_frozen_random,
     ),
     Kind(

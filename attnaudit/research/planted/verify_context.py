@@ -109,7 +109,10 @@ def exchange_in_context(model: PooledClassifier, traced: ForwardPass, queries: l
         ModelError: The model has several logits.
     """
     if traced.logits.shape[1] != 1:
-        raise ModelError(f"The model has {traced.logits.shape[1]} logits, but exchange in context needs a single one.")
+        raise ModelError(
+            f"The model has {traced.logits.shape[1]} logits, but exchanging tokens between texts requires a model "
+            "with one logit."
+        )
     pairs = _pairs(traced, queries)
     weights, query = traced.weights[pairs.texts], _select(traced.query, pairs.texts)
     expected = _decide(traced.logits)[pairs.donors]

@@ -72,10 +72,11 @@ class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         rank_agreement: The mean τ-b of attention with the magnitudes of the known contributions. None if it is
             undefined on all instances, or not measured.
-        effect_agreement: The mean τ-b of attention with the magnitudes of the measured effects. None in the same cases.
+        effect_agreement: The mean τ-b of attention with the magnitudes of the measured effects. None if it is
+            undefined on all instances, or was not measured.
         defined: The share of instances on which the rank agreement is defined. 0 if it was not measured.
         confirmed: The share of token pairs that effects and contributions order in the same way, averaged over
-            instances. None in the same cases.
+            instances. None if it is undefined on all instances, or was not measured.
         accuracy: The share of instances whose predicted class is their label.
         reference_accuracy: The accuracy of the honest reference. None if the recipe has no reference.
         bypass_share: The share of the logit's variance that is due to the evidence of the whole text. None if no hidden

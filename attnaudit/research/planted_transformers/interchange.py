@@ -37,11 +37,13 @@ class Interchange:
     """The outcome of the interchanges under one reading.
 
     Attributes:
-        share: The share of the texts on which the reading is right: their prediction follows at least half of the
-            donors by the route and by the tokens. Donors that no text follows are left out, because they may be texts
-            on which the reading shows nothing that could be taken. A text with no other donor does not count as right.
-        route: The share of all pairs of a host and a donor in which the prediction follows by the route.
-        tokens: The same by the tokens.
+        share: The share of texts on which the reading is right: for at least half of the donors of a text, its
+            prediction becomes that of the donor in both interchanges, of value vectors (the route) and of embeddings
+            (the tokens). Donors whose prediction no text takes over are ignored, because their attended tokens may
+            carry nothing that decides the prediction. A text without any other donor does not count as right.
+        route: The share of (host, donor) pairs in which the prediction becomes the donor's when the value vectors are
+            replaced.
+        tokens: The same share when the embeddings of the tokens are replaced.
     """
 
     share: float

@@ -11,7 +11,7 @@ from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Provenance
 from attnaudit.research.reproduction.paper_tables import Models, Quantity, RowPlan, TablePlan
-from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow
+from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow, RoleScores
 
 #: The number of decimals of the stored values.
 DECIMALS = 10
@@ -36,7 +36,9 @@ class RowRun:
     missing: str = ""
 
 
-def measured_row(row: RowRun, *, command: str, created: str, instances: int | None) -> MeasuredRow:
+def measured_row(
+    row: RowRun, *, command: str, created: str, instances: int | None, seed_plan: str | None = None
+) -> MeasuredRow:
     """Compute the quantities of a row from its models.
 
     Args:
@@ -44,6 +46,7 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
         command: The shell command that measures the row again.
         created: When the run began (ISO 8601, UTC).
         instances: The largest number of audited test texts. None for all of them.
+        seed_plan: The SHA-256 of the plan of seeds. None if there is none for this row.
 
     Returns:
         The measured row. If no seed has models, it has no quantities, only the reason.
@@ -69,6 +72,7 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
             attnaudit=__version__,
             seeds=_seeds(row),
             instances=instances,
+            seed_plan=seed_plan,
             training_seconds=round(sum(result.trained.seconds for result in results), 3),
             audit_seconds=round(sum(audit.seconds for result in results for audit in result.audits), 3),
         ),
@@ -76,6 +80,7 @@ def measured_row(row: RowRun, *, command: str, created: str, instances: int | No
         words_with_vectors=max(started, default=None),
         notes=tuple(sorted({*skipped, *([row.missing] if row.missing else [])})),
         quantities={quantity.name: _measured(quantity, row) for quantity in quantities},
+        scores={role: _scores(role, row) for role in row.plan.models},
     )
 
 
@@ -123,6 +128,14 @@ def _measured(quantity: Quantity, row: RowRun) -> MeasuredQuantity:
         values.append(None if value is None else round(value, DECIMALS))
         counts.append(n)
     return MeasuredQuantity(n=round(statistics.fmean(counts)) if counts else None, values=values)
+
+
+def _scores(role: str, row: RowRun) -> RoleScores:
+    tests = [models[role].trained.test for models in row.models_by_seed]
+    return RoleScores(
+        accuracy=tuple(round(score.accuracy, DECIMALS) for score in tests),
+        f1=tuple(None if score.f1 is None else round(score.f1, DECIMALS) for score in tests),
+    )
 
 
 def _skipped(models: Models) -> bool:

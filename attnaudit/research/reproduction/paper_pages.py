@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from attnaudit.formatting import number, plural
 from attnaudit.report.charts import Drawing
@@ -12,7 +13,7 @@ from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.paper_report import Reproduction, Table
+from attnaudit.research.reproduction.paper_report import ClaimVerdict, Reproduction, Table
 from attnaudit.research.study.report_files import render_page
 from attnaudit.research.study.text_tables import markdown_table
 
@@ -47,6 +48,34 @@ class Page:
     wording = wording
     number = staticmethod(number)
     plural = staticmethod(plural)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The data for the HTML template of the index.
+
+    Attributes:
+        reports: File name without extension -> report.
+    """
+
+    reports: Mapping[str, Reproduction]
+
+    wording = wording
+    verdicts = get_args(ClaimVerdict)
+
+    @staticmethod
+    def count(report: Reproduction, verdict: ClaimVerdict) -> int:
+        """Return how many claims of a report have a verdict."""
+        return sum(one.verdict == verdict for one in report.findings)
+
+
+def index_html(reports: Mapping[str, Reproduction]) -> str:
+    """Return an HTML page that links to the pages of several reports and lists their verdicts.
+
+    Args:
+        reports: File name without extension -> report. The pages are NAME.html in the same folder.
+    """
+    return render_page("attnaudit.research.reproduction", "papers.html.j2", Index(reports=reports))
 
 
 def html(report: Reproduction) -> str:
@@ -86,7 +115,10 @@ def markdown(report: Reproduction) -> str:
     lines += [f"* {name}: {wording.sizes(parts)} texts" for name, parts in report.data.items()]
     lines.append("")
     if report.findings:
-        lines += [f"## {wording.CLAIMS}", "", *_findings(report)]
+        lines += [f"## {wording.CLAIMS}", "", wording.VERDICTS, "", *_findings(report)]
+    excluded = wording.excluded_rows(report)
+    if excluded:
+        lines += [f"### {wording.EXCLUDED}", "", *markdown_table(wording.EXCLUDED_HEAD, excluded)]
     if report.remedies:
         lines += [f"## {wording.REMEDIES}", "", *(f"* {remedy.words}" for remedy in report.remedies), ""]
     for table in report.tables:
@@ -105,11 +137,22 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     Args:
         reports: File name without extension -> report.
     """
-    lines = [f"# {wording.CLAIMS}", ""]
+    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", *_counts(reports)]
     for stem, report in reports.items():
         if report.findings:
             lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
     return "\n".join([*lines, *_coverage(reports)])
+
+
+def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
+    """Return a table of how often each verdict was given."""
+    verdicts = get_args(ClaimVerdict)
+    cells = [
+        (f"[{stem}]({stem}.md)", *(str(Index.count(report, verdict)) for verdict in verdicts))
+        for stem, report in reports.items()
+        if report.findings
+    ]
+    return markdown_table(("report", *verdicts), cells, numeric=verdicts)
 
 
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
@@ -128,7 +171,7 @@ def _findings(report: Reproduction) -> list[str]:
     return markdown_table(
         wording.CLAIMS_HEAD,
         [
-            (f"{finding.sentence} ({finding.paper})", wording.HOLDS[finding.holds], finding.evidence)
+            (f"{finding.sentence} ({finding.paper})", finding.verdict, wording.verdict_text(finding))
             for finding in report.findings
         ],
     )
@@ -148,6 +191,10 @@ def _table(table: Table) -> list[str]:
         lines += [f"* {row.title}: {wording.how_measured(row)}" for row in rows]
         lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in rows for note in row.notes]
         lines.append("")
+    closeness = wording.closeness_cells(table)
+    if closeness:
+        head = wording.CLOSENESS_HEAD
+        lines += [f"### {wording.CLOSENESS}", "", *markdown_table(head, closeness, numeric=head[1:])]
     for why, names in wording.missing_rows(table):
         lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
     return lines

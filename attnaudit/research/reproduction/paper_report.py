@@ -11,7 +11,7 @@ from attnaudit.records import Environment, Record
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.remedies_file import Remedy
 
-Holds = Literal["yes", "no", "undecided"]
+ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +68,7 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         instances: The largest number of audited test texts. None for all of them.
         training_seconds: Wall-clock time of training, in seconds, summed over the models. It includes earlier runs.
         audit_seconds: Wall-clock time of the audits, in seconds, summed in the same way.
+        seed_plan: The SHA-256 of the plan that fixed the number of seeds before the run. None if there was none.
     """
 
     command: str
@@ -77,6 +78,7 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instances: int | None
     training_seconds: float
     audit_seconds: float
+    seed_plan: str | None = None
 
 
 class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +93,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         notes: The number of words with word vectors, if any are used, and reasons why checks could not be judged or a
             seed failed.
         provenance: How the row was measured. None if it was not measured.
+        excluded: Why the row cannot decide a claim, such as a model that was not trained. It is "" if the row can.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     corpus: str
     lines: list[Line]
     missing: str = ""
+    excluded: str = ""
     notes: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
@@ -129,15 +133,19 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         claim: The name of the claim.
         sentence: The claim as a sentence.
         paper: The place of the claim in the paper, such as "§4.1".
-        holds: Whether the claim holds in the measured numbers.
-        evidence: The numbers that the answer is based on, as text.
+        verdict: Whether the claim holds in the measured numbers.
+        reason: One sentence that gives the reason for the verdict.
+        evidence: The numbers that the verdict is based on, as text. It is "" if no row counts.
+        left_out: Names of the rows that were run but cannot decide the claim.
     """
 
     claim: str
     sentence: str
     paper: str
-    holds: Holds
-    evidence: str
+    verdict: ClaimVerdict
+    reason: str
+    evidence: str = ""
+    left_out: tuple[str, ...] = ()
 
 
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

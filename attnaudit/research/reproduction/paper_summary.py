@@ -52,13 +52,28 @@ def _print_table(table: Table, console: Console) -> None:
             for note in (wording.how_measured(row), *row.notes):
                 grid.add_row(Text(f"({note})"))
         console.print(grid)
+    _print_closeness(table, console)
     for why, names in wording.missing_rows(table):
         console.print(f"{', '.join(names)}: {why}")
+
+
+def _print_closeness(table: Table, console: Console) -> None:
+    from rich.text import Text
+
+    rows = wording.closeness_cells(table)
+    if rows:
+        console.print(wording.CLOSENESS)
+        grid = terminal_table(wording.CLOSENESS_HEAD)
+        for row in rows:
+            grid.add_row(*(Text(cell) for cell in row))
+        console.print(grid)
 
 
 def _print_claims(report: Reproduction, console: Console) -> None:
     """Print the claims. The evidence of a claim is on the next line, because 80 columns are too few for a table."""
     console.print(f"\n{wording.CLAIMS}")
     for finding in report.findings:
-        console.print(f"{wording.HOLDS[finding.holds]}: {finding.sentence} ({finding.paper})")
-        console.print(f"  {finding.evidence}")
+        console.print(f"{finding.verdict}: {finding.sentence} ({finding.paper})")
+        console.print(f"  {wording.verdict_text(finding)}")
+    for rows, reason in wording.excluded_rows(report):
+        console.print(f"{rows} cannot decide a claim: {reason}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
@@ -85,6 +86,8 @@ class Quantity:
         digits: The number of decimals in the reports.
         of_class: The index of a class. Only instances of this class count. None for all instances. If the model has no
             such class, the quantity is left out.
+        score_of: The role of the model whose score (`Paper.score`) this quantity is. It is "" for other quantities. The
+            paper's number then says how well this model has to be trained for its rows to count.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Quantity:
     read: Callable[[Models], Reading]
     digits: int = 3
     of_class: int | None = None
+    score_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,8 @@ class RowPlan:
         paper: Name of a quantity -> number in the paper.
         unavailable: Why this version of attnaudit cannot build the models. It is "" if it can.
         once: Whether the row is run only once, for the first seed, because its roles already differ in their seeds.
+        must_be_trained: Roles of variants that must be trained for the row to count. Models without a variant always
+            must. See `row_exclusions`.
     """
 
     name: str
@@ -116,6 +122,7 @@ class RowPlan:
     paper: Mapping[str, float] = field(default_factory=dict)
     unavailable: str = ""
     once: bool = False
+    must_be_trained: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +182,7 @@ class Paper:
         embeddings: A sentence about the random embeddings. It is one of the deviations if no word vectors are given.
         deviations: Sentences that describe how every table differs from the setting of the paper.
         claims: The claims that the measured numbers can support or contradict.
+        score: The score by which the paper measures how well a model is trained.
         remedies: Returns the training options that help, according to a report. Its first argument is the report. If
             this report uses word vectors, the second argument is the same report with random embeddings, or None if
             there is none. Otherwise, the second argument is None. The attribute is None if the paper has no remedies.
@@ -191,6 +199,7 @@ class Paper:
     )
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
+    score: Literal["accuracy", "f1"] = "accuracy"
     remedies: Callable[[Reproduction, Reproduction | None], Sequence[Remedy]] | None = None
 
 

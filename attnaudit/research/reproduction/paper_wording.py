@@ -5,13 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.formatting import duration, number, plural
-from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table
+from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
+from attnaudit.research.reproduction.paper_report import Finding, Line, Reproduction, Row, Table
+from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
 CLAIMS = "The paper's claims, and whether they hold here"
 REMEDIES = "What may help when a model hardly uses its attention"
-HOLDS = {"yes": "yes", "no": "NO", "undecided": "undecided"}
-CLAIMS_HEAD = ("claim", "does it hold here?", "evidence")
+EXCLUDED = "Rows that cannot decide a claim"
+EXCLUDED_HEAD = ("row (tables)", "reason")
+VERDICTS = (
+    f"A row counts only if each of its models was trained to within {TOLERANCE:g} of the paper's accuracy or F1 (mean "
+    f"over seeds, and no seed more than {2 * TOLERANCE:g} below), and if all planned seeds were run. Where the paper "
+    "has no score for a model, the best score for the same corpus and encoder, in the paper or here, is used. The "
+    "intervals of a claim are corrected for their number by Holm's method. A claim *holds* if the intervals of all "
+    "rows that count support it, and *does not hold* if one of them contradicts it. It is *undecided* otherwise, and "
+    "also if more rows were left out than count; *saturated* if both sides are at the end of their scale in all rows; "
+    "and *not run* if there are no rows."
+)
+INDEX = "Reproduced papers, and which of their claims hold"
+CLOSENESS = "How close our numbers are to the paper's"
+CLOSENESS_HEAD = (
+    "quantity",
+    "cells",
+    "Spearman ρ",
+    "median absolute difference",
+    "cells that count",
+    "ρ, cells that count",
+    "median, cells that count",
+)
+CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
 
 def heading(report: Reproduction) -> str:
@@ -29,6 +52,48 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
         our_number(line),
         difference(line),
         "—" if line.n is None else f"{line.n:,}",
+    )
+
+
+def verdict_text(finding: Finding) -> str:
+    """Return the reason for the verdict on a claim, its evidence and the number of rows that were left out."""
+    left = f"Left out: {plural(len(finding.left_out), 'row')}." if finding.left_out else ""
+    evidence = f"{finding.evidence.rstrip('.')}." if finding.evidence else ""
+    return " ".join(part for part in (finding.reason, evidence, left) if part)
+
+
+def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:
+    """Return the measured rows that cannot decide a claim.
+
+    Returns:
+        Pairs of rows and reason, such as ("sst/bilstm/additive (agreement, permutation)", "accuracy 0.700; …"). Rows
+        of several tables with the same name and reason share a pair.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for table in report.tables:
+        for row in table.rows:
+            if row.excluded:
+                found.setdefault((row.name, row.excluded), []).append(table.name)
+    return [(f"{name} ({', '.join(tables)})", reason) for (name, reason), tables in found.items()]
+
+
+def closeness_cells(table: Table) -> list[tuple[str, ...]]:
+    """Return how close the numbers of a table are to the paper's, one row of cells for each row of the table.
+
+    Returns:
+        Rows with the columns of CLOSENESS_HEAD. The list is empty if no measured cell has a number in the paper.
+    """
+    return [
+        (one.quantity or "all quantities", *_closeness(one.every), *_closeness(one.counted))
+        for one in closeness_of_rows(table.rows)
+    ]
+
+
+def _closeness(found: Closeness) -> tuple[str, str, str]:
+    return (
+        str(found.cells),
+        "—" if found.spearman is None else number(found.spearman, digits=2),
+        "—" if found.median_difference is None else number(found.median_difference, digits=3),
     )
 
 
@@ -68,7 +133,8 @@ def how_measured(row: Row) -> str:
         return row.missing
     texts = f"; at most {made.instances:,} test texts" if made.instances else ""
     times = f"training {duration(made.training_seconds)}, audit {duration(made.audit_seconds)}"
-    return f"{plural(len(made.seeds), 'seed')}{texts}; {times}"
+    planned = "" if made.seed_plan is None else " (planned)"
+    return f"{plural(len(made.seeds), 'seed')}{planned}{texts}; {times}"
 
 
 def missing_rows(table: Table) -> list[tuple[str, list[str]]]:

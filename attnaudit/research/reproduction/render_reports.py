@@ -13,11 +13,15 @@ from attnaudit.research.reproduction.paper_tables import Paper
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, Remedy, first_of_each_option, remedies_text
 from attnaudit.research.reproduction.results_file import SUFFIX, read_results
-from attnaudit.research.reproduction.table_layout import lay_out, require_declared
+from attnaudit.research.reproduction.seed_counts import planned_seeds
+from attnaudit.research.reproduction.seed_plan import read_seed_plan
+from attnaudit.research.reproduction.table_layout import corpora_of, lay_out, require_declared
 from attnaudit.research.study.report_files import write_files
 
 #: The page with the claims of all papers in the folder.
 CLAIMS_PAGE = "claims.md"
+#: The HTML page that links to the pages of all reports in the folder.
+INDEX_PAGE = "index.html"
 
 
 def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) -> dict[str, Reproduction]:
@@ -33,6 +37,7 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
     Raises:
         ReportError: A file cannot be read, or does not match the declaration of its paper.
     """
+    plan = read_seed_plan(folder)
     papers: dict[str, Paper] = {}
     reports: dict[str, Reproduction] = {}
     for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stem):
@@ -44,7 +49,9 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
         except AuditError as error:
             raise ReportError(f"{path}: {error}") from error
         require_declared(found, papers[path.stem], path)
-        reports[path.stem] = lay_out(found, papers[path.stem])
+        corpora = corpora_of(papers[path.stem], embedded=found.header.embedded)
+        seeds = planned_seeds(found, papers[path.stem], corpora, plan, path.stem)
+        reports[path.stem] = lay_out(found, papers[path.stem], seeds=seeds)
     for stem, report in reports.items():
         advise = papers[stem].remedies
         if advise is not None and not report.quick:
@@ -56,7 +63,7 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
 def render(
     folder: Path, *, name: str | None = None, stem: str | None = None, find_paper: Callable[[str], Paper] = paper
 ) -> tuple[dict[str, Reproduction], list[Path]]:
-    """Write the pages of the reports in a folder, and claims.md and remedies.json for all of them.
+    """Write the pages of the reports in a folder, and index.html, claims.md and remedies.json for all of them.
 
     Args:
         folder: The folder with the results files, NAME.jsonl. The pages are written to the same folder.
@@ -77,6 +84,7 @@ def render(
         if name in (None, report.paper) and stem in (None, file):
             texts[f"{file}.md"] = paper_pages.markdown(report)
             texts[f"{file}.html"] = paper_pages.html(report)
+    texts[INDEX_PAGE] = paper_pages.index_html(reports)
     texts[CLAIMS_PAGE] = paper_pages.claims_page(reports)
     texts[REMEDIES] = remedies_text(remedies_of(reports))
     return reports, write_files(folder, texts)

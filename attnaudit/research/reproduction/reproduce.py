@@ -24,7 +24,7 @@ from attnaudit.research.reproduction.paper_report import Reproduction, WordVecto
 from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan, TablePlan
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.render_reports import render
-from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
+from attnaudit.research.reproduction.reproduce_options import DEFAULT_SEEDS, ReproductionOptions
 from attnaudit.research.reproduction.results_file import (
     SCHEMA_VERSION,
     SUFFIX,
@@ -35,6 +35,7 @@ from attnaudit.research.reproduction.results_file import (
     read_results,
     results_text,
 )
+from attnaudit.research.reproduction.seed_plan import SeedPlan, read_seed_plan
 from attnaudit.research.reproduction.table_layout import corpora_of, require_declared
 from attnaudit.research.reproduction.train_models import TrainedPlan, train_all
 from attnaudit.research.study.report_files import write_files
@@ -58,6 +59,7 @@ class FinishedRun:
         data: Name of a corpus -> prepared parts of the corpus.
         created: When the run began (ISO 8601, UTC).
         seconds: Wall-clock time of the run, in seconds.
+        seed_plan: The plan of seeds. None if there is none.
     """
 
     options: ReproductionOptions
@@ -65,6 +67,7 @@ class FinishedRun:
     data: dict[str, Prepared]
     created: str
     seconds: float
+    seed_plan: SeedPlan | None
 
 
 def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
@@ -101,7 +104,8 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
     _earlier_results(options)  # Raise errors about the results file before training, which may take hours.
     corpora = corpora_of(options.paper, embedded=options.data_root is None)
     tables = _tables(options)
-    rows = [row for table in tables for row in _rows(table, corpora, options)]
+    seed_plan = read_seed_plan(options.reports)
+    rows = [row for table in tables for row in _rows(table, corpora, options, seed_plan)]
     if not rows:
         names = sorted({row.name for table in tables for row in table.rows(corpora)})
         raise AuditError(f"--only {' '.join(options.only)}: no row matches. {nearest(options.only[0], names)}")
@@ -120,7 +124,8 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
             progress=progress,
         )
     _attach_models(rows, models, measured, {**untrained, **unaudited})
-    return FinishedRun(options=options, rows=rows, data=data, created=created, seconds=time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return FinishedRun(options=options, rows=rows, data=data, created=created, seconds=seconds, seed_plan=seed_plan)
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
@@ -132,7 +137,15 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
     for row in (row for row in run.rows if not row.plan.unavailable):
         table, name = row.table.name, row.plan.name
         figures = {key: one for key, one in figures.items() if key[:2] != (table, name)}
-        measured = measured_row(row, command=options.command, created=run.created, instances=options.instances)
+        plan = run.seed_plan
+        planned = plan is not None and not options.quick and plan.count(options.stem, name) is not None
+        measured = measured_row(
+            row,
+            command=options.command,
+            created=run.created,
+            instances=options.instances,
+            seed_plan=plan.sha256 if plan is not None and planned else None,
+        )
         rows[table, name] = measured
         for figure in row_figures(row):
             figures[table, name, figure.name] = MeasuredFigure(table=table, figure=figure)
@@ -195,20 +208,36 @@ def _tables(options: ReproductionOptions) -> list[TablePlan]:
     return [table for table in options.paper.tables if not options.tables or table.name in options.tables]
 
 
-def _rows(table: TablePlan, corpora: Sequence[str], options: ReproductionOptions) -> list[RowRun]:
+def _rows(
+    table: TablePlan, corpora: Sequence[str], options: ReproductionOptions, seed_plan: SeedPlan | None
+) -> list[RowRun]:
     rows = []
     for plan in table.rows(corpora):
         if options.only and not any(fnmatch.fnmatchcase(plan.name, pattern) for pattern in options.only):
             continue
-        seeds = [] if plan.unavailable else [_with_seed(plan, seed, options) for seed in range(_seeds(plan, options))]
+        count = 0 if plan.unavailable else _seeds(plan, options, seed_plan)
+        seeds = [_with_seed(plan, seed, options) for seed in range(count)]
         rows.append(RowRun(table=table, plan=plan, plans_by_seed=seeds, missing=plan.unavailable))
     return rows
 
 
-def _seeds(plan: RowPlan, options: ReproductionOptions) -> int:
-    if plan.once:
+def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) -> int:
+    """Return the number of seeds of a row.
+
+    Raises:
+        AuditError: The options ask for another number of seeds than the plan.
+    """
+    if row.once:
         return 1
-    return QUICK_SEEDS if options.quick else options.seeds
+    if options.quick:
+        return QUICK_SEEDS
+    planned = None if plan is None else plan.count(options.stem, row.name)
+    if plan is not None and planned is not None and options.seeds not in (None, planned):
+        raise AuditError(
+            f"--seeds {options.seeds}: {plan.path} plans {planned} for {row.name}. Leave --seeds out, or "
+            "change the plan and commit it before the run."
+        )
+    return planned or options.seeds or DEFAULT_SEEDS
 
 
 def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:

@@ -15,6 +15,7 @@ from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
+from attnaudit.research.reproduction.seed_plan import SEED_PLAN
 
 if TYPE_CHECKING:
     from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
@@ -59,7 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="word vectors that the embeddings start from, in the text format of GloVe, fastText or word2vec (default: "
         "random embeddings); results with word vectors go to a separate report",
     )
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds per row (default: 3)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help=f"number of seeds per row (default: that of {SEED_PLAN} next to the results; 3 if there is no such file)",
+    )
     parser.add_argument(
         "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"
     )
@@ -178,7 +184,10 @@ def _command(options: argparse.Namespace) -> str:
         words += ["--data-root", "DATA"]
     if options.vectors is not None:
         words += ["--vectors", options.vectors.name]
-    words += ["--quick"] if options.quick else ["--seeds", str(options.seeds)]
+    if options.quick:
+        words.append("--quick")
+    elif options.seeds is not None:
+        words += ["--seeds", str(options.seeds)]
     if options.max_instances is not None:
         words += ["--max-instances", str(options.max_instances)]
     return shlex.join(words)

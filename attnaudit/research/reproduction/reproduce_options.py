@@ -9,6 +9,8 @@ from pathlib import Path
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.research.reproduction.paper_tables import Paper
 
+DEFAULT_SEEDS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproductionOptions:
@@ -21,7 +23,8 @@ class ReproductionOptions:
         data_root: The folder with the paper's corpora. None for the packaged movie sentences.
         tables: The names of the tables to measure. An empty list selects all tables.
         only: Patterns of row names, such as "sst/*". An empty list selects all rows.
-        seeds: The number of seeds per row. One model is trained for each seed and each role of the row.
+        seeds: The number of seeds per row. One model is trained for each seed and each role of the row. None for the
+            planned number, or DEFAULT_SEEDS where there is no plan.
         instances: The largest number of test texts per corpus. None for all of them.
         jobs: The number of processes.
         quick: Whether to use small data, small models and one seed. Reports of quick runs are marked, and they are
@@ -36,7 +39,7 @@ class ReproductionOptions:
     data_root: Path | None = None
     tables: Sequence[str] = ()
     only: Sequence[str] = ()
-    seeds: int = 3
+    seeds: int | None = None
     instances: int | None = None
     jobs: int = 1
     quick: bool = False

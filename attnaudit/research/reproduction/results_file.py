@@ -68,6 +68,18 @@ class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=
     values: list[float | None]
 
 
+class RoleScores(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The scores of the models of one role on the test part, one value per seed.
+
+    Attributes:
+        accuracy: The accuracies. A value is None if it is not known. It is empty if no value is known.
+        f1: The F1 scores, in the same way.
+    """
+
+    accuracy: tuple[float | None, ...] = ()
+    f1: tuple[float | None, ...] = ()
+
+
 class MeasuredRow(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="row"
 ):
@@ -83,6 +95,7 @@ class MeasuredRow(
             were used.
         notes: Reasons why checks could not be judged, or why a seed failed.
         quantities: Name of a quantity -> measured values.
+        scores: Role -> scores of its models on the test part.
     """
 
     table: str
@@ -93,6 +106,7 @@ class MeasuredRow(
     words_with_vectors: int | None = None
     notes: tuple[str, ...] = ()
     quantities: dict[str, MeasuredQuantity] = msgspec.field(default_factory=dict)
+    scores: dict[str, RoleScores] = msgspec.field(default_factory=dict)
 
 
 class MeasuredFigure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="figure"):

@@ -6,7 +6,8 @@ The report adds titles, the numbers of the paper, means over seeds and the answe
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnaudit.errors import ReportError, nearest
@@ -15,18 +16,30 @@ from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
+from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
+from attnaudit.research.reproduction.seed_counts import with_planned_seeds
 
 NOT_RUN = "not run here"
 
 
-def lay_out(results: Results, paper: Paper) -> Reproduction:
+def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | None = None) -> Reproduction:
     """Build the report of a paper, without remedies.
 
     Args:
         results: The measured results. Call `require_declared` on them first.
         paper: The declaration of the paper.
+        seeds: (table, row) -> planned number of seeds. Seeds that were added later are left out, and a row with fewer
+            seeds cannot decide a claim. Rows without a plan keep all their seeds. None if no row has a plan.
     """
     header = results.header
+    results, notes, incomplete = with_planned_seeds(results, seeds or {})
+    corpora = corpora_of(paper, embedded=header.embedded)
+    untrained = row_exclusions(results.rows, paper, corpora)
+    excluded = {
+        key: "; ".join(reasons[key] for reasons in (incomplete, untrained) if key in reasons)
+        for key in {**incomplete, **untrained}
+    }
+    texts = RowTexts(notes=notes, excluded=excluded)
     report = Reproduction(
         paper=paper.name,
         title=paper.title,
@@ -38,10 +51,23 @@ def lay_out(results: Results, paper: Paper) -> Reproduction:
         jobs=header.jobs,
         environment=header.environment,
         data=header.data,
-        tables=[_table(table, results, paper) for table in paper.tables],
+        tables=[_table(table, results, paper, texts) for table in paper.tables],
         vectors=header.vectors,
     )
     return report.with_findings(answer_claims(paper.claims, report))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTexts:
+    """Texts about rows.
+
+    Attributes:
+        notes: Notes on the seeds of a row.
+        excluded: Why a row cannot decide a claim.
+    """
+
+    notes: Mapping[RowKey, str]
+    excluded: Mapping[RowKey, str]
 
 
 def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
@@ -82,10 +108,10 @@ def _require(name: str, known: Collection[str], problem: str) -> None:
         raise ReportError(f"{problem}, which this version of attnaudit does not have. {nearest(name, known)}")
 
 
-def _table(table: TablePlan, results: Results, paper: Paper) -> Table:
+def _table(table: TablePlan, results: Results, paper: Paper, texts: RowTexts) -> Table:
     measured = {row.name: row for row in results.rows if row.table == table.name}
     plans = table.rows(corpora_of(paper, embedded=results.header.embedded))
-    rows = [_row(plan, measured.get(plan.name), table, results.header.vectors) for plan in plans]
+    rows = [_row(plan, measured.get(plan.name), table, results.header.vectors, texts) for plan in plans]
     with_lines = [row for row in rows if row.lines]
     further, pictures = table.across(with_lines) if table.across is not None and with_lines else ((), ())
     figures = [one.figure for one in results.figures if one.table == table.name]
@@ -99,11 +125,15 @@ def _table(table: TablePlan, results: Results, paper: Paper) -> Table:
     )
 
 
-def _row(plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors: WordVectors | None) -> Row:
+def _row(
+    plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors: WordVectors | None, texts: RowTexts
+) -> Row:
     if measured is None or not measured.quantities:
         missing = plan.unavailable or (measured.missing if measured else NOT_RUN)
         return Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing)
+    key = (table.name, plan.name)
     count = measured.words_with_vectors
+    seeds = [texts.notes[key]] if key in texts.notes else []
     started = [] if count is None or vectors is None else [
         f"{count:,} words of the training texts have a vector in {vectors.name}"
     ]  # fmt: skip
@@ -112,8 +142,9 @@ def _row(plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors:
         title=plan.title,
         corpus=plan.corpus,
         lines=[_line(one, plan, measured) for one in table.quantities if one.name in measured.quantities],
-        notes=(*started, *measured.notes),
+        notes=(*started, *seeds, *measured.notes),
         provenance=measured.provenance,
+        excluded=texts.excluded.get(key, ""),
     )
 
 

@@ -58,7 +58,7 @@ def short_share(rate: Rate | None) -> str:
 
 
 def area(value: Area | None) -> str:
-    """Return an area with its interval, such as "0.97 [0.90, 1.00]", or an em dash for None."""
+    """Return an area under the ROC curve with its interval, such as "0.97 [0.90, 1.00]". None gives an em dash."""
     return NO_VALUE if value is None else f"{number(value.value)} [{number(value.low)}, {number(value.high)}]"
 
 

@@ -25,7 +25,10 @@ SHARE_CHECKS = ("pointing.logits.share",)
 
 
 def graded_mechanisms(models: Sequence[JudgedModel]) -> dict[str, list[JudgedModel]]:
-    """Return the models of each graded mechanism, sorted by mechanism. Trends are left out."""
+    """Return the models of each graded mechanism, sorted by mechanism.
+
+    Models whose truth is unknown (`truth = "trend"`) are left out.
+    """
     by_mechanism: dict[str, list[JudgedModel]] = defaultdict(list)
     for model in models:
         if model.entry.truth != "trend" and model.entry.share is not None:

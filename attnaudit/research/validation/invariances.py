@@ -70,8 +70,9 @@ class Law:
     Attributes:
         name: The change, in words.
         variants: Returns the changed models. It returns none for a model to which the change cannot be applied.
-        allowed: The largest change of a value that counts as none.
-        redraws: Whether the change leads to other random draws, as other ids and other numbers of tokens do.
+        allowed: The largest change of a value that still counts as no change.
+        redraws: Whether the change alters the random draws, for example because ids or numbers of tokens change. Random
+            variation is then allowed as well.
         inapplicable: Returns why the law does not apply to a check; "" if it applies.
     """
 

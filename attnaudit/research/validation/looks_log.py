@@ -39,7 +39,7 @@ def log_look(folder: Path, look: Look) -> int:
 
 
 def count_looks(path: Path, *, family: Family, population_sha256: str) -> int:
-    """Return the number of looks at a family of a population.
+    """Return how many logged runs scored the held-out models of a family in a population.
 
     Raises:
         ReportError: The file cannot be read, or is not a log of looks.

@@ -57,7 +57,7 @@ def read_population(folder: Path) -> Population:
         if not (path.parent / entry.folder).is_dir():
             raise PopulationError(
                 f"{path}: entry {number}: there is no folder '{entry.folder}' next to {POPULATION_FILE}. Expected a "
-                "checkpoint folder, as `--model` takes it. Remove the entry, or build the population again."
+                "checkpoint folder of the kind that `--model` accepts. Remove the entry, or build the population again."
             )
         entries.append(_with_supported_label(entry, notes))
     return Population(entries=entries, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), notes=notes)

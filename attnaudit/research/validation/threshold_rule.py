@@ -108,7 +108,10 @@ def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int
 
 
 def discriminates(candidate_area: Area | None) -> bool:
-    """Return whether an area is high enough for a gate: it is at least 0.7, and its interval lies above 0.5."""
+    """Return whether an area under the ROC curve is high enough for a gate.
+
+    It must be at least 0.7, and its interval must lie above 0.5.
+    """
     return candidate_area is not None and candidate_area.value >= MINIMUM_AREA and candidate_area.low > CHANCE_AREA
 
 

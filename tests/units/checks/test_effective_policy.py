@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.base import Check
+from attnaudit.checks.check_arguments import LATER_DEFAULTS
 from attnaudit.checks.custom_check import check
 from attnaudit.checks.effective_policy import effective_policy, effective_policy_of_file, hash_of
 from attnaudit.errors import CheckError
@@ -105,7 +106,7 @@ def test_every_argument_of_every_check_is_in_its_table() -> None:
         kind = registry.get(name)
         if isinstance(kind, type) and kind.__module__.startswith("attnaudit."):
             (table,) = effective_policy([kind(severity="report")]).checks
-            expected = {"id", "name", *(set(kind.argument_names()) - {"detach", "sampling"})}
+            expected = {"id", "name", *(set(kind.argument_names()) - {"detach", *LATER_DEFAULTS})}
             assert set(table) == expected, name
 
 

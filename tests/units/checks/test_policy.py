@@ -10,6 +10,7 @@ from attnaudit.checks import from_tables, load_policy, to_table
 from attnaudit.errors import CheckError
 from attnaudit.records import PolicyException
 
+SHIPPED = Path(__file__).resolve().parents[3] / "audits"
 CHECK = b"[[check]]\nname = 'Agreement'\nat_least = 0.1\n"
 REPORTED = b"[[check]]\nname = 'Conicity'\nseverity = 'report'\n"
 EXCEPTION = b"[[exception]]\ncheck = 'agreement.gradient.meister.inputs'\nreason = 'known'\n"
@@ -175,3 +176,9 @@ def test_numbers_with_hundreds_of_digits_are_refused(tmp_path, number, message):
     (tmp_path / "mine.toml").write_text(f'[[check]]\nname = "UniformFragility"\nat_least = {number}\n')
     with pytest.raises(CheckError, match=message):
         load_policy(tmp_path / "mine.toml")
+
+
+@pytest.mark.parametrize("name", ["policy.toml", "transformer.toml"])
+def test_the_checks_of_a_shipped_policy_have_different_titles(name):
+    titles = [(check.title, check.reading) for check in load_policy(SHIPPED / name)]
+    assert len(titles) == len(set(titles))

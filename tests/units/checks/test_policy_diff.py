@@ -68,6 +68,8 @@ def of(**arguments: Any) -> Check:
             "laxer: uniform_fragility.tvd: fails only if its whole 99.0000% interval is on the wrong side",
         ),
         (of(inconclusive="pass"), of(inconclusive="pass", confidence=0.9), "stricter: uniform_fragility.tvd: fails"),
+        (of(), of(unseen_mixers="accept"), "laxer: uniform_fragility.tvd: now accepts models that carry information"),
+        (of(unseen_mixers="accept"), of(), "stricter: uniform_fragility.tvd: no longer accepts models that carry"),
         (
             checks.RetrainedUniform(at_least=0.1, severity="gate"),
             checks.RetrainedUniform(at_least=0.1, severity="gate", seeds=1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,3 +161,33 @@ class ConvertsAnotherModel(SmallTransformer):
 class Raises(SmallTransformer):
     def residual(self, states: Tensor) -> Tensor:
         raise ValueError("expected 3 axes")
+
+
+class SelectsSites(SmallTransformer):
+    """Declares `selects_sites`. Subclasses change the results if `sites` is given."""
+
+    def __init__(self, **declared: Any) -> None:
+        super().__init__(selects_sites=True, **declared)
+
+    def run(self, inputs: Inputs, *, sites: Collection[str] | None = None, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return trace if sites is None else self.selected(trace, sites)
+
+    def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
+        return replace(trace, attention={key: trace.attention[key] for key in sites})
+
+
+class ComputesRoughlyAtOtherSites(SelectsSites):
+    def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
+        return replace(super().selected(trace, sites), logits=trace.logits * 1.01)
+
+
+class ShowsOtherWeightsAtChosenSites(SelectsSites):
+    def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
+        return replace(trace, attention={key: trace.attention[key].flip(1) for key in sites})
+
+
+class LosesGradientsAtOtherSites(SelectsSites):
+    def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
+        logits = trace.logits
+        return replace(super().selected(trace, sites), logits=logits.detach() + 0.5 * (logits - logits.detach()))

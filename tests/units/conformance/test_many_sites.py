@@ -33,7 +33,9 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "logits_without", "influence", "original_model"} | ({"query"} if name != "cross" else set())
+    skipped = {"decode", "logits_without", "influence", "selected_sites", "original_model"} | (
+        {"query"} if name != "cross" else set()
+    )
     assert {one.check for one in results if one.outcome == "skip"} == skipped
     assert next(one.detail for one in results if one.check == "value_vectors").startswith("value vectors")
 
@@ -42,7 +44,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    skipped = {"decode", "logits_without", "influence", "original_model"}
+    skipped = {"decode", "logits_without", "influence", "selected_sites", "original_model"}
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
@@ -58,6 +60,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "influence",
         "replay",
         "value_vectors",
+        "selected_sites",
         "original_model",
     }
     assert results["replay"].detail == "the capabilities declare replays=False"
@@ -212,6 +215,11 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.TransformsByOneHead, "the part of the output projection that belongs to this head"),
         (computed.TransformsNothing, "rows, heads, keys"),
     ],
+    "selected_sites": [
+        (computed.ComputesRoughlyAtOtherSites, "the logits of run.. with sites="),
+        (computed.ShowsOtherWeightsAtChosenSites, "the attention at 'layer 1'"),
+        (computed.LosesGradientsAtOtherSites, "the gradients of run.. with sites="),
+    ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
 }
 
@@ -276,6 +284,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "finite_differences",
         "logits_without",
         "influence",
+        "selected_sites",
         "original_model",
     }
 

@@ -202,6 +202,13 @@ def test_progress_ends_at_the_number_of_instances() -> None:
     assert (done[0], done[-1]) == (0, len(TEXTS))
 
 
+def test_progress_has_no_end_if_it_is_unknown_how_many_rows_will_be_needed() -> None:
+    seen: list[tuple[int, int | None, str]] = []
+    measured(adapter(), rows_before=250, progress=lambda *report: seen.append(report))
+    assert {total for _, total, _ in seen} == {None}
+    assert (seen[0][0], seen[-1][0]) == (250, 250 + len(TEXTS))
+
+
 @pytest.mark.parametrize("reach", [{}, {"reach": 0}], ids=["encoded again", "resumed"])
 def test_a_long_text_is_erased_in_chunks_that_report_progress(
     reach: dict[str, int], monkeypatch: pytest.MonkeyPatch

@@ -293,7 +293,7 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
         (["link"], "--subject link: no such file or folder"),
         (["pipe"], "pipe: this is a pipe"),
         (["a\nb"], "the name contains an invisible character"),
-        (["model/weights.pt", "other/weights.pt"], "another file that is given has the same name, weights.pt"),
+        (["model/weights.pt", "other/weights.pt"], "two different files have the name weights.pt"),
     ):
         assert message in evidence.refuse("--subject", *paths)
     (evidence.model / "link").symlink_to("nowhere")

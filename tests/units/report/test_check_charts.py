@@ -104,5 +104,5 @@ def test_a_strip_describes_what_it_shows() -> None:
     drawing = strip(check_record(), (0.0, 1.0))
     assert drawing is not None
     assert drawing.label == (
-        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient_loo 0.610"
+        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient loo 0.610"
     )

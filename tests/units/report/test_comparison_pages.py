@@ -18,7 +18,7 @@ from attnaudit.report.baseline_tables import baseline_tables
 from attnaudit.report.comparison_pages import write_comparison
 from attnaudit.report.difference_strip import difference_strip
 from attnaudit.report.paired_heatmaps import paired_map
-from attnaudit.report.run_files import MeasuredInstance
+from attnaudit.report.run_files import MeasuredInstance, MeasurementsFile
 from tests.units.report.example_comparisons import (
     example_comparison,
     hostile_comparison,
@@ -26,6 +26,7 @@ from tests.units.report.example_comparisons import (
     realistic_comparison,
 )
 from tests.units.report.example_runs import check_record, interval, rects, run_record, write_run
+from tests.units.report.explorer_runs import manifest_of, page_parts
 
 
 def words_of(page: str) -> str:
@@ -60,7 +61,8 @@ def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     page = hostile_comparison(tmp_path)
     source = page.read_text(encoding="utf-8")
     assert "default-src 'none'" in source
-    assert "<script" not in source
+    scripts = [tag for tag in re.findall("<script[^>]*>", source) if 'type="text/plain"' not in tag]
+    assert scripts == ["<script>"]  # that of the explorer
     assert "<img" not in source
     assert "<iframe" not in source
     assert source.count("<style>") == 1
@@ -70,6 +72,15 @@ def test_hostile_text_is_escaped(tmp_path: Path) -> None:
     assert not re.search(r"(?<!\\)<", summary)
     assert "\n# heading" not in summary
     assert "https://" not in summary
+
+
+def test_the_explorer_has_the_instances_under_both_models(tmp_path: Path) -> None:
+    parts = page_parts(realistic_comparison(tmp_path).read_text(encoding="utf-8"))
+    candidate, base = manifest_of(parts)["cases"]
+    assert (candidate["model"], base["model"]) == ("demo (candidate)", "demo (base)")
+    assert candidate["data"] == base["data"]
+    assert candidate["n"] == base["n"] > 0
+    assert candidate["checks"] == base["checks"] != []
 
 
 @pytest.mark.parametrize(
@@ -162,7 +173,7 @@ def paired_gate_record(**changes: Any) -> CheckRecord:
     return check_record(**fields | changes)
 
 
-def test_the_report_of_a_run_with_a_baseline_compares_the_two() -> None:
+def test_the_report_of_a_run_with_a_baseline_compares_the_two(tmp_path: Path) -> None:
     first = paired_gate_record()
     assert first.comparison is not None
     reason = "Not comparable with the last release: the policy differs"
@@ -170,7 +181,7 @@ def test_the_report_of_a_run_with_a_baseline_compares_the_two() -> None:
     second = paired_gate_record(
         check="conicity.vs_last", value=None, interval=None, verdict="undefined", reason=reason, comparison=absent
     )
-    (table,) = baseline_tables(run_record([first, second, check_record()]))
+    (table,) = baseline_tables(run_record([first, second, check_record()]), MeasurementsFile(tmp_path), ())
     assert (table.name, table.subject) == ("last release", "demo on movie-reviews, compared with run run-of-may")
     worse, unknown = table.rows
     assert (worse.base, worse.candidate, worse.difference, worse.interval) == (
@@ -181,7 +192,7 @@ def test_the_report_of_a_run_with_a_baseline_compares_the_two() -> None:
     )
     assert (worse.meaning.name, worse.role, [one.name for one in worse.verdicts]) == ("Worse", "margin 0.050", ["Fail"])
     assert (unknown.meaning.name, unknown.difference, unknown.reason) == ("Not comparable", "—", reason)
-    assert baseline_tables(run_record([check_record()])) == ()
+    assert baseline_tables(run_record([check_record()]), MeasurementsFile(tmp_path), ()) == ()
 
 
 def test_the_section_is_in_the_report(tmp_path: Path) -> None:

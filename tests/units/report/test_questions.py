@@ -72,10 +72,10 @@ def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
         assert "It hardly moves." in outcome.notes_below_lead
         assert outcome.headline.endswith("This release is blocked.")
     assert headlines == {
-        "fail": "Blocked. Attention is barely used: mean Kendall's τ-b 0.213; the policy requires at least 0.30.",
+        "fail": "Blocked. Attention is barely used (mean Kendall's τ-b 0.213; the policy requires at least 0.30).",
         "inconclusive": (
-            "Blocked. “Is attention used?” is not decided: mean Kendall's τ-b 0.199 to 0.226; "
-            "the policy requires at least 0.30."
+            "Blocked. “Is attention used?” is not decided (mean Kendall's τ-b 0.199 to 0.226; "
+            "the policy requires at least 0.30)."
         ),
         "undefined": f"Blocked. “Is attention used?” has no answer: {gate.reason}.",
     }
@@ -233,3 +233,18 @@ def test_an_answer_names_model_and_data_where_the_run_has_several() -> None:
         "“Is attention used?” No: first for demo on movie-reviews is 0.213, but at least 0.30 is required; "
         "first for other on movie-reviews is undefined."
     ]
+
+
+def test_the_most_serious_gate_and_its_remedies_come_first(tmp_path: Path) -> None:
+    failed = run(blocks=True)
+    planning = Planning(instances=790, low=280, high=None, power=0.8)
+    first = msgspec.structs.replace(
+        failed.checks[1], title="Undecided", verdict="inconclusive", blocks=True, planning=planning
+    )
+    both = msgspec.structs.replace(failed, checks=[first, failed.checks[0]])
+    failing, deciding = remedies(both)
+    assert failing == "What may help: tying: .02 became .25"
+    assert deciding.startswith("What may help: audit more texts for second")
+    build(write_run(tmp_path, both, []))
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.index(f">{failed.checks[0].title}</a>") < page.index(">Undecided</a>")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.errors import ReportError
-from attnaudit.records import EarlierFailure, EffectivePolicy, GateRecord, MissingCase, RankedInstance
+from attnaudit.records import SCHEMA_VERSION, EarlierFailure, EffectivePolicy, GateRecord, MissingCase, RankedInstance
 from attnaudit.report import audit_schema, build
 from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
@@ -213,7 +213,8 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 5}', b'{"schema_version": "x"}']
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", f'{{"schema_version": {SCHEMA_VERSION}}}'.encode(), b'{"schema_version": "x"}'],
 )
 def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "audit.json").write_bytes(content)
@@ -223,7 +224,7 @@ def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: byt
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match="schema_version 99, expected 5"):
+    with pytest.raises(ReportError, match=f"schema_version 99, expected {SCHEMA_VERSION}"):
         build(tmp_path)
 
 

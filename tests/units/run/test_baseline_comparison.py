@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attnaudit import checks
+from attnaudit.checks.base import Check
 from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate, paired_gate, rounded_numbers
 from attnaudit.errors import CheckError
 from attnaudit.records import BASELINE_FORMAT, Baseline, BaselineCheck, BaselineSubject, CheckRecord
@@ -162,10 +163,28 @@ def test_the_margin_is_compared_with_the_whole_interval_of_the_difference(by: fl
     assert record.comparison.candidate == pytest.approx(own)
 
 
+@pytest.mark.parametrize(
+    ("check", "value", "end"),
+    [
+        (checks.TotalEffect(at_least=0.01), 0.04, "the smallest possible one is 0"),
+        (checks.Polarity(at_most=0.5), 0.96, "the largest possible one is 1"),
+    ],
+    ids=["decrease", "increase"],
+)
+def test_a_margin_that_no_model_can_exceed_is_refused(check: Check, value: float, end: str) -> None:
+    gate = paired_gate(check, margin=0.05, anchor="last", folder="audits/baseline")
+    measures = [BaselineCheck(check=gate.base_id, reading="", value=value, low=0.0, high=1.0)]
+    values = {one: [value] for one in MEASURED.ids}
+    found = numbers_of(baseline(subject(checks=measures, values=values)), gate)
+    assert found.numbers is None
+    assert found.comparison.not_comparable.startswith("This gate can never fail")
+    assert end in found.comparison.not_comparable
+
+
 def test_an_upper_limit_bounds_the_rise() -> None:
     upper = dataclasses.replace(GATE, at_least=None, at_most=0.05)
-    assert judged(shifted(0.3), upper).verdict == "pass"
-    assert "better" in judged(shifted(0.3), upper).note
+    assert judged(shifted(0.1), upper).verdict == "pass"
+    assert "better" in judged(shifted(0.1), upper).note
     assert judged(shifted(-0.3), upper).verdict == "fail"
 
 

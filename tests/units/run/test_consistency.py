@@ -108,6 +108,7 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"gated": 2}, "the confidence of a failure is 0.95, which is wrong for 2 gates"),
         ({"fail_interval": None}, "it has only one of the two intervals"),
         ({"n": 3000, "undefined": {"a": 1019}}, "it has 3000 instances, but only 2026 were audited"),
+        ({"unseen_mixers": ["mixer (Mixer)"]}, "the modules that its reading leaves out are not those of the model"),
     ],
 )
 def test_what_contradicts_itself_in_a_check_is_named(changes: dict[str, Any], what: str) -> None:

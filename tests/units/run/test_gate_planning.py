@@ -75,8 +75,8 @@ def check_record_of(check: str, record: CheckRecord) -> CheckRecord:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"sampling_error": None}, "the run has no spread of its value for demo on movie-reviews"),
-        ({"sampling_error": SamplingError(standard_error=0.0)}, "the run has no spread of its value"),
+        ({"sampling_error": None}, "the run recorded no standard error (or 0) for the value of this check, for demo"),
+        ({"sampling_error": SamplingError(standard_error=0.0)}, "the run recorded no standard error (or 0)"),
         (
             {"sampling_error": SamplingError(standard_error=0.1, narrows_with_rows=False)},
             "more rows would not narrow its interval",
@@ -105,7 +105,7 @@ def test_a_relative_threshold_needs_a_run_with_the_same_one() -> None:
 def test_a_ratio_that_was_never_measured_has_no_figure() -> None:
     gate = checks.TotalEffect(on="probabilities", where="everywhere", at_least=0.1)
     (plan,) = plan_gates([gate], effects={})
-    assert plan.problem == "its spread is unknown before a run: give an earlier one with --from"
+    assert plan.problem == "how much its value varies is unknown without a run: name an earlier run with --from"
 
 
 def test_an_effect_for_an_unknown_gate_names_the_nearest() -> None:

@@ -26,7 +26,7 @@ OTHER_FOLDERS = {"commands", "conformance", "plugin", "records", "release_eviden
 OTHER_MODULES = {
     "model_families.py",
     *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
-    *("registry.py", "verdict_text.py"),
+    *("command_parser.py", "registry.py", "verdict_text.py"),
 }
 
 

@@ -16,7 +16,7 @@ from attnaudit.statistics import intervals
 from attnaudit.statistics.detectable_change import detectable_change, relative_variance
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
-from attnaudit.statistics.shares import ShareSample
+from attnaudit.statistics.shares import ShareSample, wilson
 from attnaudit.statistics.verdict import decide, fail_confidence
 from benchmarks import coverage, power
 from tests.strategies import directions
@@ -62,12 +62,55 @@ def test_it_does_not_depend_on_the_sign_of_the_value(value, threshold, error, di
         assert one == pytest.approx(another) if one is not None else another is None
 
 
-def test_the_spread_of_a_share_follows_from_the_share():
+def test_the_change_of_a_share_is_that_of_a_binomial_number_of_rows_and_wilsons_interval():
     share = ShareSample(rows=400.0, freedom=1e9)
     found = change(0.98, threshold=0.6, estimate=normal(0.98, 0.007, share=share), bounds=(0.0, 1.0))
-    for side, distance in ((1, found.to_pass), (-1, found.to_fail)):
-        true = 0.6 + side * distance
-        assert distance == pytest.approx(Z * math.sqrt(0.24 / 400) + Z_POWER * math.sqrt(true * (1 - true) / 400))
+    passing = [k for k in range(401) if wilson(k / 400, 400, Z)[0] >= 0.6]
+    failing = [k for k in range(401) if wilson(k / 400, 400, Z)[1] <= 0.6]
+    assert stats.binom.sf(min(passing) - 1, 400, 0.6 + found.to_pass) == pytest.approx(0.8)
+    assert stats.binom.cdf(max(failing), 400, 0.6 - found.to_fail) == pytest.approx(0.8)
+
+
+def test_an_effective_number_of_rows_lies_between_whole_numbers():
+    chances = [ShareSample(rows=rows, freedom=1e9).chance(0.75, 0.8) for rows in (40.0, 41.5, 44.0)]
+    assert chances[0] == pytest.approx(stats.binom.sf(29, 40, 0.8))
+    assert chances[1] < chances[0] < chances[2]  # 32 of 41.5 rows are a larger share than 30 of 40
+    assert [ShareSample(rows=40.5, freedom=1.0).chance(least, 0.5) for least in (0.0, 1.1)] == [1.0, 0.0]
+
+
+def bootstrap(values):
+    groups, _ = coverage.independent(len(values))
+    return mean_interval(values, groups, confidence=0.95, generator=np.random.default_rng(0), bounds=(-1.0, 1.0))
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_the_reach_of_a_bootstrap_of_normal_values_is_that_of_an_estimated_normal_error(above):
+    values = 0.2 * stats.norm.ppf((np.arange(400) + 0.5) / 400)
+    estimate = bootstrap(values)
+    sources = (values**2).sum() ** 2 / (values**4).sum()
+    assert sources == pytest.approx(400 / 3, rel=0.05)
+    upper = stats.chi2.ppf(0.8, 2 * (sources + 1)) / 2  # the limit of Garwood (1936), in its usual form
+    normal_reach = (Z + Z_POWER) * estimate.error
+    found = estimate.limits.reach(0.95, 0.8, above=above)
+    assert found == pytest.approx(normal_reach * math.sqrt(upper / sources), rel=0.04)
+    assert estimate.limits.unvaried_reach(0.95, 0.8, above=above) == 0
+
+
+def test_the_side_of_the_long_tail_reaches_further_than_its_interval_alone_says():
+    estimate = bootstrap(0.1 * stats.expon.ppf((np.arange(100) + 0.5) / 100) - 0.5)
+    interval, limits = estimate.at(0.95), estimate.limits
+    value = -0.4
+    assert limits.reach(0.95, 0.8, above=True) > 1.1 * (interval.high - value + Z_POWER * estimate.error)
+    assert limits.reach(0.95, 0.8, above=True) > 1.3 * limits.reach(0.95, 0.8, above=False)
+
+
+@pytest.mark.parametrize(("changed", "rare"), [(1, True), (2, False), (40, False)])
+def test_a_few_changed_rows_detect_no_less_than_a_sample_without_any(changed, rare):
+    values = np.zeros(400)
+    values[:changed] = 0.01
+    found = change(float(values.mean()), threshold=float(values.mean()), estimate=bootstrap(values), bounds=(-1.0, 1.0))
+    unchanged = bootstrap(np.zeros(400)).at(0.95).high
+    assert (found.to_fail > unchanged) == (found.to_pass > unchanged) == rare
 
 
 def test_a_threshold_near_the_end_of_the_range_is_reported():
@@ -97,7 +140,7 @@ def test_the_variance_follows_the_slope_and_is_constant_without_an_end():
     assert relative_variance(0.3, 0.2, gamma, (-math.inf, math.inf)) == 1
 
 
-@pytest.mark.parametrize("population", power.populations()[:6], ids=lambda population: population.name)
+@pytest.mark.parametrize("population", power.populations()[:5], ids=lambda population: population.name)
 def test_the_slope_of_an_estimate_is_that_of_its_tilted_population(population, monkeypatch):
     """With slightly other frequencies of the rows, the variance changes as the slope says."""
     monkeypatch.setattr(intervals, "RESAMPLES", 10)  # the slope needs none
@@ -154,9 +197,9 @@ def test_a_share_is_decided_in_80_percent_of_samples_at_the_reported_change(n):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(5), ids=[population.name for population in power.populations()[:5]])
-def test_means_and_ratios_are_decided_in_80_percent_of_samples_at_the_reported_change(number):
+def test_means_and_ratios_are_decided_in_about_80_percent_of_samples_or_more_at_the_reported_change(number):
     for row in power.run(number, 200, "on the threshold", 1.0):
-        assert 0.72 <= row["power"] <= 0.88, row
+        assert 0.74 <= row["power"] <= 0.97, row
 
 
 COLUMN = "agreement.gradient.meister.inputs.tau"

@@ -125,7 +125,7 @@ def test_the_changes_of_a_row_are_limited_to_those_of_an_exchange():
 @pytest.mark.parametrize("count", [0, 2])
 def test_without_a_weight_or_a_change_there_is_no_sequence(count):
     units = balanced_units(np.zeros(count, dtype=np.int64), range(count), 2)
-    with pytest.raises(ValueError, match="positive, finite most"):
+    with pytest.raises(ValueError, match="most_below to be positive and finite"):
         limited_ratio_sequence(*np.zeros((3, count)), units, confidence=0.95)
-    with pytest.raises(ValueError, match="positive, finite most"):
+    with pytest.raises(ValueError, match="most_below to be positive and finite"):
         total_effect_sequence(np.zeros(count), np.full((count, 2), 0.5), units, confidence=0.95)

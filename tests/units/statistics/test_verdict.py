@@ -146,3 +146,12 @@ def test_too_few_values_are_counted_in_the_reason():
         value=0.3, interval=interval(0.2, 0.4), requirement=required("at_least", 0.1), n=2026, n_defined=1500
     )
     assert reason == "only 1,500 of 2,026 instances have a value, fewer than 80%"
+
+
+def test_a_gate_whose_reading_leaves_modules_out_is_undefined_whatever_its_value():
+    given = {"value": 0.5, "interval": interval(0.45, 0.55), "requirement": required("at_least", 0.3), "n": 99}
+    assert decide(**given, n_defined=99)[0] == "pass"
+    verdict_name, reason = decide(**given, n_defined=99, unseen_mixers=["layers.0 (Mixer)"])
+    assert verdict_name == "undefined"
+    assert reason.startswith("1 module of the model carries information between tokens without visible weights (layer")
+    assert decide(**given, n_defined=99, severity="report", unseen_mixers=["layers.0 (Mixer)"])[0] == "pass"

@@ -76,3 +76,18 @@ def test_a_class_with_one_source_and_rows_without_weight_have_none() -> None:
     assert weighted_share_interval(np.ones(5), np.ones(5), rows, confidence=0.95) is None
     equal = WeightedRows.equal(5, groups_of([0, 1, 2, 3, 4]))
     assert weighted_share_interval(np.zeros(5), np.zeros(5), equal, confidence=0.95) is None
+
+
+def test_its_number_of_rows_at_another_share_is_that_of_kish_and_uncertain_if_weights_differ() -> None:
+    weights = np.random.default_rng(0).gamma(1, 1, 200)
+    right = weights > 0.05  # the wrong rows have little weight, so the interval is shorter than that of as many rows
+    found, equal = estimate(right, weights).share, estimate(right, np.ones(200)).share
+    assert found is not None
+    assert equal is not None
+    kish = weights.sum() ** 2 / (weights**2).sum()
+    assert found.rows == pytest.approx(kish)
+    assert equal.rows == pytest.approx(200, rel=0.02)
+    assert equal.cautious(0.8) == equal
+    # The limit is 0.84 standard errors of Σ w² above it, and further for a skewed distribution.
+    relative_error = (weights**2).std() / (weights**2).mean() / np.sqrt(200)
+    assert kish / (1 + 1.3 * relative_error) < found.cautious(0.8).rows < kish / (1 + 0.84 * relative_error)

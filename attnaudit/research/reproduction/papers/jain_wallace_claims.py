@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import fmean, median
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.claims import (
-    NOTHING_RUN,
-    Answer,
+from attnaudit.research.reproduction.claim_cases import (
+    TAU_ENDS,
     Case,
-    Claim,
     differences_between_rows,
     differences_within_rows,
     each_row,
-    holds_in_every_case,
+    exclusion,
     row_names,
     values_by_seed,
 )
+from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case, without_counted_rows
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.remedies_file import Remedy
@@ -38,9 +36,9 @@ def _recurrent(cases: list[Case]) -> list[Case]:
 
 def _agrees_little(report: Reproduction) -> Answer:
     cases = [
-        replace(case, name=f"{case.name}, {quantity}")
+        case.renamed(f"{case.name}, {quantity}")
         for quantity in IMPORTANCE
-        for case in _recurrent(differences_within_rows(report, "agreement", "importance", quantity))
+        for case in _recurrent(differences_within_rows(report, "agreement", "importance", quantity, ends=TAU_ENDS))
     ]
     return holds_in_every_case(
         cases, what="τ-b between gradient and leave-one-out, minus τ-b between attention and either of them"
@@ -49,19 +47,15 @@ def _agrees_little(report: Reproduction) -> Answer:
 
 def _agrees_more_without_context(report: Reproduction) -> Answer:
     cases = [
-        replace(case, name=f"{case.name}, {quantity}")
+        case.renamed(f"{case.name}, {quantity}")
         for quantity in IMPORTANCE
-        for case in differences_between_rows(report, "agreement", quantity, "average", "bilstm")
+        for case in differences_between_rows(report, "agreement", quantity, "average", "bilstm", ends=TAU_ENDS)
     ]
     return holds_in_every_case(cases, what="τ-b between attention and importance, encoder 'average' minus BiLSTM")
 
 
 def _permuting_changes_little(report: Reproduction) -> Answer:
-    cases = [
-        Case(name=name, values=tuple(SAME_OUTPUT - value for value in tvd.values()))
-        for name in row_names(report, "permutation")
-        for tvd in [values_by_seed(report, "permutation", name, "median")]
-    ]
+    cases = [case.reversed().shifted(SAME_OUTPUT) for case in each_row(report, "permutation", "median")]
     return holds_in_every_case(
         _recurrent(cases), what=f"{SAME_OUTPUT:g} minus the median TVD under permuted attention"
     )  # fmt: skip
@@ -78,21 +72,26 @@ def _search_falls_short(report: Reproduction) -> Answer:
     Means over texts are compared without an interval, because the exact adversary finds the true optimum. Models that
     also read a query are left out, because their optimum is not exact.
     """
+    names = [name for name in row_names(report, "adversarial") if corpus(name.partition("/")[0]).form == "text"]
+    left_out = tuple(name for name in names if exclusion(report, "adversarial", name))
     least_by_row = {
         f"{name}, ε = {epsilon}": value
-        for name in row_names(report, "adversarial")
-        if corpus(name.partition("/")[0]).form == "text"
+        for name in names
+        if not exclusion(report, "adversarial", name)
         for epsilon in (".01", ".05")
         for value in [min(values_by_seed(report, "adversarial", name, f"excess {epsilon}").values(), default=None)]
         if value is not None
     }
     if not least_by_row:
-        return "undecided", NOTHING_RUN
+        return without_counted_rows(saturated=0, left_out=left_out)
     least = min(least_by_row, key=lambda name: least_by_row[name])
     above = sum(value > 0 for value in least_by_row.values())
-    return ("yes" if least_by_row[least] > 0 else "no"), (
-        "exact mean JSD minus that of the published search, for the seed with the smallest difference: above 0 in "
-        f"{above} of {plural(len(least_by_row), 'row')}; lowest {least} {least_by_row[least]:+.3f}"
+    return Answer(
+        verdict="holds" if least_by_row[least] > 0 else "does not hold",
+        reason=f"The difference is above 0 with every seed in {above} of {plural(len(least_by_row), 'row')}.",
+        evidence="exact mean JSD minus that of the published search, for the seed with the smallest difference: lowest "
+        f"{least} {least_by_row[least]:+.3f}",
+        left_out=left_out,
     )
 
 
@@ -135,10 +134,10 @@ CLAIMS = (
 
 
 def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
-    """Return word vectors as a remedy, if they raise the TVD under permuted attention.
+    """Return the remedy "start from word vectors" if word vectors raise the TVD under permuted attention.
 
-    `PermutationFragility` measures this TVD. The numbers in the advice are medians over the recurrent models that both
-    reports have with several seeds.
+    `PermutationFragility` measures this TVD. The text of the remedy gives medians over the recurrent models that both
+    reports measured with at least two seeds. The models from word vectors must be trained as well as in the paper.
 
     Args:
         report: The report from word vectors.
@@ -155,7 +154,7 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
     counts = {
         name: [len(values_by_seed(one, table, name, quantity)) for one in both for table, quantity in compared]
         for name in row_names(report, "permutation")
-        if "bilstm" in name.split("/")
+        if "bilstm" in name.split("/") and not exclusion(report, "permutation", name)
     }
     shared = [name for name, seeds in counts.items() if min(seeds) > 1]
     if not shared:

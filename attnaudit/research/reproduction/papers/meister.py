@@ -314,6 +314,8 @@ PAPER = Paper(
                 "The paper's number is compared with the mean, over all hidden states h_p, of the entropy of "
                 "g_{h_p}(x). A separate line gives the co-indexed reading: one distribution per text, of each token's "
                 "influence on its own state.",
+                "The states of the Transformer are taken after the layer normalisation that ends a block. It keeps the "
+                "norm of its outputs nearly constant, and the measure is about the gradient of that norm.",
             ),
         ),
         TablePlan(
@@ -369,7 +371,7 @@ PAPER = Paper(
             source="table 5; accuracy of the base model: table 3",
             rows=adversaries,
             quantities=(
-                Quantity(name="accuracy base", words="accuracy, base model", read=_accuracy(BASE)),
+                Quantity(name="accuracy base", words="accuracy, base model", read=_accuracy(BASE), score_of=BASE),
                 *(
                     quantity
                     for role in (FROZEN, UNFROZEN)
@@ -390,6 +392,8 @@ PAPER = Paper(
                 "100 times as much; the paper's numbers are compared with all three.",
                 "frozen: the adversary keeps the base model's parameters, and only its attention is trained, starting "
                 "from another seed. unfrozen: all of it is retrained.",
+                "The parameters of attention have the learning rate of the encoder. At 1e-4, attention of the frozen "
+                "Transformer hardly moves from where it starts: its JSD hardly depends on λ.",
                 SHORT,
             ),
         ),
@@ -399,7 +403,7 @@ PAPER = Paper(
             source="table 6, figures 1 and 4; accuracy: table 3",
             rows=partial(single, numbers=AGREED),
             quantities=(
-                Quantity(name="accuracy", words="accuracy", read=accuracy),
+                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL),
                 *(quantity for measure in MEASURES for quantity in _agreed(measure)),
                 Quantity(
                     name="importance",

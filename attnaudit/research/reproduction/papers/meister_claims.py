@@ -6,15 +6,15 @@ import math
 import statistics
 from collections.abc import Callable
 
-from attnaudit.research.reproduction.claims import (
-    Answer,
-    Case,
-    Claim,
+from attnaudit.research.reproduction.claim_cases import (
+    TAU_ENDS,
+    difference,
     differences_within_rows,
     each_row,
-    holds_in_every_case,
+    exclusion,
     values_by_seed,
 )
+from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers.meister_numbers import SOFTMAX
 
@@ -32,7 +32,7 @@ def _influence_is_spread(report: Reproduction) -> Answer:
 
 def _higher_at_states(kind: str) -> Callable[[Reproduction], Answer]:
     def read(report: Reproduction) -> Answer:
-        cases = differences_within_rows(report, "agreement", f"{kind} hidden", f"{kind} inputs")
+        cases = differences_within_rows(report, "agreement", f"{kind} hidden", f"{kind} inputs", ends=TAU_ENDS)
         return holds_in_every_case(cases, what=f"τ-b with {kind} at hidden states, minus τ-b with {kind} at the inputs")
 
     return read
@@ -40,10 +40,7 @@ def _higher_at_states(kind: str) -> Callable[[Reproduction], Answer]:
 
 def _falls_with_lambda(table: str, quantity: str, what: str) -> Callable[[Reproduction], Answer]:
     def read(report: Reproduction) -> Answer:
-        negated = [
-            Case(name=case.name, values=tuple(-value for value in case.values))
-            for case in each_row(report, table, quantity)
-        ]
+        negated = [case.reversed() for case in each_row(report, table, quantity)]
         return holds_in_every_case(negated, what=f"negative of the τ-b between λ and {what}")
 
     return read
@@ -51,7 +48,7 @@ def _falls_with_lambda(table: str, quantity: str, what: str) -> Callable[[Reprod
 
 def _importance_no_sparser(report: Reproduction) -> Answer:
     cases = [
-        Case(name=case.name, values=tuple(value + TOLERANCE for value in case.values))
+        case.shifted(TOLERANCE)
         for case in differences_within_rows(report, "importance-entropy", "gradient λ=0", f"gradient {SOFTMAX}")
     ]
     return holds_in_every_case(cases, what=f"H̃ of the gradient, sparsemax minus softmax, plus {TOLERANCE:g}")
@@ -82,8 +79,10 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
     for model in (name for name in frozen if name in unfrozen):
         of_unfrozen = values_by_seed(report, "adversary", unfrozen[model], "accuracy unfrozen")
         of_frozen = values_by_seed(report, "adversary", frozen[model], "accuracy frozen")
-        differences = [of_unfrozen[seed] - of_frozen[seed] for seed in of_unfrozen if seed in of_frozen]
-        cases.append(Case(name=model, values=tuple(differences)))
+        excluded = exclusion(report, "adversary", frozen[model])
+        cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded))
+    if not cases and any(case.values for case in each_row(report, "adversary", "jsd frozen")):
+        return Answer(verdict="undecided", reason="In no row do both adversaries reach a JSD above ½ ln 2 at any λ.")
     return holds_in_every_case(cases, what="accuracy of the unfrozen adversary minus that of the frozen one")
 
 
@@ -94,15 +93,15 @@ def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
     taken at the largest λ, where its JSD contradicts the claim.
     """
     distances = {
-        case.name: case.values
+        case.name: case
         for case in each_row(report, "adversary", "jsd unfrozen", minus=DIFFERENT_ATTENTION)
         if case.values
     }
     rows = {name.rpartition("/")[0]: name for name in distances} | _first_with_different_attention(report, "unfrozen")
-    cases = [Case(name=f"{name} JSD", values=distances[name]) for name in rows.values()]
+    cases = [distances[name].renamed(f"{name} JSD") for name in rows.values()]
     for case in differences_within_rows(report, "adversary", "accuracy unfrozen", "accuracy base"):
         if case.name in rows.values():
-            cases.append(Case(name=f"{case.name} accuracy", values=tuple(value + TOLERANCE for value in case.values)))
+            cases.append(case.renamed(f"{case.name} accuracy").shifted(TOLERANCE))
     what = (
         "JSD of the unfrozen adversary minus ½ ln 2, and its accuracy minus the base model's accuracy plus "
         f"{TOLERANCE:g}"

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.claims import (
-    Answer,
-    Claim,
+from attnaudit.research.reproduction.claim_cases import (
+    Ends,
     differences_between_rows,
     differences_within_rows,
-    holds_in_every_case,
+    exclusion,
     row_names,
     values_by_seed,
 )
+from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.remedies_file import Remedy
 
@@ -32,7 +32,14 @@ EFFECTS = {
 
 
 def _larger(
-    table: str, quantity: str, forms: Sequence[str], than: Sequence[str], what: str, *, tolerance: float = 0.0
+    table: str,
+    quantity: str,
+    forms: Sequence[str],
+    than: Sequence[str],
+    what: str,
+    *,
+    tolerance: float = 0.0,
+    ends: Ends | None = None,
 ) -> Callable[[Reproduction], Answer]:
     """Return a function that answers whether a quantity is larger with some forms of the model than with others.
 
@@ -43,16 +50,17 @@ def _larger(
         than: The forms that each of them is compared with.
         what: A description of the difference, for the evidence.
         tolerance: A constant that is added to every difference.
+        ends: The ends of the scale of the quantity. None if the scale has no ends.
     """
 
     def read(report: Reproduction) -> Answer:
         cases = [
-            case
+            case.shifted(tolerance)
             for form in forms
             for other in than
-            for case in differences_between_rows(report, table, quantity, form, other, tolerance=tolerance)
+            for case in differences_between_rows(report, table, quantity, form, other, ends=ends)
         ]
-        return holds_in_every_case(cases, what=what)
+        return holds_in_every_case(cases, what=what, about_scores=quantity == "f1")
 
     return read
 
@@ -112,6 +120,7 @@ CLAIMS = (
             ("residual", *REGULARISED),
             ("base",),
             "share of information retained (most frequent words), minus that of the base model",
+            ends=(0.0, 1.0),
         ),
     ),
     Claim(
@@ -124,6 +133,7 @@ CLAIMS = (
             ("base",),
             tuple(REGULARISED),
             "probability of the predicted class from one state, base minus regularised",
+            ends=(0.0, 1.0),
         ),
     ),
     Claim(
@@ -147,7 +157,7 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
 
     An option counts as a remedy only if it raises the TVD under permuted attention, which `PermutationFragility`
     measures, by at least .02. The numbers in the advice are medians over pairs of rows. One row of a pair was run with
-    the option, and the other without.
+    the option, and the other without. Rows that cannot decide a claim are left out.
 
     Args:
         report: The report.
@@ -161,6 +171,7 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
             pair
             for pair in ((name, name.replace("/base/", f"/{form}/")) for name in bases)
             if all(values_by_seed(report, "fragility", name, quantity) for name in pair for quantity in EFFECTS)
+            and not any(exclusion(report, "fragility", name) for name in pair)
         ]
         if not pairs:
             continue

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
-from attnaudit.research.reproduction.claims import (
-    Answer,
+from attnaudit.research.reproduction.claim_cases import (
+    AT_END,
+    TAU_ENDS,
     Case,
-    Claim,
+    difference,
     differences_between_rows,
+    differences_within_rows,
     each_row,
-    holds_in_every_case,
-    holds_in_most,
+    exclusion,
     values_by_seed,
 )
+from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case, holds_in_most
 from attnaudit.research.reproduction.paper_report import Reproduction
 
 ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "mlp": "MLP"}
@@ -33,7 +36,7 @@ def _no_means(cases: list[Case]) -> list[Case]:
 
 def _over_dot(alignment: str) -> Claim:
     def read(report: Reproduction) -> Answer:
-        cases = _no_means(differences_between_rows(report, "ranking", TAU, alignment, "dot"))
+        cases = _no_means(differences_between_rows(report, "ranking", TAU, alignment, "dot", ends=TAU_ENDS))
         return holds_in_every_case(cases, what=f"weighted τ, {alignment} minus dot")
 
     return Claim(
@@ -48,42 +51,63 @@ def _over_dot(alignment: str) -> Claim:
 def _best(report: Reproduction) -> Answer:
     """Compare the BiLSTM with additive attention with every other setting on the same corpus.
 
-    The means of τ over seeds are compared. A tie supports the claim.
+    The means of τ over seeds are compared. A tie supports the claim, unless both are at the end of the scale.
     """
-    corpora = dict.fromkeys(case.name.partition("/")[0] for case in _no_means(each_row(report, "ranking", TAU)))
-    gains = {}
-    for corpus in corpora:
-        settings = {
-            f"{encoder}/{alignment}": values_by_seed(report, "ranking", f"{corpus}/{encoder}/{alignment}", TAU)
-            for encoder in ENCODERS
-            for alignment in ALIGNMENTS
-        }
-        ours = settings.pop("bilstm/additive")
-        for rival, values in settings.items():
-            if ours and values:
-                gains[corpus, rival] = statistics.fmean(ours.values()) - statistics.fmean(values.values())
+    cases = _no_means(each_row(report, "ranking", TAU))
+    taus = {case.name: statistics.fmean(case.values) for case in cases if case.values and not case.excluded}
+    gains, saturated = {}, 0
+    for corpus in dict.fromkeys(case.name.partition("/")[0] for case in cases):
+        ours = taus.get(f"{corpus}/bilstm/additive")
+        for rival in (f"{encoder}/{alignment}" for encoder in ENCODERS for alignment in ALIGNMENTS):
+            theirs = taus.get(f"{corpus}/{rival}")
+            if ours is None or theirs is None or rival == "bilstm/additive":
+                continue
+            if min(ours, theirs) >= TAU_ENDS[1] - AT_END:
+                saturated += 1
+            else:
+                gains[corpus, rival] = ours - theirs
     beaten = "; ".join(f"{corpus}: {rival} +{-gain:.2f}" for (corpus, rival), gain in gains.items() if gain < 0)
-    holds, evidence = holds_in_most(
+    answer = holds_in_most(
         sum(gain >= 0 for gain in gains.values()),
         len(gains),
         what="the other setting's τ is not higher",
         settings="pairs",
+        saturated=saturated,
+        left_out=_left_out(cases),
     )
-    return holds, evidence + (f"; it is higher in {beaten}" if beaten else "")
+    return replace(answer, evidence=f"{answer.evidence}; it is higher in {beaten}") if beaten else answer
+
+
+def _left_out(cases: list[Case]) -> tuple[str, ...]:
+    return tuple(case.name for case in cases if case.values and case.excluded)
+
+
+def _falls(report: Reproduction, table: str, change: str) -> list[Case]:
+    """Return one case per row: the fall of τ. A row is saturated if τ is at the same end of its scale before and after.
+
+    Args:
+        report: The report.
+        table: The name of the table.
+        change: The name of the quantity: τ of the normal model minus τ of the other model.
+    """
+    cases = []
+    for case in each_row(report, table, change):
+        before = values_by_seed(report, table, case.name, TAU)
+        falls = values_by_seed(report, table, case.name, change)
+        after = {seed: before[seed] - fall for seed, fall in falls.items() if seed in before}
+        excluded = exclusion(report, table, case.name)
+        cases.append(difference(case.name, before, after, ends=TAU_ENDS, excluded=excluded))
+    return cases
 
 
 def _fixed_attention(report: Reproduction) -> Answer:
-    return holds_in_every_case(
-        each_row(report, "fixed", f"change {TAU} imposed_attention"), what="Δτ, normal minus fixed attention"
-    )
+    cases = _falls(report, "fixed", f"change {TAU} imposed_attention")
+    return holds_in_every_case(cases, what="Δτ, normal minus fixed attention")
 
 
 def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> Claim:
     def read(report: Reproduction) -> Answer:
-        cases = [
-            Case(name=case.name, values=tuple(LITTLE - value for value in case.values))
-            for case in each_row(report, table, quantity)
-        ]
+        cases = [case.reversed().shifted(LITTLE) for case in _falls(report, table, quantity)]
         return holds_in_every_case(cases, what=f"{LITTLE:g} minus Δτ")
 
     return Claim(name=name, sentence=sentence, paper=paper, read=read)
@@ -94,10 +118,18 @@ def _gumbel(report: Reproduction) -> Answer:
 
     A setting counts if the mean over seeds does not fall. The answer depends on Wilson's interval.
     """
-    rises = [case.values for case in each_row(report, "gumbel", f"change {TAU} gumbel") if case.values]
-    hits = sum(statistics.fmean(values) >= -KEPT for values in rises)
-    holds, evidence = holds_in_most(hits, len(rises), what="τ is raised or kept")
-    return holds, f"{evidence}; in the paper in 85 of 99" if rises else evidence
+    cases = [
+        case for case in differences_within_rows(report, "gumbel", f"{TAU} gumbel", TAU, ends=TAU_ENDS) if case.values
+    ]
+    rises = [case.values for case in cases if not case.excluded and not case.saturated]
+    answer = holds_in_most(
+        sum(statistics.fmean(values) >= -KEPT for values in rises),
+        len(rises),
+        what="τ is raised or kept",
+        saturated=sum(case.saturated and not case.excluded for case in cases),
+        left_out=_left_out(cases),
+    )
+    return replace(answer, evidence=f"{answer.evidence}; in the paper in 85 of 99") if rises else answer
 
 
 CLAIMS: tuple[Claim, ...] = (

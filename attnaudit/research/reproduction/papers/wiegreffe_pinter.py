@@ -42,6 +42,7 @@ from attnaudit.research.reproduction.paper_tables import (
     f1,
     value_of,
 )
+from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
 
@@ -135,8 +136,8 @@ def _accuracy_of(role: str) -> Callable[[Models], Reading]:
     return lambda models: accuracy(models, of=role)
 
 
-def _number(name: str, words: str, read: Callable[[Models], Reading]) -> Quantity:
-    return Quantity(name=name, words=words, read=read)
+def _number(name: str, words: str, read: Callable[[Models], Reading], *, score_of: str = "") -> Quantity:
+    return Quantity(name=name, words=words, read=read, score_of=score_of)
 
 
 def _further(models: Models) -> Reading:
@@ -228,13 +229,16 @@ PAPER = Paper(
         TablePlan(
             name="uniform",
             title="Models trained with attention and with uniform weights",
-            source="test 1, table 2",
-            rows=_rows(lambda of: {UNIFORM: base(of).as_variant("uniform")}),
+            source="test 1, table 2; accuracy: the same model in the published code of Jain & Wallace 2019",
+            rows=_rows(
+                lambda of: {UNIFORM: base(of).as_variant("uniform")},
+                numbers={name: {"accuracy": NUMBERS[name, "bilstm", "additive"]["accuracy"]} for name in REPEATED},
+            ),
             quantities=(
                 _number("f1", "F1, attention", _f1_of(MODEL)),
                 _number("f1 uniform", "F1, uniform weights", _f1_of(UNIFORM)),
                 _number("gain", "… gain in F1 from attention", difference_of(_f1_of(MODEL), _f1_of(UNIFORM))),
-                _number("accuracy", "accuracy, attention", _accuracy_of(MODEL)),
+                _number("accuracy", "accuracy, attention", _accuracy_of(MODEL), score_of=MODEL),
                 _number("accuracy uniform", "accuracy, uniform weights", _accuracy_of(UNIFORM)),
             ),
             audits=(),
@@ -283,7 +287,11 @@ PAPER = Paper(
                 Audit(checks=(EXACT[0.01],), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_violins,
-            deviations=(f"A row has {SEEDS} models; the first one is compared with the others.",),
+            deviations=(
+                f"A row has {SEEDS} models. The first one is compared with the {len(OTHERS)} others, by the mean and "
+                "by the largest JSD of each text. The published code (https://github.com/sarahwie/attention) compares "
+                "one model with those of the 8 seeds in its seeds.txt, by the median.",
+            ),
         ),
         TablePlan(
             name="guided-mlp",

@@ -5,33 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from attnaudit.checks.base import LN2
-from attnaudit.research.reproduction.claims import (
-    Answer,
-    Case,
-    Claim,
-    differences_within_rows,
-    each_row,
-    holds_in_every_case,
-)
+from attnaudit.research.reproduction.claim_cases import Ends, differences_within_rows, each_row
+from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
 from attnaudit.research.reproduction.paper_report import Reproduction
 
 #: A JSD above this value, in nats, counts as high. It is half of the largest possible JSD.
 HIGH_JSD = round(LN2 / 2, 3)
 #: The F1 of two models counts as equal if it is lower by at most this much.
 EQUAL_F1 = 0.02
-
-
-def _raised(cases: list[Case], amount: float) -> list[Case]:
-    return [Case(name=case.name, values=tuple(value + amount for value in case.values)) for case in cases]
+JSD_ENDS: Ends = (0.0, LN2)
 
 
 def _adversary_can_be_trained(report: Reproduction) -> Answer:
     distances = each_row(report, "adversary", "jsd", minus=HIGH_JSD)
-    losses = _raised(differences_within_rows(report, "adversary", "f1 adversary", "f1"), EQUAL_F1)
+    losses = differences_within_rows(report, "adversary", "f1 adversary", "f1")
     return holds_in_every_case(
         [
-            *(Case(name=f"{case.name} JSD", values=case.values) for case in distances),
-            *(Case(name=f"{case.name} F1", values=case.values) for case in losses),
+            *(case.renamed(f"{case.name} JSD") for case in distances),
+            *(case.renamed(f"{case.name} F1").shifted(EQUAL_F1) for case in losses),
         ],
         what=f"JSD of the adversary minus {HIGH_JSD:g}, and its F1 minus the model's plus {EQUAL_F1:g}",
     )
@@ -39,15 +30,19 @@ def _adversary_can_be_trained(report: Reproduction) -> Answer:
 
 def _uniform_is_enough(report: Reproduction) -> Answer:
     cases = [
-        case
-        for case in _raised(differences_within_rows(report, "uniform", "f1 uniform", "f1"), EQUAL_F1)
+        case.shifted(EQUAL_F1)
+        for case in differences_within_rows(report, "uniform", "f1 uniform", "f1")
         if case.name.startswith(("agnews/", "20news/"))
     ]
     return holds_in_every_case(cases, what=f"F1 with uniform weights minus F1 with attention, plus {EQUAL_F1:g}")
 
 
-def _larger(table: str, quantity: str, than: str, what: str) -> Callable[[Reproduction], Answer]:
-    return lambda report: holds_in_every_case(differences_within_rows(report, table, quantity, than), what=what)
+def _larger(
+    table: str, quantity: str, than: str, what: str, *, ends: Ends | None = None
+) -> Callable[[Reproduction], Answer]:
+    return lambda report: holds_in_every_case(
+        differences_within_rows(report, table, quantity, than, ends=ends), what=what
+    )
 
 
 CLAIMS = (
@@ -98,7 +93,11 @@ CLAIMS = (
         "trained with another seed.",
         paper="test 4",
         read=_larger(
-            "adversary", "jsd", "jsd seed", "JSD of the adversary minus the JSD of a model trained with the next seed"
+            "adversary",
+            "jsd",
+            "jsd seed",
+            "JSD of the adversary minus the JSD of a model trained with the next seed",
+            ends=JSD_ENDS,
         ),
     ),
     Claim(
@@ -107,7 +106,11 @@ CLAIMS = (
         "search text by text.",
         paper="test 4",
         read=_larger(
-            "adversary", "jsd per text", "jsd", "JSD at TVD ≤ .01 found text by text, minus the trained adversary's"
+            "adversary",
+            "jsd per text",
+            "jsd",
+            "JSD at TVD ≤ .01 found text by text, minus the trained adversary's",
+            ends=JSD_ENDS,
         ),
     ),
 )

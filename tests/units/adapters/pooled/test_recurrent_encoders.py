@@ -177,5 +177,5 @@ def test_another_layer_is_refused_when_it_is_named(layer: Any, what: str) -> Non
 
 def test_an_adapter_without_a_layer_says_so() -> None:
     model = adapter()
-    with pytest.raises(AdapterError, match="Pass lstm"):
+    with pytest.raises(AdapterError, match="Pass `lstm="):
         model.share(model.collate(dataset().instances[:1]))

@@ -12,7 +12,13 @@ Numbers = Mapping[str, Sequence[float | None]]
 
 
 def row(
-    name: str, numbers: Numbers, *, seeds: Sequence[int] | None = None, corpus: str = "sst", seconds: float = 0.0
+    name: str,
+    numbers: Numbers,
+    *,
+    seeds: Sequence[int] | None = None,
+    corpus: str = "sst",
+    seconds: float = 0.0,
+    excluded: str = "",
 ) -> Row:
     """A row with these numbers.
 
@@ -22,6 +28,7 @@ def row(
         seeds: seeds of the models; 0, 1, ... by default.
         corpus: name of the corpus.
         seconds: seconds of training and of the audits.
+        excluded: why the row cannot decide a claim.
     """
     seeds = range(len(next(iter(numbers.values())))) if seeds is None else seeds
     provenance = Provenance(
@@ -32,7 +39,7 @@ def row(
         Line(quantity=quantity, words=quantity, paper=None, ours=None, std=None, values=list(values), n=9)
         for quantity, values in numbers.items()
     ]
-    return Row(name=name, title=name, corpus=corpus, lines=lines, provenance=provenance)
+    return Row(name=name, title=name, corpus=corpus, lines=lines, provenance=provenance, excluded=excluded)
 
 
 def reproduction(tables: Mapping[str, Sequence[Row]] | None = None, **more: Sequence[Row]) -> Reproduction:

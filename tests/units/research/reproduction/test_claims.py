@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-
 import msgspec
 import pytest
-import scipy.stats
-from hypothesis import given
-from hypothesis import strategies as st
 
 from attnaudit.research.reproduction import paper_pages
-from attnaudit.research.reproduction.claims import (
+from attnaudit.research.reproduction.claim_cases import (
     Case,
-    Claim,
-    answer_claims,
     differences_between_rows,
     differences_within_rows,
     each_row,
-    holds_in_every_case,
-    mean_interval,
     values_by_seed,
 )
+from attnaudit.research.reproduction.claims import Answer, Claim, answer_claims, holds_in_every_case, holds_in_most
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.remedies_file import Remedy
@@ -43,9 +35,34 @@ def test_values_are_paired_by_seed_where_both_are_defined() -> None:
     assert [case.name for case in found] == ["sst/tying/dot against base", "agnews/tying/dot against base"]
     assert found[0].values == pytest.approx((0.11 - 0.02, 0.13 - 0.03))  # seeds 1 and 2
     assert found[1].values == ()
-    assert differences_between_rows(ONE, "t", "f1", "tying", "base", tolerance=0.05)[0].values == pytest.approx(
-        (0.8 - 0.82 + 0.05,)
-    )
+    (first, *_) = differences_between_rows(ONE, "t", "f1", "tying", "base")
+    assert first.shifted(0.05).values == pytest.approx((0.8 - 0.82 + 0.05,))
+    assert first.reversed().values == pytest.approx((0.82 - 0.8,))
+
+
+def test_a_pair_is_excluded_if_either_row_is() -> None:
+    rows = [row("sst/base/dot", {"drop": [0.1]}), row("sst/tying/dot", {"drop": [0.3]}, excluded="F1 0.5")]
+    (found,) = differences_between_rows(reproduction(t=rows), "t", "drop", "tying", "base")
+    assert (found.values, found.excluded) == (pytest.approx((0.2,)), "sst/tying/dot: F1 0.5")
+    assert [case.excluded for case in each_row(reproduction(t=rows), "t", "drop")] == ["", "F1 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "saturated"),
+    [
+        ([1.0, 1.0], [1.0, 0.996], True),
+        ([-1.0, 1.0], [-1.0, 1.0], True),
+        ([1.0, 1.0], [1.0, 0.99], False),
+        ([1.0, 1.0], [-1.0, -1.0], False),
+        ([None, None], [1.0, 1.0], False),
+    ],
+)
+def test_a_case_is_saturated_if_both_sides_are_at_the_same_end_with_every_seed(
+    first: list[float | None], second: list[float | None], saturated: bool
+) -> None:
+    one = reproduction(t=[row("sst", {"a": first, "b": second})])
+    assert differences_within_rows(one, "t", "a", "b", ends=(-1.0, 1.0))[0].saturated is saturated
+    assert differences_within_rows(one, "t", "a", "b")[0].saturated is False
 
 
 def test_a_row_that_compares_seeds_has_one_value() -> None:
@@ -61,94 +78,141 @@ def test_differences_within_rows_and_single_quantities() -> None:
     assert values_by_seed(ONE, "t", "agnews/tying/dot", "drop") == {}
 
 
-@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8))
-def test_the_interval_matches_scipys_t_interval(values: list[float]) -> None:
-    found = mean_interval(values)
-    assert found.mean == pytest.approx(statistics.fmean(values))
-    error = scipy.stats.sem(values)
-    if error > 1e-9:
-        low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=error)
-        assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
-
-
-def test_without_values_there_is_no_interval() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        mean_interval([])
-
-
 CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.2)
+LOWER = (-0.20, -0.21, -0.22)
+UNTRAINED = Case(name="untrained", values=REVERSE, excluded="F1 0.5; 0.9 in the paper")
+AT_THE_END = Case(name="at the end", values=(0.0, 0.0, 0.0), saturated=True)
+
+
+def cases(*values: tuple[float, ...]) -> list[Case]:
+    return [Case(name=f"row {i}", values=one) for i, one in enumerate(values)]
 
 
 @pytest.mark.parametrize(
-    ("values", "holds"),
+    ("found", "verdict"),
     [
-        ([CLEAR, CLEAR], "yes"),
-        ([CLEAR, ()], "yes"),
-        ([CLEAR, OPEN], "undecided"),
-        ([CLEAR, OPEN, REVERSE], "no"),
-        ([(0.0, 0.0)], "no"),
-        ([(0.5,)], "undecided"),
-        ([CLEAR, (0.5,)], "yes"),
-        ([CLEAR, (-0.5,)], "undecided"),
-        ([REVERSE, (0.5,)], "no"),
-        ([(), ()], "undecided"),
-        ([], "undecided"),
+        (cases(CLEAR, CLEAR), "holds"),
+        (cases(CLEAR, ()), "holds"),
+        (cases(CLEAR, OPEN), "undecided"),
+        (cases(CLEAR, OPEN, REVERSE), "does not hold"),
+        (cases((0.0, 0.0)), "does not hold"),
+        (cases((0.5,)), "undecided"),
+        (cases(CLEAR, (0.5,)), "holds"),
+        (cases(CLEAR, (-0.5,)), "undecided"),
+        (cases(REVERSE, (0.5,)), "does not hold"),
+        (cases((), ()), "not run"),
+        ([], "not run"),
+        ([UNTRAINED], "undecided"),
+        ([*cases(CLEAR), UNTRAINED], "holds"),
+        ([*cases(CLEAR), UNTRAINED, UNTRAINED], "undecided"),
+        ([*cases(REVERSE), UNTRAINED, UNTRAINED], "does not hold"),
+        ([AT_THE_END], "saturated"),
+        ([AT_THE_END, UNTRAINED], "saturated"),
+        ([AT_THE_END, *cases(CLEAR)], "holds"),
+        ([AT_THE_END, *cases(OPEN)], "undecided"),
     ],
 )
-def test_a_claim_holds_where_every_interval_is_above_zero(values: list[tuple[float, ...]], holds: str) -> None:
-    cases = [Case(name=f"row {i}", values=one) for i, one in enumerate(values)]
-    assert holds_in_every_case(cases, what="tying minus base")[0] == holds
+def test_a_claim_holds_where_every_interval_that_counts_is_above_zero(found: list[Case], verdict: str) -> None:
+    answer = holds_in_every_case(found, what="tying minus base")
+    assert answer.verdict == verdict
+    assert answer.reason.endswith(".")
+    assert answer.left_out == tuple(case.name for case in found if case.excluded)
+
+
+def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scores() -> None:
+    answer = holds_in_every_case([*cases(CLEAR, CLEAR), UNTRAINED], what="F1", about_scores=True)
+    assert answer.verdict == "undecided"
+    assert answer.reason == (
+        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot leave out rows for their "
+        "scores."
+    )
+    assert holds_in_every_case(cases(CLEAR), what="F1", about_scores=True).verdict == "holds"
+
+
+def test_the_intervals_of_a_claim_are_corrected_for_their_number() -> None:
+    borderline = (0.02, 0.05, 0.08)  # p = .035
+    assert holds_in_every_case(cases(borderline), what="drop").verdict == "undecided"
+    almost = (0.02, 0.04, 0.06)
+    assert holds_in_every_case(cases(almost), what="drop").verdict == "undecided"
+    single = (0.03, 0.05, 0.07)
+    assert holds_in_every_case(cases(single), what="drop").verdict == "holds"
+    assert holds_in_every_case(cases(single, OPEN), what="drop").verdict == "undecided"
+    against = tuple(-value for value in single)
+    assert holds_in_every_case(cases(against), what="drop").verdict == "does not hold"
+    assert holds_in_every_case(cases(against, OPEN), what="drop").verdict == "undecided"
 
 
 def test_the_evidence_names_every_row_with_its_interval() -> None:
-    cases = [Case(name="sst", values=CLEAR), Case(name="imdb", values=REVERSE), Case(name="agnews", values=())]
-    assert holds_in_every_case(cases, what="drop")[1] == (
-        "drop: mean over 3 seeds, 95% interval. The interval is above 0 in 1 of 2 rows, at or below 0 in 1. "
-        "sst +0.110 [0.085, 0.135]; imdb −0.110 [−0.135, −0.085]"
+    found = [Case(name="sst", values=CLEAR), Case(name="imdb", values=LOWER), Case(name="agnews", values=())]
+    answer = holds_in_every_case(found, what="drop")
+    assert answer.reason == "The interval is at or below 0 in 1 of 2 rows that count: imdb."
+    assert answer.evidence == (
+        "drop: mean over 3 seeds, 95% interval, corrected for 2 intervals. sst +0.110 [0.085, 0.135]; "
+        "imdb −0.210 [−0.246, −0.174]"
     )
-    single = Case(name="snli", values=(0.5,))
-    assert holds_in_every_case([single], what="drop")[1] == (
-        "drop: mean over 1 seed. 1 row has a single seed and cannot decide the claim (above 0 in 1 of 1). "
-        "snli +0.500 (one seed)"
+    single = holds_in_every_case([Case(name="snli", values=(0.5,))], what="drop")
+    assert single.reason == "The only row has a single seed."
+    assert single.evidence == "drop: mean over 1 seed; 1 row with a single seed. snli +0.500 (one seed)"
+    saturated = holds_in_every_case([*cases(CLEAR), AT_THE_END], what="drop")
+    assert "1 row at the end of the scale not counted" in saturated.evidence
+    assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
+    assert holds_in_every_case([UNTRAINED], what="drop").reason == (
+        "The only row that was run does not count (see the rows left out)."
     )
-    assert (
-        "above 0 in 1 of 2 rows, at or below 0 in 1. 1 row has a single seed and cannot decide the claim ("
-        in holds_in_every_case([*cases, single], what="drop")[1]
-    )
-    assert holds_in_every_case([], what="drop")[1] == "No row that this claim needs has been run here."
 
 
 def test_of_many_rows_the_evidence_lists_the_lowest_and_the_highest() -> None:
-    cases = [Case(name=f"row {i}", values=(i / 10, i / 10)) for i in (4, 2, 9, 3, 8, 1, 5, 7, 6)]
-    assert holds_in_every_case(cases, what="drop")[1] == (
-        "drop: mean over 2 seeds, 95% interval. The interval is above 0 in 9 of 9 rows, at or below 0 in 0. "
+    found = [Case(name=f"row {i}", values=(i / 10, i / 10)) for i in (4, 2, 9, 3, 8, 1, 5, 7, 6)]
+    assert holds_in_every_case(found, what="drop").evidence == (
+        "drop: mean over 2 seeds, 95% interval, corrected for 9 intervals. "
         "Lowest: row 1 +0.100 [0.100, 0.100]; row 2 +0.200 [0.200, 0.200]; row 3 +0.300 [0.300, 0.300]; "
         "row 4 +0.400 [0.400, 0.400]; row 5 +0.500 [0.500, 0.500]; row 6 +0.600 [0.600, 0.600]; "
         "… highest: row 9 +0.900 [0.900, 0.900]"
     )
 
 
-def fragile(one: Reproduction) -> tuple[str, str]:
+@pytest.mark.parametrize(
+    ("hits", "n", "saturated", "left_out", "verdict"),
+    [
+        (15, 18, 0, 0, "holds"),
+        (15, 18, 0, 19, "undecided"),
+        (2, 18, 0, 19, "does not hold"),
+        (10, 18, 0, 0, "undecided"),
+        (0, 0, 3, 1, "saturated"),
+        (0, 0, 0, 3, "undecided"),
+        (0, 0, 0, 0, "not run"),
+    ],
+)
+def test_most_settings_are_judged_by_the_interval_of_their_share(
+    hits: int, n: int, saturated: int, left_out: int, verdict: str
+) -> None:
+    names = tuple(f"row {i}" for i in range(left_out))
+    answer = holds_in_most(hits, n, what="it happens", saturated=saturated, left_out=names)
+    assert (answer.verdict, answer.left_out) == (verdict, names)
+    assert answer.reason.endswith(".")
+
+
+def fragile(one: Reproduction) -> Answer:
     return holds_in_every_case(
         differences_between_rows(one, "t", "drop", "tying", "base"), what="drop, tying minus base"
     )
 
 
-CLAIM = Claim(name="fragile", sentence="Tying | makes <fragile>.", paper="§4.1", read=fragile)  # type: ignore[arg-type]
+CLAIM = Claim(name="fragile", sentence="Tying | makes <fragile>.", paper="§4.1", read=fragile)
 
 
 def test_every_format_shows_the_findings() -> None:
     helps = Remedy(question="used", option="tying", words="tie <each> state")
     found = msgspec.structs.replace(ONE, findings=answer_claims([CLAIM], ONE), remedies=(helps,))
     (finding,) = found.findings
-    assert (finding.claim, finding.holds, finding.paper) == ("fragile", "yes", "§4.1")
+    assert (finding.claim, finding.verdict, finding.paper) == ("fragile", "holds", "§4.1")
     text = summary(found, width=80)
-    assert "yes: Tying | makes <fragile>. (§4.1)" in text
+    assert "holds: Tying | makes <fragile>. (§4.1)" in text
     assert all(len(one) <= 80 for one in text.splitlines())
     assert "* tie <each> state" in text
     markdown = paper_pages.markdown(found)
     assert "* tie <each> state" in markdown
-    assert f"| Tying \\| makes <fragile>. (§4.1) | yes | {finding.evidence} |" in markdown
+    assert f"| Tying \\| makes <fragile>. (§4.1) | holds | {finding.reason} {finding.evidence}. |" in markdown
     html = paper_pages.html(found)
     assert "Tying | makes &lt;fragile&gt;." in html
     assert finding.evidence in html
@@ -159,3 +223,24 @@ def test_a_report_without_claims_does_not_mention_them() -> None:
     for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html(ONE)):
         assert "whether they hold" not in text
         assert "may help" not in text
+
+
+def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
+    rows = [
+        row("sst/base/dot", {"drop": [0.1]}),
+        row("sst/tying/dot", {"drop": [0.3]}, excluded="F1 0.500; 0.900 in the paper"),
+    ]
+    one = reproduction(t=rows, u=rows)
+    left_out = msgspec.structs.replace(one, findings=answer_claims([CLAIM], one))
+    assert left_out.findings[0].left_out == ("sst/tying/dot against base",)
+    for text in (summary(left_out, width=120), paper_pages.markdown(left_out), paper_pages.html(left_out)):
+        assert "Left out: 1 row." in text
+        assert "sst/tying/dot (t, u)" in text
+        assert "F1 0.500; 0.900 in the paper" in text
+    page = paper_pages.claims_page({"synthetic": left_out})
+    assert "| [synthetic](synthetic.md) | 0 | 0 | 1 | 0 | 0 |" in page
+    index = paper_pages.index_html({"synthetic": left_out})
+    assert '<a href="synthetic.html">Synthetic</a>' in index
+    assert "Tying | makes &lt;fragile&gt;." in index
+    assert left_out.findings[0].reason in index
+    assert "http" not in index.replace("http-equiv", "")

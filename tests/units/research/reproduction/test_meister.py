@@ -119,11 +119,15 @@ def reproduction(table: str, values: dict[str, dict[str, list[float]]]) -> Repro
 
 
 def holds(claim: str, one: Reproduction) -> str:
-    return next(one_claim for one_claim in CLAIMS if one_claim.name == claim).read(one)[0]
+    return next(one_claim for one_claim in CLAIMS if one_claim.name == claim).read(one).verdict
 
 
 def test_a_claim_about_a_sign_depends_on_the_sign() -> None:
-    for values, expected in (([-0.9, -0.8, -0.9], "yes"), ([0.6, 0.7, 0.6], "no"), ([-0.5, 0.6, 0.1], "undecided")):
+    for values, expected in (
+        ([-0.9, -0.8, -0.9], "holds"),
+        ([0.6, 0.7, 0.6], "does not hold"),
+        ([-0.5, 0.6, 0.1], "undecided"),
+    ):
         one = reproduction("sparsity", {"sst/bilstm/additive": {"means": values}})
         assert holds("entropy falls with λ", one) == expected
         one = reproduction("agreement-by-sparsity", {"sst/bilstm/additive": {"gradient means": values}})
@@ -145,23 +149,23 @@ def test_adversaries_are_compared_at_the_smallest_weight_that_changes_attention(
     name = "sst/bilstm/additive"
     near, far, spent = adversary(0.1, 0.8, 0.5), adversary(0.6, 0.7, 0.795), adversary(0.68, 0.5, 0.5)
     one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": far, f"{name}/100λ": spent})
-    assert holds("frozen adversary costs accuracy", one) == "yes"
-    assert holds("retrained adversary attends elsewhere", one) == "yes"
+    assert holds("frozen adversary costs accuracy", one) == "holds"
+    assert holds("retrained adversary attends elsewhere", one) == "holds"
     one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": spent})
-    assert holds("frozen adversary costs accuracy", one) != "yes"
-    assert holds("retrained adversary attends elsewhere", one) == "no"
+    assert holds("frozen adversary costs accuracy", one) != "holds"
+    assert holds("retrained adversary attends elsewhere", one) == "does not hold"
 
 
 def test_an_adversary_whose_attention_never_differs_contradicts_the_claim() -> None:
     name = "sst/bilstm/additive"
     one = reproduction("adversary", {f"{name}/{row}": adversary(0.1, 0.8, 0.8) for row in ("λ", "10λ")})
-    assert holds("retrained adversary attends elsewhere", one) == "no"
+    assert holds("retrained adversary attends elsewhere", one) == "does not hold"
     assert holds("frozen adversary costs accuracy", one) == "undecided"
 
 
-def test_claims_about_rows_that_were_not_run_are_undecided() -> None:
+def test_claims_about_rows_that_were_not_run_say_so() -> None:
     nothing = reproduction("other", {})
-    assert {claim.read(nothing)[0] for claim in CLAIMS} == {"undecided"}
+    assert {claim.read(nothing).verdict for claim in CLAIMS} == {"not run"}
     high = reproduction("influence", {"sst/bilstm/additive/softmax": {"entropy": [0.9, 0.91, 0.92]}})
-    assert holds("influence is spread", high) == "yes"
+    assert holds("influence is spread", high) == "holds"
     assert math.isclose(TABLES["influence"].rows(["sst"])[-1].paper["entropy"], 0.63)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
@@ -119,6 +121,16 @@ def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
             assert expected in text
         assert "2 seeds; at most 500 test texts; training 1 min 01 s, audit 5.0 s" in " ".join(text.split())
         assert "QUICK" not in text
+
+
+def test_planned_seeds_are_shown() -> None:
+    one = reproduction()
+    (first, *others) = one.tables[0].rows
+    planned = msgspec.structs.replace(first, provenance=msgspec.structs.replace(PROVENANCE, seed_plan="0" * 64))
+    table = msgspec.structs.replace(one.tables[0], rows=[planned, *others])
+    shown = paper_pages.markdown(msgspec.structs.replace(one, tables=[table]))
+    assert "2 seeds (planned); at most" in shown
+    assert "(planned)" not in paper_pages.markdown(one)
 
 
 def test_quick_is_marked_on_every_output() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from attnaudit.research.reproduction.paper_tables import (
 )
 from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 from attnaudit.research.reproduction.results_file import exclusive
+from attnaudit.research.reproduction.seed_plan import SEED_PLAN
 from tests.units.research.reproduction.small_corpus import data, plan
 
 UNIFORM = UniformFragility(severity="report")
@@ -83,7 +85,7 @@ def run(
     *,
     only: Sequence[str] = (),
     tables: Sequence[str] = (),
-    seeds: int = 2,
+    seeds: int | None = 2,
     progress_bar: reproduce.ProgressBar = silent,
     vectors: Vectors | None = None,
 ) -> Reproduction:
@@ -121,9 +123,21 @@ def test_rows_that_are_not_selected_are_not_run_and_earlier_ones_are_kept(tmp_pa
     second = run(tmp_path, only=("*/two",), seeds=1)
     assert [bool(row.lines) for row in second.tables[0].rows] == [True, True, False]
     assert [bool(row.lines) for row in second.tables[1].rows] == [False, True, False]
-    assert second.tables[0].rows[0] == first.tables[0].rows[0]
+    earlier, kept = first.tables[0].rows[0], second.tables[0].rows[0]
+    assert msgspec.structs.replace(kept, excluded="") == msgspec.structs.replace(earlier, excluded="")
     assert "No standard deviation is given where there is only one seed: two." in second.tables[0].deviations
     assert "Provenance up." in second.tables[0].deviations
+
+
+def test_the_plan_of_seeds_decides_how_many_are_run(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    path = tmp_path / "papers" / SEED_PLAN
+    path.write_text('[[planned]]\nreports = "*"\nrows = "*/one"\nseeds = 1\nreason = ""', encoding="utf-8")
+    with pytest.raises(AuditError, match=r"--seeds 2: .*seeds.toml plans 1 for movie-reviews/one"):
+        run(tmp_path, only=("*/one",), tables=("first",), seeds=2)
+    made = run(tmp_path, only=("*/one",), tables=("first",), seeds=None).tables[0].rows[0].provenance
+    assert made is not None
+    assert (made.seeds, made.seed_plan) == ([0], hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def test_a_run_keeps_the_rows_that_another_run_adds_in_the_meantime(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def table_1(drops: dict[str, float], *, f1: float = 0.82, tvd: float = 0.3) -> l
 
 
 def findings(one: Reproduction) -> dict[str, str]:
-    return {found.claim: found.holds for found in answer_claims(PAPER.claims, one)}
+    return {found.claim: found.verdict for found in answer_claims(PAPER.claims, one)}
 
 
 def test_claims_are_answered_from_the_tables() -> None:
@@ -157,16 +157,16 @@ def test_claims_are_answered_from_the_tables() -> None:
         adversary=[row("sst/dot", {"cost base": [0.1, 0.2], "cost mlm": [0.3, 0.1]})],
     )
     assert findings(one) == {
-        "tying is fragile": "yes",
-        "mlm is fragile": "no",
-        "tying keeps F1": "yes",
-        "mlm keeps F1": "yes",
-        "states retain more": "yes",
-        "one state says less": "no",
-        "layers make robust": "yes",
+        "tying is fragile": "holds",
+        "mlm is fragile": "does not hold",
+        "tying keeps F1": "holds",
+        "mlm keeps F1": "holds",
+        "states retain more": "holds",
+        "one state says less": "does not hold",
+        "layers make robust": "holds",
         "adversaries pay more": "undecided",
     }
-    assert set(findings(reproduction()).values()) == {"undecided"}
+    assert set(findings(reproduction()).values()) == {"not run"}
 
 
 def advice(one: Reproduction) -> tuple[Remedy, ...]:

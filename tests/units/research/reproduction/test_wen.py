@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from attnaudit.research.reproduction.claims import Claim
+from attnaudit.research.reproduction.claims import Answer, Claim
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_tables import Models, Quantity
 from attnaudit.research.reproduction.papers.wen import PAPER
@@ -125,7 +125,7 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     ]
 
 
-def claim(name: str) -> Callable[[Reproduction], tuple[str, str]]:
+def claim(name: str) -> Callable[[Reproduction], Answer]:
     one: Claim = next(one for one in CLAIMS if one.name == name)
     return one.read
 
@@ -138,35 +138,59 @@ def test_claims_of_the_ranking() -> None:
         ranked("mean/bilstm/additive", [0.0, 0.0, 0.0]),
         ranked("mean/bilstm/dot", [0.9, 0.9, 0.9]),
     ]
-    holds, evidence = claim("additive-over-dot")(reproduction(ranking=rows))
-    assert holds == "yes"
-    assert "mean/" not in evidence
-    assert claim("bilstm-additive-best")(reproduction(ranking=rows))[0] == "undecided"
+    found = claim("additive-over-dot")(reproduction(ranking=rows))
+    assert found.verdict == "holds"
+    assert "mean/" not in found.evidence
+    assert claim("bilstm-additive-best")(reproduction(ranking=rows)).verdict == "undecided"
     others = [
         ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
     ]
-    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
-    assert (holds, evidence.partition(" (")[0]) == ("yes", "the other setting's τ is not higher in 5 of 5 pairs")
+    found = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
+    assert found.verdict == "holds"
+    assert found.evidence.startswith("the other setting's τ is not higher in 5 of 5 pairs (")
     beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
-    holds, evidence = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
-    assert holds == "no"
-    assert "sst: mlp/deep +0.06" in evidence
-    assert claim("deep-over-dot")(reproduction(ranking=rows))[0] == "undecided"
-    assert claim("additive-over-dot")(reproduction(ranking=rows[3:]))[0] == "undecided"
+    found = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
+    assert found.verdict == "does not hold"
+    assert "sst: mlp/deep +0.06" in found.evidence
+    assert claim("deep-over-dot")(reproduction(ranking=rows)).verdict == "not run"
+    assert claim("additive-over-dot")(reproduction(ranking=rows[3:])).verdict == "not run"
+
+
+def test_a_tau_of_one_on_both_sides_says_nothing() -> None:
+    rows = [ranked(f"sst/{setting}", [1.0, 1.0, 1.0]) for setting in ("bilstm/additive", "bilstm/dot", "cnn/deep")]
+    assert claim("additive-over-dot")(reproduction(ranking=rows)).verdict == "saturated"
+    assert claim("bilstm-additive-best")(reproduction(ranking=rows)).verdict == "saturated"
+    fixed = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "change tau imposed_attention": [0.0, 0.0]})
+    assert claim("attention-learns")(reproduction(fixed=[fixed])).verdict == "saturated"
+    gumbel = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "tau gumbel": [1.0, 1.0]})
+    assert claim("gumbel-keeps")(reproduction(gumbel=[gumbel])).verdict == "saturated"
+
+
+def test_models_that_were_not_trained_are_no_rivals() -> None:
+    rows = [
+        ranked("sst/bilstm/additive", [0.5, 0.6]),
+        *(
+            row(f"sst/{setting}", {"tau": [0.9, 0.8]}, excluded="accuracy 0.5; 0.8 in the paper")
+            for setting in ("cnn/additive", "cnn/deep", "mlp/additive")
+        ),
+    ]
+    found = claim("bilstm-additive-best")(reproduction(ranking=rows))
+    assert (found.verdict, len(found.left_out)) == ("undecided", 3)
 
 
 @pytest.mark.parametrize(
-    ("changes", "holds"), [([0.02, 0.03, 0.01], "yes"), ([0.3, 0.32, 0.31], "no"), ([0.0, 0.3, 0.1], "undecided")]
+    ("changes", "verdict"),
+    [([0.02, 0.03, 0.01], "holds"), ([0.3, 0.32, 0.31], "does not hold"), ([0.0, 0.3, 0.1], "undecided")],
 )
-def test_an_adversary_keeps_its_ranking_if_tau_falls_little(changes: list[float | None], holds: str) -> None:
-    one = row("sst/bilstm/additive", {"change tau twin": changes})
-    assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one]))[0] == holds
+def test_an_adversary_keeps_its_ranking_if_tau_falls_little(changes: list[float | None], verdict: str) -> None:
+    one = row("sst/bilstm/additive", {"tau": [0.8, 0.8, 0.8], "change tau twin": changes})
+    assert claim("adversary-keeps-ranking")(reproduction(adversarial=[one])).verdict == verdict
 
 
 def test_gumbel_is_judged_over_settings() -> None:
-    rows = [row(f"sst/{place}/additive", {"change tau gumbel": [0.1 if place else -0.2]}) for place in range(12)]
-    holds, evidence = claim("gumbel-keeps")(reproduction(gumbel=rows))
-    assert holds == "yes"
-    assert "11 of 12 settings" in evidence
-    assert claim("gumbel-keeps")(reproduction(gumbel=rows[:3]))[0] == "undecided"
-    assert claim("gumbel-keeps")(reproduction(gumbel=[]))[0] == "undecided"
+    rows = [row(f"sst/{place}/additive", {"tau": [0.5], "tau gumbel": [0.6 if place else 0.3]}) for place in range(12)]
+    found = claim("gumbel-keeps")(reproduction(gumbel=rows))
+    assert found.verdict == "holds"
+    assert "11 of 12 settings" in found.evidence
+    assert claim("gumbel-keeps")(reproduction(gumbel=rows[:3])).verdict == "undecided"
+    assert claim("gumbel-keeps")(reproduction(gumbel=[])).verdict == "not run"

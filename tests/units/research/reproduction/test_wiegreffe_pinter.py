@@ -119,36 +119,37 @@ CLAIMS = {claim.name: claim for claim in PAPER.claims}
 @pytest.mark.parametrize(
     ("jsd", "lost", "holds"),
     [
-        ([0.6, 0.61, 0.6], [0.8, 0.81, 0.8], "yes"),
-        ([0.2, 0.21, 0.2], [0.8, 0.81, 0.8], "no"),
-        ([0.6, 0.61, 0.6], [0.7, 0.71, 0.7], "no"),
+        ([0.6, 0.61, 0.6], [0.8, 0.81, 0.8], "holds"),
+        ([0.2, 0.21, 0.2], [0.8, 0.81, 0.8], "does not hold"),
+        ([0.6, 0.61, 0.6], [0.7, 0.71, 0.7], "does not hold"),
         ([0.1, 0.6, 0.4], [0.8, 0.81, 0.8], "undecided"),
     ],
 )
 def test_an_adversary_must_reach_a_high_jsd_at_equal_f1(jsd: list[float], lost: list[float], holds: str) -> None:
     values = {"jsd": jsd, "f1 adversary": lost, "f1": [0.8, 0.81, 0.8]}
-    found, evidence = CLAIMS["an adversary can be trained"].read(report("adversary", "sst/bilstm/additive", values))  # type: ignore[arg-type]
-    assert found == holds
-    assert "sst" in evidence
+    found = CLAIMS["an adversary can be trained"].read(report("adversary", "sst/bilstm/additive", values))  # type: ignore[arg-type]
+    assert found.verdict == holds
+    assert "sst" in found.evidence
 
 
-@pytest.mark.parametrize(("name", "holds"), [("agnews/bilstm/additive", "yes"), ("sst/bilstm/additive", "undecided")])
+@pytest.mark.parametrize(("name", "holds"), [("agnews/bilstm/additive", "holds"), ("sst/bilstm/additive", "not run")])
 def test_uniform_is_enough_is_about_two_corpora(name: str, holds: str) -> None:
     values: dict[str, list[float | None]] = {"f1": [0.9, 0.91, 0.9], "f1 uniform": [0.9, 0.905, 0.9]}
-    found, _ = CLAIMS["uniform is enough for two corpora"].read(report("uniform", name, values))
-    assert found == holds
+    found = CLAIMS["uniform is enough for two corpora"].read(report("uniform", name, values))
+    assert found.verdict == holds
 
 
-def test_claims_about_rows_that_were_not_run_are_undecided() -> None:
+def test_claims_about_rows_that_were_not_run_say_so() -> None:
     nothing = report("none", "none", {})
-    assert {claim.read(nothing)[0] for claim in PAPER.claims} == {"undecided"}
+    assert {claim.read(nothing).verdict for claim in PAPER.claims} == {"not run"}
 
 
 def test_every_claim_reads_quantities_that_exist() -> None:
     """Each claim finds what it needs in a report that has every quantity of the tables."""
     for claim in PAPER.claims:
         answers = {
-            claim.read(report(name, "agnews/bilstm/additive", {q.name: [0.5, 0.5, 0.5] for q in table.quantities}))[1]
+            claim.read(report(name, "agnews/bilstm/additive", values)).evidence
             for name, table in TABLES.items()
+            for values in [{quantity.name: [0.5, 0.5, 0.5] for quantity in table.quantities}]
         }
         assert any("agnews" in answer for answer in answers), claim.name

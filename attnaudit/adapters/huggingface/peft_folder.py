@@ -1,0 +1,128 @@
+"""Reading of folders that hold a PEFT adapter, which changes some weights of a base model in another folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnaudit.adapters.huggingface import checkpoint_files
+from attnaudit.errors import ModelError
+
+WEIGHTS = "adapter_model.safetensors"
+_MERGE = "Or merge the adapter into its base model (`merge_and_unload()`), save the result, and audit that folder."
+#: PEFT's name of a task -> ours.
+_TASKS = {"SEQ_CLS": "classifier", "CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "encoder-decoder"}
+_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeftFolder:
+    """A folder with a PEFT adapter that has passed inspection.
+
+    Attributes:
+        folder: The folder.
+        base: The folder of the base model.
+        task: "classifier", "causal" or "encoder-decoder".
+        shapes: Name of a weight in the adapter -> its shape.
+    """
+
+    folder: Path
+    base: Path
+    task: str
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def own_weights(self) -> frozenset[str]:
+        """The names, in the base model, of weights that the adapter replaces as a whole, such as those of the head."""
+        return frozenset(name.removeprefix(_PREFIX) for name in self.shapes)
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes of a head in the adapter; None if it has none."""
+        heads = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
+        return next((shape[0] for name, shape in self.shapes.items() if name.endswith(heads)), None)
+
+
+def examine_peft(folder: Path) -> PeftFolder:
+    """Inspect the files of a folder with a PEFT adapter, without loading a model.
+
+    Raises:
+        ModelError: PEFT is missing, or the adapter or its base model cannot be read. The message names the fix.
+    """
+    try:
+        import peft  # noqa: F401
+    except ImportError:
+        raise ModelError(
+            f"{folder}: the folder holds a PEFT adapter, and PEFT is not installed. Install it: pip install peft. "
+            f"{_MERGE}"
+        ) from None
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / checkpoint_files.PEFT_CONFIG
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        base, task = str(settings["base_model_name_or_path"]), str(settings["task_type"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path}: not the configuration of a PEFT adapter ({error}). Save the adapter again."
+        ) from error
+    if task not in _TASKS:
+        raise ModelError(
+            f"{path}: the task_type of the adapter is {task}; expected one of {', '.join(_TASKS)}. See "
+            "docs/transformers.md#wrapped-and-custom-models."
+        )
+    candidates = (Path(base), folder / base)
+    found = next((one for one in candidates if (one / checkpoint_files.CONFIG).is_file()), None)
+    if found is None:
+        raise ModelError(
+            f"{path}: the base model '{base}' is no folder on this machine, and nothing is downloaded. Write the path "
+            f"of its folder to base_model_name_or_path. {_MERGE}"
+        )
+    if not (folder / WEIGHTS).is_file():
+        raise ModelError(f"{folder}: no {WEIGHTS}. Save the adapter with save_pretrained(folder), as safetensors.")
+    try:
+        with safe_open(folder / WEIGHTS, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{folder / WEIGHTS}: not a complete safetensors file ({error}). Copy it again.") from error
+    return PeftFolder(folder=folder, base=found, task=_TASKS[task], shapes=shapes)
+
+
+def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
+    """Load the base model with its adapter in float32, and the tokenizer.
+
+    Raises:
+        ModelError: The base model, the adapter or the tokenizer cannot be loaded, or the adapter lacks weights.
+    """
+    from peft import PeftModel, get_peft_model_state_dict
+
+    base, folder = peft_folder.base, peft_folder.folder
+    raw = checkpoint_files.read_config(base)
+    checkpoint_files.refuse_unauditable(base, raw)
+    checkpoint = checkpoint_files.Checkpoint(
+        folder=base,
+        task=peft_folder.task,
+        dtype=checkpoint_files.dtype_of(base),
+        requested_kernel="",
+        added_later=peft_folder.own_weights,
+        classes=peft_folder.classes,
+    )
+    own = any(next(folder.glob(pattern), None) for pattern in checkpoint_files.TOKENIZER_FILES)
+    tokenizer = checkpoint_files.read_tokenizer(folder if own else base)
+    model = checkpoint_files.read_model(checkpoint, torch.float32, None)
+    try:
+        with checkpoint_files.quiet():
+            wrapped = PeftModel.from_pretrained(model, str(folder))
+    except Exception as error:
+        raise ModelError(
+            f"{folder}: the adapter cannot be loaded into {base} ({type(error).__name__}: "
+            f"{checkpoint_files.first_line(error)}). Check that this is the base model that it was trained with."
+        ) from error
+    missing = sorted(set(get_peft_model_state_dict(wrapped)) - set(peft_folder.shapes))
+    if missing:
+        raise ModelError(f"{folder / WEIGHTS}: no weights for {', '.join(missing[:4])}. Save the adapter again.")
+    return wrapped.eval(), tokenizer

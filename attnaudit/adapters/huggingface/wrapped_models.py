@@ -1,0 +1,210 @@
+"""Models around a Transformers model: containers that compute the same logits, and a user's own module.
+
+Shapes: B rows, C classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnaudit.errors import ModelError
+
+#: A function that runs a module on the arguments of a Transformers model, and returns the logits (B, C).
+ReadLogits = Callable[[nn.Module, Mapping[str, Any]], Tensor]
+EXAMPLE = "logits=lambda model, inputs: model(inputs['input_ids'], inputs['attention_mask'])"
+
+
+class CustomModel(nn.Module):
+    """A user's own module around a Transformers model, with the interface of a Transformers classifier.
+
+    Attributes:
+        module: The user's module.
+        backbone: The Transformers model inside it.
+        read_logits: Runs the module and returns the logits; None to call it with the arguments that it accepts.
+    """
+
+    def __init__(self, module: nn.Module, backbone: Any, read_logits: ReadLogits | None) -> None:
+        super().__init__()
+        self.module = module
+        self._backbone = (backbone,)  # a tuple, because it is not a submodule of its own, but a part of `module`
+        self.read_logits = read_logits
+
+    @property
+    def backbone(self) -> Any:
+        return self._backbone[0]
+
+    @property
+    def config(self) -> Any:
+        return self.backbone.config
+
+    def forward(self, **arguments: Any) -> Any:
+        if self.read_logits is not None:
+            return self.read_logits(self.module, arguments)
+        return self.module(**arguments)
+
+    def get_input_embeddings(self) -> Any:
+        return self.backbone.get_input_embeddings()
+
+    def get_encoder(self) -> Any:
+        return self.backbone.get_encoder()
+
+    def set_attn_implementation(self, name: str) -> None:
+        self.backbone.set_attn_implementation(name)
+
+
+def is_transformers_model(model: nn.Module) -> bool:
+    """Tell whether a model is one of Transformers, or derives from one."""
+    from transformers import PreTrainedModel
+
+    return isinstance(model, PreTrainedModel)
+
+
+def backbone_of(model: Any) -> Any:
+    """Return the Transformers model inside a `CustomModel`; any other model is returned unchanged."""
+    return model.backbone if isinstance(model, CustomModel) else model
+
+
+def name_of(model: nn.Module) -> str:
+    """Return the class name of a model. For a `CustomModel`, it is that of the user's module."""
+    return type(model.module if isinstance(model, CustomModel) else model).__name__
+
+
+def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
+    """Return the names of the arguments that a model's forward() accepts, and whether it accepts any others.
+
+    A `CustomModel` that passes on all its arguments, or that has a function which reads the logits, accepts those of
+    its backbone.
+    """
+    if isinstance(model, CustomModel):
+        names, others = accepted_arguments(model.module)
+        passes_on = others or model.read_logits is not None
+        return (accepted_arguments(model.backbone)[0] if passes_on else names), False
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+    return names, any(one.kind == one.VAR_KEYWORD for one in parameters)
+
+
+def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
+    """Remove the containers around a model that compute the same logits as the model inside.
+
+    These are torch.compile, DataParallel and PEFT adapters. An adapter that changes weights or layers stays active.
+
+    Args:
+        model: A model in memory.
+        name: Its class name, for messages.
+
+    Returns:
+        The model inside, and the names of the containers, the outermost first.
+
+    Raises:
+        ModelError: The model is a PEFT adapter that adds virtual tokens.
+    """
+    removed = []
+    inner = model
+    while isinstance(inner, nn.Module):
+        kind = type(inner).__name__
+        if hasattr(inner, "_orig_mod"):
+            removed.append("torch.compile")
+            inner = inner._orig_mod
+        elif isinstance(inner, nn.DataParallel) or kind == "DistributedDataParallel":
+            removed.append(kind)
+            inner = inner.module
+        elif hasattr(inner, "peft_config") and hasattr(inner, "base_model") and kind.startswith("Peft"):
+            peft = getattr(inner, "active_peft_config", None)
+            method = str(getattr(getattr(peft, "peft_type", None), "value", "adapter"))
+            if getattr(peft, "is_prompt_learning", False):
+                raise ModelError(
+                    f"{name}: the PEFT method {method} adds virtual tokens. They receive attention but are not "
+                    "part of the text, so the model cannot be audited. Train an adapter that changes weights, such as "
+                    "LoRA."
+                )
+            removed.append(f"PEFT {method}")
+            wrapped: Any = inner.base_model
+            inner = wrapped.model
+        else:
+            break
+    if isinstance(inner, nn.Module) and any(hasattr(one, "_orig_mod") for one in inner.modules()):
+        raise ModelError(
+            f"{name}: a module inside it is compiled by torch.compile, so its attention cannot be observed. Pass the "
+            "model as it was before this part was compiled."
+        )
+    if isinstance(inner, nn.Module) and any(getattr(one, "_compiled_call_impl", None) for one in inner.modules()):
+        removed.append("compile()")
+        for one in inner.modules():
+            one._compiled_call_impl = None
+    return inner, removed
+
+
+def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomModel:
+    """Give a user's own module around a Transformers model the interface of a Transformers classifier.
+
+    Raises:
+        ModelError: The module contains no Transformers model, or several, or its arguments are unknown.
+    """
+    from transformers import PreTrainedModel
+
+    name = type(module).__name__
+    found = _outermost(module, PreTrainedModel)
+    if len(found) != 1:
+        held = ", ".join(type(one).__name__ for one in found) or "none"
+        raise ModelError(
+            f"transformer({name}): expected a checkpoint folder, a Transformers model, or a module that contains "
+            f"exactly one; it contains {held}. Write an adapter for another model: see docs/adapters.md."
+        )
+    model = CustomModel(module, found[0], read_logits)
+    if "input_ids" not in accepted_arguments(model)[0]:
+        raise ModelError(
+            f"transformer({name}): its forward() has no argument input_ids, so it is unclear how to call it. Say how "
+            f"to get the logits: {EXAMPLE}."
+        )
+    return model
+
+
+def quantisation_of(model: Any) -> str:
+    """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is not."""
+    settings = getattr(model.config, "quantization_config", None)
+    if settings is not None or getattr(model, "is_quantized", False):
+        table = settings if isinstance(settings, dict) else vars(settings) if settings is not None else {}
+        method = table.get("quant_method", "method unknown")
+        return str(getattr(method, "value", method))
+    quantised = next((one for one in model.modules() if ".quantized" in type(one).__module__), None)
+    return "" if quantised is None else f"torch.ao, {type(quantised).__name__}"
+
+
+def _outermost(module: nn.Module, kind: type) -> list[nn.Module]:
+    """Return the modules of a kind that are not inside another one of this kind."""
+    if isinstance(module, kind):
+        return [module]
+    found = [inner for child in module.children() for inner in _outermost(child, kind)]
+    return list(dict.fromkeys(found))
+
+
+def logits_of(output: Any, classes: int, name: str) -> Tensor:
+    """Return the logits (B, C) in the output of a model: a tensor, a field `logits`, or an entry of a tuple.
+
+    Args:
+        output: What forward() returned.
+        classes: C, the number of classes.
+        name: The class name of the model, for messages.
+
+    Raises:
+        ModelError: There are no such logits.
+    """
+    widths = ((1,), (2,)) if classes == 2 else ((classes,),)
+    if isinstance(output, Mapping):
+        output = output.get("logits", output)
+    elif isinstance(output, Sequence):
+        output = next((one for one in output if isinstance(one, Tensor) and one.shape[1:] in widths), output)
+    else:
+        output = getattr(output, "logits", output)
+    if not isinstance(output, Tensor) or output.shape[1:] not in widths:
+        found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+        raise ModelError(
+            f"{name}: its forward() returned {found}; expected logits of shape (B, {classes}), one per class. Say how "
+            f"to get them: {EXAMPLE}."
+        )
+    return output

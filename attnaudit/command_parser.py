@@ -1,0 +1,78 @@
+"""Parse the command line of `attnaudit`. A wrong name is one short message, which suggests the name that was meant."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from attnaudit.errors import did_you_mean, nearest
+from attnaudit.formatting import one_line
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that names the command or option that was meant, and shows no list of all options with an error.
+
+    argparse itself reports a missing option before an unknown one, so that a mistyped option would be called missing.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the words of one command. Subcommands parse the words that follow their names with it, too.
+
+        Raises:
+            SystemExit: A command or an option is unknown, or argparse refuses a word.
+        """
+        words = list(args or ())
+        commands = self._commands()
+        if commands:
+            first = next((word for word in words if not word.startswith("-")), None)
+            if first is not None and first not in commands:
+                self.error(f"unknown command '{first}'. {nearest(first, commands)}")
+            words = words if first is None else words[: words.index(first)]
+        self._refuse_unknown_options(words)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line, and end the program with status 2."""
+        sentence = one_line(message if message.endswith((".", "?")) else f"{message}.")
+        self.exit(2, f"{self.prog}: error: {sentence} `{self.prog} --help` shows what is expected.\n")
+
+    def _commands(self) -> list[str]:
+        """Return the names of the subcommands, or an empty list if there are none."""
+        return [
+            name
+            for action in self._actions
+            if isinstance(action, argparse._SubParsersAction)
+            for name in action.choices
+        ]
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """End the program if a word looks like a long option but is no option, nor the unique beginning of one."""
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--":
+                return
+            if name.startswith("--") and not any(option.startswith(name) for option in known):
+                self.error(f"unknown option {name}. {did_you_mean(name, known, cutoff=0.6)}".rstrip())
+
+
+def one_of(choices: Iterable[str]) -> Callable[[str], Any]:
+    """Return a type for argparse that accepts only some words, and suggests a similar one for any other.
+
+    argparse's own `choices` lists all words and suggests none.
+
+    Args:
+        choices: The words that are accepted.
+    """
+    accepted = tuple(choices)
+
+    def parse(text: str) -> str:
+        if text not in accepted:
+            words = " or ".join(filter(None, (", ".join(accepted[:-1]), accepted[-1])))
+            raise argparse.ArgumentTypeError(f"expected {words}, but got '{text}'. {nearest(text, accepted)}")
+        return text
+
+    return parse

@@ -1,0 +1,78 @@
+"""`attnaudit gallery`: show what the checks look like on planted models."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from attnaudit import __version__
+from attnaudit.errors import AuditError
+from attnaudit.formatting import terminal_safe
+from attnaudit.progress import progress_bar
+
+OUT, POPULATIONS, SEED = Path("docs/gallery"), Path("models/gallery"), 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attnaudit gallery`."""
+    parser.description = (
+        "Plant one model per kind, audit those that show each mechanism with attention that is right, unused or at the "
+        "wrong place, and write a page with pictures for every mechanism and every reproduced paper. Run the command "
+        "again to resume: finished models are kept."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=OUT, metavar="DIR", help=f"folder of the pages and gallery.json (default: {OUT})"
+    )
+    parser.add_argument(
+        "--render", action="store_true", help="only rebuild the pages from gallery.json; trains nothing"
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=POPULATIONS,
+        metavar="DIR",
+        help=f"folder of the planted models, in the subfolders pooled and transformer (default: {POPULATIONS})",
+    )
+    parser.add_argument(
+        "--kind",
+        action="append",
+        metavar="NAME",
+        help="plant and show only this kind, or this mechanism of Transformers; may be repeated",
+    )
+    parser.add_argument(
+        "--papers",
+        type=Path,
+        default=Path("reports/papers"),
+        metavar="DIR",
+        help="folder with the results of `attnaudit reproduce` (default: reports/papers)",
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="models to plant at a time (default: 1)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure the gallery unless --render is given, write its pages, and return the exit status 0.
+
+    Raises:
+        AuditError: An option is invalid, a file cannot be read or written, or a model cannot be audited.
+    """
+    from attnaudit.research.gallery.gallery_records import DATA_FILE, read_gallery
+    from attnaudit.research.gallery.make_gallery import make_gallery, write_pages
+    from attnaudit.research.study.report_files import record_json, write_files
+
+    if options.jobs < 1:
+        raise AuditError(f"--jobs {options.jobs}: expected at least 1.")
+    if not options.render:
+        with progress_bar("gallery", unit="models", print_notes=True) as progress:
+            gallery = make_gallery(
+                options.models,
+                papers=options.papers,
+                only=options.kind,
+                seed=SEED,
+                jobs=options.jobs,
+                version=__version__,
+                progress=progress,
+            )
+        write_files(options.out, {DATA_FILE: record_json(gallery)})
+    written = write_pages(options.out, read_gallery(options.out))
+    print(f"Wrote {len(written)} files to {terminal_safe(str(options.out))}.")
+    return 0

@@ -1,0 +1,125 @@
+"""Find the lines of a large text file, so that single lines can be read in any order."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_utf16, unreadable
+from attnaudit.errors import DataError
+
+#: The number of bytes that are searched at a time.
+CHUNK = 1 << 20
+_NEW_LINE, _SPACE = 0x0A, 0x20
+
+
+class LineIndex:
+    """Where each line of a file begins. Blank lines are left out.
+
+    The file is read once, without being parsed. The index needs 8 bytes per line.
+
+    Args:
+        path: The file, which must be a regular one.
+
+    Attributes:
+        path: The file.
+        sha256: The SHA-256 hash of the file, in hexadecimal.
+
+    Raises:
+        DataError: The file cannot be read, is encoded in UTF-16, or has no line that is not blank.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._starts = array("q")
+        self._blank = array("q")  # numbers of the blank lines, from 0
+        digest = hashlib.sha256()
+        try:
+            with path.open("rb") as file:
+                self._state = _state(file.fileno())
+                mark = file.read(len(BYTE_ORDER_MARK))
+                refuse_utf16(mark, path)
+                if mark == BYTE_ORDER_MARK:
+                    digest.update(mark)
+                else:
+                    file.seek(0)
+                for chunk in self._indexed(iter(lambda: file.read(CHUNK), b""), offset=file.tell()):
+                    digest.update(chunk)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if not self._starts:
+            raise empty(path)
+        self.sha256 = digest.hexdigest()
+        blank = np.array(self._blank, dtype=np.int64)
+        self._lines_before_blank = blank - np.arange(len(blank))
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def number(self, line: int) -> int:
+        """Return the number of a line in the file, counted from 1, with blank lines.
+
+        Args:
+            line: The position of the line among those that are not blank, from 0.
+        """
+        return line + 1 + int(np.searchsorted(self._lines_before_blank, line, side="right"))
+
+    def read(self, lines: Iterable[int]) -> Iterator[tuple[int, int, bytes]]:
+        """Read some lines.
+
+        Args:
+            lines: The positions of the lines among those that are not blank, from 0.
+
+        Yields:
+            The number of each line in the file, its position in the file in bytes, and its content.
+
+        Raises:
+            DataError: The file cannot be read, or it changed since the index was made.
+        """
+        try:
+            with self.path.open("rb") as file:
+                if _state(file.fileno()) != self._state:
+                    raise DataError(
+                        f"{self.path}: the file changed while it was being read. Run the audit again, on a file that "
+                        "nothing writes to."
+                    )
+                for line in lines:
+                    file.seek(self._starts[line])
+                    yield self.number(line), self._starts[line], file.readline()
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+
+    def _indexed(self, chunks: Iterable[bytes], *, offset: int) -> Iterator[bytes]:
+        """Yield the chunks of the file from `offset` on, after adding their lines to the index."""
+        number, line_start = 0, offset
+        visible = False  # whether the line that the last chunk ended in has a character that is not white space
+        for chunk in chunks:
+            characters = np.frombuffer(chunk, dtype=np.uint8)
+            ends = np.flatnonzero(characters == _NEW_LINE)
+            shown = characters > _SPACE
+            pieces = np.concatenate([[0], ends + 1])
+            pieces = pieces[pieces < len(chunk)]
+            found = np.logical_or.reduceat(shown, pieces)
+            found[0] |= visible
+            starts = np.concatenate([[line_start], offset + ends + 1])
+            complete = found[: len(ends)]
+            self._starts.frombytes(starts[:-1][complete].astype(np.int64).tobytes())
+            self._blank.frombytes((number + np.flatnonzero(~complete)).astype(np.int64).tobytes())
+            number += len(ends)
+            line_start = int(starts[-1])
+            visible = bool(found[-1]) if len(pieces) > len(ends) else False
+            offset += len(chunk)
+            yield chunk
+        if visible:
+            self._starts.append(line_start)
+
+
+def _state(descriptor: int) -> tuple[int, int, int]:
+    """Return what changes if an open file is written to or replaced."""
+    known = os.fstat(descriptor)
+    return known.st_ino, known.st_size, known.st_mtime_ns

@@ -1,0 +1,53 @@
+"""Refuse mistyped options of the audit, on the command line and in the configuration file, and suggest the right name.
+
+pytest's own message about an unknown option suggests no other, and pytest only warns of an unknown key in the
+configuration file. A mistyped `audit_policy` would then leave the default policy in force.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from attnaudit.errors import did_you_mean
+from attnaudit.formatting import one_line
+
+#: How similar to an option of the audit an unknown option has to be. Options of plugins that are absent are not.
+SIMILAR = 0.7
+UNKNOWN_KEY = re.compile(r"Unknown config option: (\S+)")
+
+
+def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], options: Sequence[str]) -> None:
+    """Refuse an unknown option that resembles one of the audit. pytest itself refuses the other unknown options.
+
+    Args:
+        parser: pytest's parser, after every plugin has added its options.
+        arguments: The command line.
+        options: The options of the audit, such as "--model".
+
+    Raises:
+        pytest.UsageError: There is such an option.
+    """
+    _, unknown = parser.parse_known_and_unknown_args(list(arguments))
+    for word in unknown:
+        name = word.partition("=")[0]
+        question = did_you_mean(name, options, cutoff=SIMILAR) if name.startswith("--") else ""
+        if question:
+            raise pytest.UsageError(one_line(f"unknown option {name}. {question} `pytest --help` lists all options."))
+
+
+def mistyped_key(warning: Warning | str, keys: Sequence[str]) -> str:
+    """Return a message about an unknown key of the configuration file that resembles one of the audit.
+
+    Args:
+        warning: A warning that pytest issued. It warns of every unknown key after the collection.
+        keys: The keys of the audit, such as "audit_model".
+
+    Returns:
+        The message; "" if the warning is another one, or the key resembles none of the audit.
+    """
+    unknown = UNKNOWN_KEY.fullmatch(str(warning).strip()) if isinstance(warning, pytest.PytestConfigWarning) else None
+    question = did_you_mean(unknown[1], keys, cutoff=SIMILAR) if unknown else ""
+    return one_line(f"unknown key '{unknown[1]}' in the configuration file. {question}") if unknown and question else ""

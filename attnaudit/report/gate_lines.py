@@ -1,0 +1,81 @@
+"""One line per gate, in words: what the terminal shows of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnaudit.formatting import number
+from attnaudit.records import CheckRecord, GateRecord, RunRecord
+from attnaudit.verdict_text import headline
+
+#: Verdict -> the answer to the question of the policy to which a gate belongs.
+ANSWERS = {
+    "pass": "Yes",
+    "fail": "No",
+    "inconclusive": "Unclear",
+    "undefined": "No answer",
+    "informational": "Not decided",
+}
+#: State of a gate -> the words at the beginning of its line. A gate with another state has its verdict there.
+STATE_WORDS = {
+    "open": "no verdict",
+    "excepted": "excepted",
+    "not selected": "not selected",
+    "informational": "informational",
+}
+#: The words of lines that come first, in this order.
+FIRST = ("fail", "undefined", "inconclusive", "no verdict")
+
+
+@dataclass(frozen=True, slots=True)
+class GateLine:
+    """The line of a gate.
+
+    Attributes:
+        word: The verdict on the gate, such as "fail", or its state, such as "no verdict".
+        text: The question and its answer, or the claim of the check; and the numbers that decide.
+    """
+
+    word: str
+    text: str
+
+
+def gate_lines(run: RunRecord) -> dict[str, list[GateLine]]:
+    """Return a heading for each model and data set -> the lines of its gates, those that did not pass first."""
+    lines: dict[str, list[GateLine]] = {}
+    for gate in run.gates:
+        lines.setdefault(_heading(gate.model, gate.data, run), []).append(_line(gate, run))
+    return {heading: sorted(own, key=_rank) for heading, own in lines.items()}
+
+
+def _rank(line: GateLine) -> int:
+    return FIRST.index(line.word) if line.word in FIRST else len(FIRST)
+
+
+def _heading(model: str, data: str, run: RunRecord) -> str:
+    """Return the names of a model and a data set, with the number of texts and the accuracy if they are known."""
+    measured = next((one for one in run.measured if (one.model, one.data) == (model, data)), None)
+    if measured is None:
+        return f"{model} on {data}"
+    facts = f"{measured.instances:,} texts"
+    facts += f", accuracy {number(measured.accuracy)}" if measured.accuracy is not None else ""
+    return f"{model} on {data} ({facts})"
+
+
+def _line(gate: GateRecord, run: RunRecord) -> GateLine:
+    key = (gate.model, gate.data, gate.check)
+    record = next((one for one in run.checks if one.key[:3] == key), None)
+    questions = run.declared_policy.questions if run.declared_policy else []
+    asks = next((question.asks for question in questions if gate.check in question.checks), "")
+    if record is None:
+        return GateLine(STATE_WORDS.get(gate.state, gate.state), f"{asks} ({gate.check})" if asks else gate.check)
+    if gate.state in STATE_WORDS:
+        return GateLine(STATE_WORDS[gate.state], f"{asks or record.title}: {headline(record)}")
+    said = f"{asks} {ANSWERS[record.verdict]}" if asks else _claim(record)
+    allowed = "; the policy allows this" if gate.state == "passed" and record.verdict != "pass" else ""
+    return GateLine(record.verdict, f"{said}: {headline(record)}{allowed}")
+
+
+def _claim(record: CheckRecord) -> str:
+    """Return what a check claims or, if it failed, what this says about the model."""
+    return record.when_failed if record.verdict == "fail" and record.when_failed else record.title

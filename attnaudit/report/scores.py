@@ -1,0 +1,42 @@
+"""What the models of a run achieve on their task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnaudit.formatting import number, plural
+from attnaudit.records import RunRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a model achieves on its task on one data set.
+
+    Attributes:
+        model: The name of the model.
+        data: The name of the data set.
+        text: A line with accuracy, macro F1 and the number of labelled texts.
+        wrong: The number of labelled texts that the model predicts wrongly.
+    """
+
+    model: str
+    data: str
+    text: str
+    wrong: int
+
+
+def scores(run: RunRecord) -> tuple[Score, ...]:
+    """Return what each model achieves on each data set with labels."""
+    several = len(run.measured) > 1
+    return tuple(
+        Score(
+            model=one.model,
+            data=one.data,
+            text=(f"{one.model} on {one.data}: accuracy" if several else "Accuracy")
+            + f" {number(one.accuracy, digits=3)}, macro F1 {number(one.macro_f1, digits=3)} "
+            f"on {plural(one.labelled, 'labelled text')}",
+            wrong=round((1 - one.accuracy) * one.labelled),
+        )
+        for one in run.measured
+        if one.accuracy is not None
+    )

@@ -1,0 +1,94 @@
+"""Read the plan of seeds: a file that fixes how many seeds each row has, before any of them is run.
+
+The number of seeds decides which claims can be judged. If it were chosen after a look at the results, the intervals
+would be too narrow. The plan is the file seeds.toml next to the results. It is committed before a run.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from attnaudit.errors import ReportError, require_regular_file
+from attnaudit.records import Record
+
+SEED_PLAN = "seeds.toml"
+
+
+class PlannedSeeds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The number of seeds of some rows.
+
+    Attributes:
+        reports: A pattern of the names of reports, such as "jain-wallace*".
+        rows: A pattern of the names of rows, such as "imdb/*".
+        seeds: The number of seeds per row.
+        reason: Why it is this number.
+    """
+
+    reports: str
+    rows: str
+    seeds: int
+    reason: str
+
+
+class _PlanFile(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    planned: tuple[PlannedSeeds, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedPlan:
+    """The content of a plan of seeds.
+
+    Attributes:
+        path: The path of the file.
+        sha256: The hash of the file.
+        planned: The entries. The first one that matches a row counts.
+    """
+
+    path: Path
+    sha256: str
+    planned: tuple[PlannedSeeds, ...]
+
+    def count(self, report: str, row: str) -> int | None:
+        """Return the planned number of seeds of a row.
+
+        Args:
+            report: The name of the report: the file name of its results, without extension.
+            row: The name of the row.
+
+        Returns:
+            The number of seeds. None if no entry matches.
+        """
+        for one in self.planned:
+            if fnmatch.fnmatchcase(report, one.reports) and fnmatch.fnmatchcase(row, one.rows):
+                return one.seeds
+        return None
+
+
+def read_seed_plan(folder: Path) -> SeedPlan | None:
+    """Read the plan of seeds in a folder with results.
+
+    Returns:
+        The plan. None if the folder has no such file.
+
+    Raises:
+        ReportError: The file cannot be read, or is not a plan of seeds.
+    """
+    path = folder / SEED_PLAN
+    require_regular_file(path, "plan of seeds", ReportError)
+    try:
+        content = path.read_bytes()
+        found = msgspec.toml.decode(content, type=_PlanFile)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReportError(
+            f"{path}: not a plan of seeds ({error}). Expected entries [[planned]] with reports, rows, seeds and reason."
+        ) from error
+    if any(one.seeds < 1 for one in found.planned):
+        raise ReportError(f"{path}: expected at least 1 seed in every entry.")
+    return SeedPlan(path=path, sha256=hashlib.sha256(content).hexdigest(), planned=found.planned)

@@ -1,0 +1,34 @@
+"""Describe for audit.json which rows of a data set were audited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnaudit.instances import Dataset
+from attnaudit.records import DataRecord
+
+if TYPE_CHECKING:
+    from attnaudit.data.draws import Draws
+
+
+def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
+    """Return the record of a data set.
+
+    Args:
+        rows: The audited rows.
+        draws: What they were drawn from.
+        name: The id of the data set in the run.
+    """
+    return DataRecord(
+        name=name,
+        source=rows.source,
+        description=rows.description,
+        rows=rows.rows if rows.rows >= 0 else None,
+        audited=len(rows.instances),
+        labelled=sum(instance.label is not None for instance in rows.instances),
+        classes=list(rows.classes),
+        sha256=draws.sha256(len(rows.instances)),
+        sample_seed=rows.sample_seed,
+        sample_sha256=None if rows.sample_seed is None else rows.audited_sha256(),
+        hashed=draws.hashed,
+    )

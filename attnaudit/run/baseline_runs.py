@@ -1,0 +1,64 @@
+"""Compare a run with the runs that were accepted as its baselines, so that its report can show more than the gates.
+
+A baseline file has the numbers of the gated checks only. The other checks, the accuracy and the attention weights are
+in the folder of the accepted run, if it is still there.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from attnaudit.errors import ReportError
+from attnaudit.records import RunRecord
+from attnaudit.report.baseline_tables import BaselineRun
+from attnaudit.run.compare_runs import compare_records
+from attnaudit.run.integrity import read_unedited
+
+#: Largest relative difference between the value in a baseline file, of numbers with six digits, and that of its run.
+TOLERANCE = 1e-4
+
+
+def compare_with_baselines(run: RunRecord, folder: Path) -> list[BaselineRun]:
+    """Compare a run with each run that was accepted as one of its baselines.
+
+    Args:
+        run: The record of the run.
+        folder: Its folder, with measurements.parquet. The folders of the accepted runs are looked for next to it.
+
+    Returns:
+        One entry for each accepted run. If it cannot be compared, the entry gives the reason.
+    """
+    names = dict.fromkeys(
+        record.comparison.baseline_run for record in run.checks if record.comparison and record.comparison.baseline_run
+    )
+    return [_compared(run, folder, name) for name in names]
+
+
+def _compared(run: RunRecord, folder: Path, name: str) -> BaselineRun:
+    base_folder = folder.resolve().parent / Path(name).name
+    if not (base_folder / "audit.json").is_file():
+        reason = f"run {name} is not in the folder of this run's reports"
+        return BaselineRun(run=name, folder=base_folder, reason=reason)
+    try:
+        base = read_unedited(base_folder)
+        if not _was_accepted(base, run):
+            reason = f"run {name} has other values than the baseline, so it is not the run that was accepted"
+            return BaselineRun(run=name, folder=base_folder, reason=reason)
+        comparison = compare_records((base, base_folder), (run, folder))
+    except ReportError as error:
+        return BaselineRun(run=name, folder=base_folder, reason=str(error).rstrip("."))
+    return BaselineRun(run=name, folder=base_folder, comparison=comparison)
+
+
+def _was_accepted(base: RunRecord, run: RunRecord) -> bool:
+    """Return whether a run has the values of the baseline that bears its name."""
+    recorded = {(record.model, record.data, record.check): record.value for record in base.checks}
+    for record in run.checks:
+        known = record.comparison
+        if known is None or known.baseline_run != base.run or known.baseline is None:
+            continue
+        value = recorded.get((known.baseline_model, record.data, known.base))
+        if value is None or not math.isclose(value, known.baseline, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            return False
+    return True

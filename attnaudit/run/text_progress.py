@@ -1,0 +1,43 @@
+"""Report the progress of a run in one unit: the texts of all its models and data sets."""
+
+from __future__ import annotations
+
+from attnaudit.progress import ProgressCallback
+
+
+class TextProgress:
+    """The progress of measuring one model on one data set, as texts of the whole run. It is a `ProgressCallback`.
+
+    Measuring also reports steps within a batch, such as erased texts. They become a remark, and are not counted.
+
+    Args:
+        shown: Shows the progress of the run.
+        model: The name of the model.
+        data: The name of the data set.
+        before: The number of texts that were measured earlier in the run.
+        pairs: The number of models and data sets that are still to be measured, with this one. The others count as if
+            they had as many texts as this one.
+    """
+
+    def __init__(self, shown: ProgressCallback, *, model: str, data: str, before: int, pairs: int) -> None:
+        self._shown = shown
+        self._title = f"measuring {model} on {data}"  # the note of `attnaudit.engine.measuring.measure`
+        self._before = before
+        self._pairs = pairs
+        self._done = 0
+        self._total: int | None = None
+
+    def phase(self, what: str) -> None:
+        """Report work that comes before the first text, such as "loading demo"."""
+        self._shown(self._before, None, what)
+
+    def __call__(self, done: int, total: int | None, note: str) -> None:
+        """Report the progress that measuring reports. Its total is None as long as a later block of rows may follow."""
+        remark = ""
+        if note == self._title:
+            self._done, self._total = done, total
+            remark = " (checking the results)" if done == total else ""
+        elif total:
+            remark = f" ({note}: {done / total:.0%})"
+        every = None if self._total is None else self._before + self._total * self._pairs
+        self._shown(self._before + self._done, every, self._title + remark)

@@ -1,0 +1,100 @@
+"""Modules that carry information between tokens without visible weights are found by what they do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from attnaudit.adapters.huggingface import transformer
+from attnaudit.engine.scopes import expanded
+from attnaudit.errors import AdapterError
+from tests import architectures, hybrids
+
+
+class Neutral(nn.Module):
+    """Mixes tokens. Nothing in its name says so."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states + 0.3 * states.cumsum(1)
+
+
+class Harmless(nn.Module):
+    """Is called attention, but treats each token alone."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states * states.softmax(-1)
+
+
+HarmlessAttention = type("HarmlessAttention", (Harmless,), {})
+
+
+class Pooling(nn.Module):
+    """A head that pools all states with weights of its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.score, self.out = nn.Linear(width, 1), nn.Linear(width, 2)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        weights = self.score(states)[..., 0].masked_fill(mask == 0, -1e9).softmax(1)
+        logits: Tensor = self.out((weights[..., None] * states).sum(1))
+        return logits
+
+
+def with_extra(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a GPT-2 classifier whose second layer ends with a module."""
+    model, tokenizer = architectures.build("gpt2")
+    mlp = model.transformer.h[1].mlp
+    mlp.extra, own = module, mlp.forward
+    monkeypatch.setattr(mlp, "forward", lambda states: mlp.extra(own(states)))
+    return model, tokenizer
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "deberta", "xlnet", "t5", "gpt-oss"])
+def test_models_that_mix_tokens_by_attention_alone(name: str) -> None:
+    assert transformer(*architectures.build(name)).capabilities.unseen_mixers == ()
+
+
+def test_state_space_layers_of_a_hybrid() -> None:
+    adapter = transformer(*hybrids.planted_hybrid())
+    assert adapter.capabilities.unseen_mixers == hybrids.MIXERS
+    with pytest.raises(AdapterError, match="rollout needs the attention of every layer, but 2 modules of the model"):
+        expanded(adapter, "rollout@query=last")
+    assert len(expanded(adapter, "last@layer=*,heads=mean")) == 2
+
+
+def test_a_module_is_found_by_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = transformer(*with_extra(Neutral(), monkeypatch))
+    assert adapter.capabilities.unseen_mixers == ("transformer.h.1.mlp.extra (Neutral)",)
+
+
+def test_a_name_is_no_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter = transformer(*with_extra(HarmlessAttention(), monkeypatch))
+    assert adapter.capabilities.unseen_mixers == ()
+
+
+def test_mixing_in_the_code_of_a_model_and_in_modules_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = with_extra(Neutral(), monkeypatch)
+    layer, own = model.transformer.h[0], model.transformer.h[0].forward
+    monkeypatch.setattr(layer, "forward", lambda states, *args, **rest: own(states.cumsum(1), *args, **rest))
+    adapter = transformer(model, tokenizer)
+    assert adapter.capabilities.unseen_mixers == (
+        "transformer.h.0 (GPT2Block)",
+        "transformer.h.1.mlp.extra (Neutral)",
+    )
+
+
+def test_a_head_that_pools_with_weights_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = architectures.build("modernbert")
+    assert transformer(model, tokenizer).capabilities.unseen_mixers == ()
+    model.pooling = Pooling(architectures.HIDDEN)
+
+    def forward(input_ids: Tensor, attention_mask: Tensor, **_rest: Any) -> Any:
+        states = model.model(input_ids, attention_mask).last_hidden_state
+        return SequenceClassifierOutput(logits=model.pooling(states, attention_mask))
+
+    monkeypatch.setattr(model, "forward", forward)
+    assert transformer(model, tokenizer).capabilities.unseen_mixers == ("pooling (Pooling)",)

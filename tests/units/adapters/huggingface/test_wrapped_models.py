@@ -1,0 +1,222 @@
+"""Models around a Transformers model are audited as they are used, or refused with the fix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.huggingface import transformer
+from attnaudit.conformance import full
+from attnaudit.errors import AuditError, ModelError
+from attnaudit.instances import Instance
+from tests import architectures
+
+peft = pytest.importorskip("peft")
+
+TEXTS = [Instance(id=str(n), text=text) for n, text in enumerate(architectures.SENTENCES)]
+CLASSES = ["negative", "positive"]
+
+
+class Reviews(nn.Module):
+    """A user's classifier, which reads the first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = architectures.build("bert")[0].base_model
+        self.config = {"mine": True}  # a user's own configuration, unlike that of Transformers
+        self.head = nn.Linear(architectures.HIDDEN, 2)
+        nn.init.normal_(self.head.weight)
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        states: Tensor = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        return states
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        return self.head(self.states(input_ids, attention_mask)[:, 0])
+
+
+class Unusual(Reviews):
+    """Its arguments have other names, it reads the mean of all tokens, and the logits are deep in its output."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Any:
+        states = self.states(ids, mask)
+        return None, {"answer": self.head((states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))}
+
+
+class PassesOn(Reviews):
+    def forward(self, **inputs: Any) -> Any:
+        return {"loss": None, "logits": self.head(self.encoder(**inputs).last_hidden_state[:, 0])}
+
+
+def joined_heads() -> Any:
+    """An MVP classifier, whose attention weights have the shape (B·H, Q, K)."""
+    import transformers
+
+    tokenizer = architectures.tokenizer("unigram")
+    config = transformers.MvpConfig(
+        vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None, decoder_start_token_id=tokenizer.eos_token_id, forced_eos_token_id=None, d_model=32,
+        encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
+        decoder_ffn_dim=48, max_position_embeddings=64, attn_implementation="eager",
+        id2label=dict(enumerate(CLASSES)), label2id={name: n for n, name in enumerate(CLASSES)},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MvpForSequenceClassification(config).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model, tokenizer
+
+
+def test_weights_whose_rows_and_heads_are_one_axis() -> None:
+    model, tokenizer = joined_heads()
+    adapter = transformer(model, tokenizer)
+    inputs = adapter.collate(TEXTS)
+    with torch.no_grad():
+        output = model(**adapter.runner.builder.arguments(inputs), output_attentions=True)
+        trace = adapter.run(inputs)
+    torch.testing.assert_close(trace.logits, output.logits, rtol=0, atol=1e-5)
+    last = max(site.key for site in adapter.sites() if site.kind == "cross")
+    expected = output.cross_attentions[-1] * trace.allowed[last]
+    torch.testing.assert_close(trace.attention[last], expected, rtol=0, atol=1e-5)
+
+
+def lora() -> Any:
+    model, _ = architectures.build("bert")
+    settings = peft.LoraConfig(task_type="SEQ_CLS", r=4, target_modules=["query", "value"], init_lora_weights=False)
+    return peft.get_peft_model(model, settings).eval()
+
+
+def compiled() -> Any:
+    return torch.compile(architectures.build("bert")[0])
+
+
+def compiled_in_place() -> Any:
+    model, _ = architectures.build("bert")
+    model.compile()
+    return model
+
+
+WRAPPED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
+    "lora": (lora, {}, "cls@layer=-1,heads=mean"),
+    "compiled": (compiled, {}, "cls@layer=-1,heads=mean"),
+    "compiled in place": (compiled_in_place, {}, "cls@layer=-1,heads=mean"),
+    "data parallel": (lambda: nn.DataParallel(architectures.build("bert")[0]), {}, "cls@layer=-1,heads=mean"),
+    "own": (Reviews, {"classes": CLASSES}, "cls@layer=-1,heads=mean"),
+    "passes on": (PassesOn, {"classes": CLASSES}, "cls@layer=-1,heads=mean"),
+    "unusual": (
+        Unusual,
+        {"classes": CLASSES, "logits": lambda m, given: m(given["input_ids"], given["attention_mask"])[1]["answer"]},
+        "mean@layer=-1,heads=mean",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapped_model_is_the_model_that_is_used(name: str) -> None:
+    make, options, reading = WRAPPED[name]
+    torch.manual_seed(0)
+    model = make().eval()
+    tokenizer = architectures.tokenizer("wordpiece")
+    batch = tokenizer([one.text for one in TEXTS], padding=True, return_tensors="pt")
+    given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    eager = getattr(model, "_orig_mod", model)
+    read = options.get("logits", lambda module, inputs: module(**inputs))
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        expected = read(eager, given)
+    expected = expected if isinstance(expected, Tensor) else expected["logits"]
+    adapter = transformer(model, tokenizer, **options)
+    assert adapter.capabilities.reading == reading
+    assert adapter.capabilities.unseen_mixers == ()
+    with torch.no_grad():
+        torch.testing.assert_close(adapter.run(adapter.collate(TEXTS)).logits, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapped_model_passes_the_whole_suite(name: str) -> None:
+    make, options, _ = WRAPPED[name]
+    torch.manual_seed(0)
+    adapter = transformer(make().eval(), architectures.tokenizer("wordpiece"), **options)
+    assert {one.check: one.detail for one in full(adapter, TEXTS) if one.outcome == "fail"} == {}
+
+
+def prompts() -> Any:
+    settings = peft.PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
+    return peft.get_peft_model(architectures.build("bert")[0], settings)
+
+
+def partly_compiled() -> Any:
+    model = Reviews()
+    model.encoder = torch.compile(model.encoder)
+    return model
+
+
+def two_encoders() -> Any:
+    model = Reviews()
+    model.other = architectures.build("bert")[0]
+    return model
+
+
+def quantised() -> Any:
+    model, _ = architectures.build("bert")
+    model.config.quantization_config = {"quant_method": "bitsandbytes"}
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (Reviews, {}, "a custom module has no class names.*classes="),
+        (Reviews, {"classes": ["a", "b", "c"]}, r"returned shape .*expected logits of shape \(B, 3\).*logits=lambda"),
+        (Reviews, {"classes": ["a", "a"]}, "expected at least two different names"),
+        (Unusual, {"classes": CLASSES}, "forward\\(\\) has no argument input_ids.*logits=lambda"),
+        (two_encoders, {"classes": CLASSES}, "exactly one; it contains BertModel, BertForSequenceClassification"),
+        (lambda: nn.Linear(2, 2), {"classes": CLASSES}, "exactly one; it contains none"),
+        (partly_compiled, {"classes": CLASSES}, "a module inside it is compiled"),
+        (prompts, {}, "PREFIX_TUNING adds virtual tokens"),
+        (quantised, {}, r"quantised \(bitsandbytes\)"),
+    ],
+)
+def test_what_is_refused(make: Callable[[], Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AuditError, match=message):
+        transformer(make(), architectures.tokenizer("wordpiece"), **options)
+
+
+def saved_adapter(folder: Path, base: str, **changes: Any) -> Path:
+    model = lora()
+    model.save_pretrained(folder / "adapter")
+    path = folder / "adapter" / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base} | changes
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    return folder / "adapter"
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_an_adapter_folder_with_its_base_model(tmp_path: Path, head: bool) -> None:
+    model, tokenizer = architectures.build("bert")
+    (model if head else model.base_model).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    adapter = transformer(saved_adapter(tmp_path, "../base"))
+    expected = transformer(lora(), tokenizer)
+    inputs = adapter.collate(TEXTS)
+    with torch.no_grad():
+        torch.testing.assert_close(adapter.run(inputs).logits, expected.run(inputs).logits, rtol=0, atol=1e-5)
+
+
+def test_adapter_folders_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = saved_adapter(tmp_path, "somebody/model")
+    with pytest.raises(ModelError, match=r"'somebody/model' is no folder on this machine.*merge_and_unload"):
+        transformer(folder)
+    with pytest.raises(ModelError, match="the task_type of the adapter is TOKEN_CLS"):
+        transformer(saved_adapter(tmp_path, "x", task_type="TOKEN_CLS"))
+    architectures.save("bert", tmp_path / "base")
+    (saved_adapter(tmp_path, "../base") / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelError, match=r"no adapter_model\.safetensors"):
+        transformer(folder)

@@ -1,0 +1,40 @@
+"""Readings never show weights over another text than the audited one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Site
+from attnaudit.engine.scopes import expanded, scope_of
+from attnaudit.errors import AdapterError
+
+
+def model(*streams: str) -> Any:
+    """Return a model whose cross-attention layers read these streams in turn."""
+    sites = tuple(
+        Site(key=f"cross.{n}", layer=n, kind="cross", heads=2, query="decoder", keys=stream)
+        for n, stream in enumerate(streams)
+    )
+    capabilities = Capabilities(classes=("no", "yes"), reading="last@layer=-1,heads=mean")
+    return SimpleNamespace(sites=lambda: sites, capabilities=capabilities)
+
+
+def test_only_sites_over_the_text_are_read() -> None:
+    mixed = model(QUERY, TEXT, QUERY, TEXT, QUERY)
+    readings = expanded(mixed, "last@layer=*,heads=mean")
+    assert [scope_of(mixed, reading).site.key for reading in readings] == ["cross.1", "cross.3"]
+    (last,) = expanded(mixed, "own@layer=-1,heads=mean")
+    assert scope_of(mixed, last).site.keys == TEXT
+
+
+def test_a_stack_without_a_site_over_the_text() -> None:
+    with pytest.raises(AdapterError, match="the 2 sites of the stack 'cross' attend to query, not to the text"):
+        expanded(model(QUERY, QUERY), "last@layer=-1,heads=mean")
+
+
+def test_rollout_needs_every_layer() -> None:
+    with pytest.raises(AdapterError, match="only 1 of 2 sites of the stack 'cross' attend to the text"):
+        expanded(model(QUERY, TEXT), "rollout@query=last")

@@ -1,0 +1,98 @@
+"""The plan of seeds: how it is read, and how reports are held to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.errors import ReportError
+from attnaudit.research.reproduction.papers import PAPERS, paper
+from attnaudit.research.reproduction.render_reports import read_reports
+from attnaudit.research.reproduction.results_file import SUFFIX, read_results
+from attnaudit.research.reproduction.seed_plan import SEED_PLAN, read_seed_plan
+
+ROOT = Path(__file__).parents[4]
+FOLDER = ROOT / "reports" / "papers"
+PLAN = """
+[[planned]]
+reports = "wen*"
+rows = "imdb/*"
+seeds = 2
+reason = "a run takes an hour"
+
+[[planned]]
+reports = "*"
+rows = "*"
+seeds = 5
+reason = "a run takes minutes"
+"""
+
+
+def test_the_first_entry_that_matches_counts(tmp_path: Path) -> None:
+    assert read_seed_plan(tmp_path) is None
+    (tmp_path / SEED_PLAN).write_text(PLAN, encoding="utf-8")
+    plan = read_seed_plan(tmp_path)
+    assert plan is not None
+    assert plan.count("wen-glove", "imdb/bilstm/additive") == 2
+    assert plan.count("wen", "sst/bilstm/additive") == 5
+    assert plan.count("meister", "imdb/bilstm/additive") == 5
+    (tmp_path / SEED_PLAN).write_text(PLAN.partition("\n\n")[0], encoding="utf-8")
+    first = read_seed_plan(tmp_path)
+    assert first is not None
+    assert first.count("meister", "imdb/bilstm/additive") is None
+    assert first.sha256 != plan.sha256
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("planned = 3", "not a plan of seeds"),
+        ("[[planned]\n", "not a plan of seeds"),
+        ('[[planned]]\nreports = "*"\nrows = "*"\nseeds = 3', "not a plan of seeds"),
+        ('[[planned]]\nreports = "*"\nrows = "*"\nseeds = 0\nreason = ""', "at least 1 seed"),
+    ],
+)
+def test_an_invalid_plan_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / SEED_PLAN).write_text(text, encoding="utf-8")
+    with pytest.raises(ReportError, match=message):
+        read_seed_plan(tmp_path)
+
+
+def test_every_committed_row_has_a_plan() -> None:
+    plan = read_seed_plan(FOLDER)
+    assert plan is not None
+    for path in FOLDER.glob(f"*{SUFFIX}"):
+        found = read_results(path)
+        assert found is not None
+        assert all(plan.count(path.stem, row.name) for row in found.rows)
+
+
+def test_later_seeds_are_left_out_and_missing_seeds_keep_a_row_from_deciding(tmp_path: Path) -> None:
+    name = f"tutek-snajder{SUFFIX}"
+    (tmp_path / name).write_text((FOLDER / name).read_text(encoding="utf-8"), encoding="utf-8")
+    everything = read_reports(tmp_path)["tutek-snajder"]
+    (tmp_path / SEED_PLAN).write_text(
+        '[[planned]]\nreports = "*"\nrows = "*"\nseeds = 2\nreason = ""', encoding="utf-8"
+    )
+    planned = read_reports(tmp_path)["tutek-snajder"]
+    for before, after in zip(everything.tables, planned.tables, strict=True):
+        for first, second in zip(before.rows, after.rows, strict=True):
+            if first.provenance is None or second.provenance is None:
+                assert first == second
+                continue
+            assert second.provenance.seeds == first.provenance.seeds[:2]
+            assert [line.values for line in second.lines] == [line.values[:2] for line in first.lines]
+            added = len(first.provenance.seeds) - 2
+            assert any("added after the planned ones" in note for note in second.notes) is (added > 0)
+            assert ("1 of 2 planned seeds" in second.excluded) is (added < 0)
+
+
+def test_seeds_of_a_row_that_compares_seeds_are_not_planned() -> None:
+    assert "wiegreffe-pinter" in PAPERS
+    assert any(row.once for table in paper("wiegreffe-pinter").tables for row in table.rows(("sst",)))
+    report = read_reports(FOLDER)["wiegreffe-pinter"]
+    (seeds,) = (table for table in report.tables if table.name == "seeds")
+    measured = [row.provenance for row in seeds.rows if row.provenance is not None]
+    assert measured
+    assert all(len(made.seeds) == 8 for made in measured)
