@@ -30,7 +30,7 @@ from attnaudit.registry import checkpoint_formats, models
 
 #: Members that every adapter has.
 _REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
-#: Capability -> members that an adapter must have if it declares it.
+#: Capability -> members that every adapter with this capability must have.
 _CAPABILITY_MEMBERS = {
     "deletion": ("delete", "keep"),
     "mask": ("substitute",),
@@ -42,13 +42,13 @@ _CAPABILITY_MEMBERS = {
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
-#: Plain attributes of modules that do not decide what a model computes: the mode, and the path it was read from.
+#: Attributes of modules that do not affect a model's outputs: the training mode and the path of the loaded files.
 _WITHOUT_EFFECT = ("training", "name_or_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
-    """An adapter, and the facts about its model that reports show.
+    """A loaded adapter, with the facts about its model that reports show.
 
     Attributes:
         name: Short name of the model.
@@ -71,10 +71,10 @@ class LoadedModel:
 
     @property
     def family(self) -> str:
-        """The family of the model, to which the key `validated_on` of policies refers.
+        """The family of the model. The key `validated_on` of policies lists families.
 
-        It is the attribute `family` of the adapter. If the adapter names no family, and its only attention site is a
-        pooled attention, the family is "pooled attention". Otherwise it is "".
+        The adapter names the family in its attribute `family`. If it names none, the family is "pooled attention" for a
+        model with a single, pooled attention site, and "" for any other model.
         """
         stated = str(getattr(self.adapter, "family", ""))
         return stated or (POOLED if [site.kind for site in self.adapter.sites()] == ["pool"] else "")
@@ -240,12 +240,12 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
 
 
 def configuration_text(adapter: ModelAdapter) -> str:
-    """Return a text about everything besides the parameters that decides the outputs of a model.
+    """Return a text that describes what determines the outputs of a model, apart from its parameters.
 
-    Two models with equal parameters are different models if, for example, their classes are in another order, their
-    vocabularies differ, or one of them scales its attention. The text has the classes, the limit and the sites of the
-    adapter, the type of every module with its plain attributes (numbers, strings and flags), and the adapter's own
-    attribute `configuration`. The code of the modules and of the adapter is not part of it.
+    Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
+    or in the scale of their attention. The text contains the classes, the token limit and the sites of the adapter, the
+    type and the plain attributes (numbers, strings and flags) of every module, and the adapter's attribute
+    `configuration`. It does not contain the code of the modules or of the adapter.
     """
     modules = [
         [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]

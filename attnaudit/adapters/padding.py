@@ -1,4 +1,4 @@
-"""Functions that pad batches, and that remove or replace tokens in batches. All adapters use them.
+"""Functions that all adapters use to pad batches and to remove or replace tokens in them.
 
 Shapes: B rows, T tokens, V variants.
 """
@@ -23,7 +23,7 @@ def pad(
 
     Args:
         rows: One sequence of integers or flags per row.
-        value: Value of the padding. If it is a bool, the padded rows are boolean; otherwise they are int64.
+        value: Value of the padding. The padded rows are boolean if this value is a bool, and int64 otherwise.
         device: Device of the returned tensors.
 
     Returns:
@@ -57,7 +57,7 @@ def delete_positions(
         stream: The stream that loses tokens.
         drop: One (row, position) per copy: the row to copy, and the position to remove.
         pad_id: Id that fills the padding.
-        per_token: Names of the extra entries whose shape is (B, T). See `keep_positions`.
+        per_token: Names of the entries of `Inputs.extra` whose shape is (B, T). See `keep_positions`.
     """
     device = inputs.ids[stream].device
     rows = torch.tensor([row for row, _ in drop], dtype=torch.long, device=device)
@@ -81,8 +81,8 @@ def keep_positions(
         rows: (V,) index of the row that each variant is made from.
         keep: (V, T) True at positions to keep.
         pad_id: Id that fills the padding.
-        per_token: Names of the extra entries that have one value per token of this stream, shape (B, T). Their values
-            move with the tokens, and are zero on padding. All other extra entries are copied unchanged.
+        per_token: Names of the entries of `Inputs.extra` with one value per token of this stream, shape (B, T). Their
+            values move with the tokens, and are zero on padding. All other entries are copied unchanged.
     """
     keep = keep & inputs.mask[stream][rows]
     # A stable sort moves the kept positions to the front and preserves their order.

@@ -1,10 +1,10 @@
 """The adapter protocol: what a model must provide to be audited.
 
-A model is described by a list of attention sites, each with weights of shape (B, H, Q, K). A model with pooled
-attention has a single site with H = Q = 1.
+An adapter lists the attention sites of its model, each with weights of shape (B, H, Q, K). A model with pooled
+attention has a single site with H = Q = 1. A stream is one sequence of tokens, such as the text or the query.
 
-Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants, C logits, d features of an
-embedding, m features of a hidden state, q features of a query.
+Shapes: B instances, T tokens of a stream (padded), H heads, Q queries, K keys, V variants of the inputs or the weights,
+C logits, d features of an embedding, m features of a hidden state, q features of a query.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Capabilities:
             are refused.
         decodes: Whether `decode` can compute logits from hidden states and attention weights without running the
             encoder again.
-        linear_decoder: Whether logits = W·(weights·hidden) + b. `decoder_weights` must then return W and b. If traces
-            have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
-        replays: Whether `replay` can compute the logits that result from other weights at one query.
+        linear_decoder: Whether the logits are W·(weights·hidden) + b. `decoder_weights` must then return W and b. If
+            traces have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
+        replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
-        influences: Whether `influence` can compute the influence of tokens on hidden states. It needs `share` as well.
+        influences: Whether `influence` can compute the influence of tokens on hidden states. It also requires `share`.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.
         deletion: Whether `delete` and `keep` can remove tokens.
@@ -58,9 +58,9 @@ class Capabilities:
         selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
         reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
-        unseen_mixers: The modules, other than the attention sites, that carry information from one token to another
-            without weights that an audit can see, such as "model.layers.0.mixer (MambaMixer)". Every reading leaves
-            them out, so the gates of a policy fail unless it accepts this. A pooled model does not list its encoder.
+        unseen_mixers: Modules that carry information between tokens outside the attention sites, such as
+            "model.layers.0.mixer (MambaMixer)". An audit cannot see their weights, so no reading includes them. Gates
+            of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
     """
 
     classes: tuple[str, ...]
@@ -116,8 +116,7 @@ class Inputs:
         mask: Stream -> (B, T) True on tokens, False on padding.
         special: Stream -> (B, T) True on special tokens such as [CLS]. The model reads these tokens, but no statistic
             includes them.
-        tokens: Stream -> one list of strings per row. The list has the row's tokens, including special tokens but not
-            padding.
+        tokens: Stream -> one list of strings per row: the row's tokens, including special tokens but not padding.
         words: Stream -> (B, T) index of the word that a token belongs to; -1 on special tokens and padding. Empty if
             every token is a word.
         extra: Name -> any other tensor with one entry per row. For example, "truncated" (B,) is True where the text
@@ -145,12 +144,12 @@ class Trace:
         attention: Site key -> (B, H, Q, K) weights that the pass used; zero where `allowed` is False.
         allowed: Site key -> (B, 1 or H, Q, K) True where a query may attend to a key. Always False if the query is
             padding.
-        hidden: Site key -> (B, K, m) states that the site's values are computed from, with gradients. In pooled
-            attention, the weights are applied to these states directly. Empty unless `run` was called with
+        hidden: Site key -> (B, K, m) states from which the site's values are computed, attached to the autograd graph.
+            In pooled attention, the weights are applied to these states directly. Empty unless `run` was called with
             `hidden=True`.
-        decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query, with
-            gradients. It does not depend on the attention. None if the decoder reads only the context.
-        cache: Data of this pass that the adapter's own `replay` and `value_vectors` need. Nothing else reads it.
+        decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query. It is
+            attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
+        cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
     """
 
     logits: Tensor
@@ -237,7 +236,7 @@ class ModelAdapter(Protocol):
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         """Return copies of rows, each with only some of its tokens.
 
-        The result must be the same as if `delete` removed the other tokens one after the other.
+        The result must be the same as if `delete` had removed all other tokens one by one.
 
         Args:
             inputs: The batch.
@@ -267,7 +266,7 @@ class ModelAdapter(Protocol):
         ...
 
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
-        """Compute the logits that result from V different attentions per row.
+        """Compute the logits for V different attention distributions per row.
 
         Args:
             hidden: (B, T, m) hidden states of a trace.
@@ -298,7 +297,7 @@ def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decode
 def linear_decoder(adapter: ModelAdapter, hidden: Tensor, decoder_condition: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the weight (C, m) and bias (B, C) of an adapter's linear decoder, without gradients.
 
-    `hidden` (B, T, m) and `decoder_condition` (B, q) are those of a trace. The bias differs by row only if there is a
+    `hidden` (B, T, m) and `decoder_condition` (B, q) come from a trace. The bias differs by row only if there is a
     decoder condition.
     """
     weight, bias = (parameter.detach() for parameter in adapter.decoder_weights())
@@ -316,7 +315,7 @@ class TransformerAdapter(ModelAdapter, Protocol):
     """
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Compute the logits that result from V different weights at one query of a site.
+        """Compute the logits for V alternative weights at one query of a site.
 
         The result must equal that of `run` with the weights of this query replaced. It must be differentiable in the
         weights. States computed before the site may be taken from the trace.
@@ -334,30 +333,30 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return the number of tokens that `replay` runs for each of the V weights. It determines the batch size."""
+        """Return the number of tokens that `replay` runs for each of the V alternatives, which sets the batch size."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        """Return the value vectors (B, H, K, m), each multiplied by its head's part of the output projection."""
+        """Return the value vectors (B, H, K, m), each multiplied by the output projection of its head."""
         ...
 
 
 class SharingAdapter(ModelAdapter, Protocol):
-    """Additional methods for adapters that can reuse states of the whole input for inputs with some tokens removed.
+    """Additional methods for adapters that can reuse hidden states of the whole input when tokens are removed.
 
-    This is possible for recurrent and local encoders, and for causal Transformers. The capability `shares_states` needs
-    `share`, `variant_cost` and `logits_without`; the capability `influences` needs `share` and `influence`.
+    This is possible for recurrent and local encoders, and for causal Transformers. The capability `shares_states`
+    requires `share`, `variant_cost` and `logits_without`. The capability `influences` requires `share` and `influence`.
     """
 
     def share(self, inputs: Inputs) -> object:
         """Run a batch once, without gradients.
 
-        Return the states that the other methods of this class reuse. An audit only passes them on.
+        Return the states that the other methods of this class reuse. An audit only passes them to these methods.
         """
         ...
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost of each variant in `logits_without`.
+        """Return the cost of computing each variant with `logits_without`.
 
         An audit uses this cost to choose its batch size.
 
@@ -368,7 +367,7 @@ class SharingAdapter(ModelAdapter, Protocol):
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens for which an ordinary pass costs as much.
+            (V,) number of tokens that an ordinary pass processes at the same cost.
         """
         ...
 
@@ -402,7 +401,7 @@ class SharingAdapter(ModelAdapter, Protocol):
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):
-    """Additional method for adapters whose model can be trained again, as `capabilities.retrains` declares."""
+    """Additional method for adapters that declare the capability `retrains`."""
 
     def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
         """Train another copy of the model.
@@ -431,7 +430,7 @@ class ConvertedModelAdapter(Protocol):
     def compare_with_original(self, inputs: Inputs) -> str:
         """Compare the logits of the audited model with those of the original model, on one batch.
 
-        Return one sentence that says how far they differ. The method must not change the adapter.
+        Return one sentence about the size of the difference. The method must not change the adapter.
 
         Raises:
             AdapterError: The logits differ by more than rounding explains.

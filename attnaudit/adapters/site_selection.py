@@ -1,4 +1,4 @@
-"""Passes for which only the attention at some sites is needed."""
+"""Forward passes that request the attention of only some sites."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnaudit.adapters.protocol import Inputs, Intervention, ModelAdapter, Trac
 
 
 class SiteSelectingAdapter(ModelAdapter, Protocol):
-    """The interface of an adapter that declares `selects_sites`: its passes are faster if few weights are needed."""
+    """The interface of adapters that declare `selects_sites`. Their passes are faster if few sites are requested."""
 
     def run(
         self,
@@ -30,7 +30,7 @@ class SiteSelectingAdapter(ModelAdapter, Protocol):
             intervene: As in `ModelAdapter.run`. It need not be called for sites that are not in `sites`.
             hidden: As in `ModelAdapter.run`.
             sites: Keys of the sites whose attention the trace must contain; None for all sites. The logits and the
-                hidden states must not depend on it, except for rounding errors.
+                hidden states must not depend on this argument, except for rounding errors.
         """
         ...
 
@@ -44,9 +44,9 @@ def run_for(
     intervene: Intervention | None = None,
     hidden: bool = False,
 ) -> Trace:
-    """Call `adapter.run` when only the attention at some sites is needed.
+    """Run one forward pass that must return the attention of some sites (None for all sites).
 
-    `sites` is passed on if the adapter declares `selects_sites`. Otherwise, the trace contains all sites.
+    If the adapter does not declare `selects_sites`, the trace contains all sites.
     """
     if sites is not None and adapter.capabilities.selects_sites:
         selecting = cast(SiteSelectingAdapter, adapter)

@@ -1,8 +1,8 @@
 """Reuse of hidden states when tokens are removed, for encoders whose states depend only on nearby tokens.
 
-The reach of an encoder is the largest distance at which a state depends on a token. States that are farther than this
-from every removed token are the same as in the whole input. Only a snippet around the removed tokens is encoded again.
-The snippets of all variants in a batch are encoded together.
+The reach of an encoder is the largest distance, in tokens, at which a state depends on a token. States that are farther
+than the reach from every removed token are the same as in the whole input. Only a snippet around the removed tokens is
+encoded again. The snippets of all variants in a batch are encoded together.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features of an embedding, m
 features of a hidden state.
@@ -19,10 +19,10 @@ from torch import Tensor
 
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack
 
-#: Copying this many states from the whole input, and attending to them, costs as much as encoding one token.
+#: Number of states that can be copied from the whole input and attended to at the cost of encoding one token.
 LOOKUPS_PER_TOKEN = 8
 #: A text is short if its number of tokens is at most this many times the reach. Most tokens of a short text are near a
-#: removed token, so that all of its tokens are encoded again.
+#: removed token, so the whole text is encoded again.
 SHORT_TEXT = 6
 
 
@@ -50,14 +50,14 @@ class SharedStates(OrderedTokens):
         return torch.nn.functional.pad(self.encoder(self.embeddings, real), (0, 0, 0, 1))
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost of each variant in `states_without`.
+        """Return the cost of computing each variant with `states_without`.
 
         Args:
             rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens for which an ordinary pass costs as much.
+            (V,) number of tokens that an ordinary pass processes at the same cost.
         """
         kept = self.kept(rows, keep)
         start, stop = self._changed_range(rows, kept)
@@ -91,7 +91,7 @@ class SharedStates(OrderedTokens):
 
         Args:
             rows: (V,) index of the row that each variant is made from.
-            kept: (V, T) mask over the ordered tokens, True on those that the variant keeps.
+            kept: (V, T) mask over the ordered tokens, True on the tokens that the variant keeps.
 
         Returns:
             (V,) start and (V,) stop of the range, as indices into the kept tokens. Both are 0 if no token is removed.
@@ -109,8 +109,8 @@ class SharedStates(OrderedTokens):
     def _update_changed(self, states: Tensor, rows: Tensor, kept: Tensor, ranks: Tensor) -> None:
         """Replace the states (V, W, m) that may differ from those of the whole input, in place.
 
-        The encoder reads a snippet of each variant. The snippet contains the tokens of these states, and as many tokens
-        before and after them as the encoder reaches.
+        The encoder reads a snippet of each variant. The snippet contains the tokens of these states and, on each side,
+        as many further tokens as the reach of the encoder.
         """
         start, stop = self._changed_range(rows, kept)
         first = (start - self.reach).clamp_min(0)

@@ -1,4 +1,4 @@
-"""The order of the tokens in a batch, and the tokens that remain when some are removed.
+"""The order of the tokens in a batch, and the tokens that remain when some tokens are removed.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, d features.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedTokens:
-    """The order of the tokens in a batch whose padding may be anywhere.
+    """The order of the tokens in a batch. The padding may be at any position.
 
     Attributes:
         order: (B, T) positions of each row's tokens, in order, followed by the positions of its padding.
@@ -56,8 +56,8 @@ def in_order(mask: Tensor) -> tuple[Tensor, Tensor]:
 def select_positions(values: Tensor, positions: Tensor) -> Tensor:
     """Select entries of each row.
 
-    The result is that of `torch.gather`. This function copies whole entries instead of single numbers, so that its
-    backward pass is much faster.
+    The result is the same as that of `torch.gather`, but the backward pass is much faster, because whole entries are
+    copied instead of single numbers.
 
     Args:
         values: (B, T, d) entries.

@@ -32,9 +32,9 @@ OPEN_CLASSES = "open"
 #: Logit of a class that is not a possible answer. Its probability rounds to zero. The logit is finite, so that
 #: gradients are defined.
 CLOSED_LOGIT = -1e4
-#: Largest number of states per call of the attention in `logits_without`. So many states fit in the processor's cache.
+#: Largest number of states per call of the attention in `logits_without`. They all fit in the processor's cache.
 STATES_AT_ONCE = 8192
-#: The result of `PooledAttentionAdapter.share`: the states of a recurrent encoder or of a local one.
+#: The result of `PooledAttentionAdapter.share`: the states of a recurrent encoder or of a local encoder.
 SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
@@ -86,8 +86,8 @@ class PooledAttentionAdapter:
             encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m); the mask is True on tokens.
             attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over the allowed tokens.
             decoder: Context (..., m) -> logits (..., C). If C = 1, the sigmoid of the logit is the probability of
-                `classes[1]`. An `nn.Linear` is called with the context only. The adapter then declares
-                `linear_decoder`, unless `open_classes` is given.
+                `classes[1]`. A decoder that is an `nn.Linear` is called with the context only, and the adapter declares
+                `linear_decoder` unless `open_classes` is given.
             tokenize: Text -> Encoding.
             classes: Class names in the order of the logits.
             modules: The modules that own the parameters. By default, every part among `embedding`, `encoder`,
@@ -96,30 +96,30 @@ class PooledAttentionAdapter:
             mask_id: Id of the mask token, or of the token for unknown words. The audit uses it to replace tokens
                 without moving the others. If None, the audit does not measure the effect of mask substitution.
             attend_special: Whether special tokens may be attended to.
-            max_tokens: Longest text or query, in tokens. `collate` raises DataError for a longer one. None if
-                unlimited.
+            max_tokens: Length of the longest text or query, in tokens. `collate` raises DataError if a text or query is
+                longer. None if the length is unlimited.
             description: One line that reports show.
-            family: The family of the model, to which the key `validated_on` of policies refers, such as "pooled
-                attention, gru encoder". "" for "pooled attention".
-            configuration: A text about everything besides the parameters that decides the outputs of the model, such as
-                the vocabulary as JSON. The recorded hash of the model covers it, so that `attnaudit verify` tells
-                models with equal parameters apart.
+            family: The family of the model, such as "pooled attention, gru encoder". The key `validated_on` of policies
+                lists families. "" stands for "pooled attention".
+            configuration: A text that describes what determines the outputs of the model apart from its parameters,
+                such as the vocabulary as JSON. The hash of the model includes this text, so `attnaudit verify` can
+                distinguish models with equal parameters.
             query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given, every
-                instance must have a query, which `tokenize` and `embedding` process as well. The attention is then
-                called with (states, allowed, state of the query). A decoder that is not an `nn.Linear` is called with
+                instance must have a query, which `tokenize` and `embedding` also process. The attention is then called
+                with (states, allowed, state of the query). A decoder that is not an `nn.Linear` is called with
                 (context (..., m), state of the query (..., q)).
             open_classes: Instance -> one flag per class, False for classes that are not possible answers. It requires
                 `query` and one logit per class.
-            lstm: The encoder's LSTM, if its outputs are the states. Give an `nn.LSTM` with one layer, or a pair
-                (forward, backward). The audit is then faster: when tokens are removed, it computes only the states
-                after them again, in each direction, and it needs no backward passes for input influence.
+            lstm: The encoder's LSTM, if the outputs of the LSTM are the hidden states. Give an `nn.LSTM` with one
+                layer, or a pair (forward, backward). The audit is then faster: when tokens are removed, it recomputes
+                only the states that each direction reads after them, and it computes input influence without autograd.
             reach: Largest distance in tokens at which a state depends on a token: 0 if the encoder reads each token
-                alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it computes
-                only the states near them again. Give at most one of `lstm` and `reach`.
+                alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it recomputes
+                only the states near them. Give at most one of `lstm` and `reach`.
 
         Raises:
-            AdapterError: The class names are not different, there are fewer than two, no part is a module, or an option
-                is invalid.
+            AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
+                option is invalid.
         """
         if len(classes) < 2 or len(set(classes)) != len(classes):
             raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
@@ -253,14 +253,14 @@ class PooledAttentionAdapter:
         return inputs.mask[TEXT] if self.attend_special else inputs.real()
 
     def _query_state(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Return a tuple that contains the state (B, q) of the query. It is empty if the model reads no query."""
+        """Return a tuple with the state (B, q) of the query, or an empty tuple if the model reads no query."""
         return () if self.query is None else (self.query(embeddings[QUERY], inputs.mask[QUERY]),)
 
     @staticmethod
     def _decoder_condition(inputs: Inputs, query_state: tuple[Tensor, ...]) -> Tensor | None:
         """Return the state (B, q) of the query, or None if the model reads no query.
 
-        If `open_classes` is given, its C flags are appended to the state, which gives (B, q + C).
+        If `open_classes` is given, the C flags of each row are appended to its state. The result is then (B, q + C).
         """
         flags = [inputs.extra[OPEN_CLASSES][:, 0].to(s.dtype) for s in query_state if OPEN_CLASSES in inputs.extra]
         return torch.cat([*query_state, *flags], dim=-1) if query_state else None
@@ -335,7 +335,7 @@ class PooledAttentionAdapter:
         bias = self.decoder.bias if self.decoder.bias is not None else weight.new_zeros(weight.shape[0])
         return weight, bias
 
-    # -- variants that lack tokens ---------------------------------------------------------------------------------
+    # -- variants without some tokens ------------------------------------------------------------------------------
 
     def share(self, inputs: Inputs) -> SharedStates:
         embeddings, mask = self.embed(inputs)[TEXT], inputs.mask[TEXT]

@@ -1,8 +1,8 @@
 """Reuse of hidden states when tokens are removed, for one LSTM layer that reads in one direction or both.
 
-Removing a token changes neither the forward states before it nor the backward states after it. Only the other states
-are computed again, for all variants of a batch together. The computation of a variant ends as soon as its state after
-the last removed token equals that of the whole input up to rounding, because all later states are then equal as well.
+Removing a token changes neither the forward states before it nor the backward states after it. Only the remaining
+states are recomputed, for all variants of a batch together. After the last removed token, the computation of a variant
+ends as soon as its state equals the state of the whole input up to rounding, because all later states are then equal.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, P positions, d features of an
 embedding, m features of a hidden state, h features of one direction (m = h or 2h).
@@ -21,12 +21,12 @@ from attnaudit.errors import AdapterError
 
 #: An LSTM layer of one or two directions, or a pair of a forward layer and a backward layer.
 Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
-#: Smaller gradients are set to zero, because CPUs are slow with numbers below float32's normal range.
+#: Gradients below this magnitude are set to zero, because CPUs are slow with numbers below float32's normal range.
 SMALLEST_GRADIENT = 1e-30
-#: A pass that reuses states needs less memory than an ordinary pass, because it holds only one token of each variant
-#: at a time. A batch can therefore have this many times as many variants.
+#: How many times more variants a batch can have if states are reused. A pass that reuses states needs less memory than
+#: an ordinary pass, because it holds only one token of each variant at a time.
 VARIANTS_PER_TOKEN = 8
-#: The states of variants are compared with those of the whole input once every this many steps.
+#: Number of steps between two comparisons of the states of variants with those of the whole input.
 COMPARISON_STEPS = 8
 
 
@@ -37,8 +37,8 @@ class Direction:
     Tokens are in the order in which this direction reads them, followed by padding.
 
     Attributes:
-        gates: (B, T, 4h) contribution of inputs and biases to the gates. The order is output, input, forget, cell,
-            whereas torch puts the output gate last.
+        gates: (B, T, 4h) contribution of inputs and biases to the gates. The order of the gates is output, input,
+            forget, cell. In torch, the output gate is last.
         recurrent: (h, 4h) weights from a hidden state to the gates.
         hidden: (B, T + 1, h) hidden states after 0, 1, ..., T tokens; arbitrary after more tokens than the row has.
         cell: (B, T + 1, h) cell states after 0, 1, ..., T tokens; arbitrary after more tokens than the row has.
@@ -54,7 +54,7 @@ class Direction:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedStates(OrderedTokens):
-    """The states of a batch in every direction of the layer. Inputs with some tokens removed can reuse them.
+    """The states of a batch in every direction of the layer. They can be reused when tokens are removed.
 
     Attributes:
         directions: One entry per direction: forward, then backward if the layer has two directions.
@@ -63,14 +63,14 @@ class SharedStates(OrderedTokens):
     directions: tuple[Direction, ...]
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost of each variant in `states_without`.
+        """Return the cost of computing each variant with `states_without`.
 
         Args:
             rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at the positions that the variant keeps.
 
         Returns:
-            (V,) number of tokens for which an ordinary pass needs as much memory.
+            (V,) number of tokens that an ordinary pass processes with the same memory.
         """
         return (self.kept(rows, keep).sum(1) + VARIANTS_PER_TOKEN - 1) // VARIANTS_PER_TOKEN
 
@@ -90,10 +90,10 @@ class SharedStates(OrderedTokens):
 
     @cached_property
     def gradients(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """For each direction, two tensors that a backward pass needs, in token order and zero on padding.
+        """For each direction, two tensors for the backward pass, in token order and zero on padding.
 
-        The first (B, T, h) is the direction's part of ∂‖h_p‖/∂h_p, where h_p is the state of token p. The second
-        (B, T, 6, h) has the factors of one step (see `_step_factors`).
+        The first tensor (B, T, h) is the direction's part of ∂‖h_p‖/∂h_p, where h_p is the state of token p. The second
+        tensor (B, T, 6, h) contains the factors of one step (see `_step_factors`).
         """
         real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
         with torch.no_grad():
@@ -128,7 +128,7 @@ def refuse_unsupported(layer: object) -> None:
             raise AdapterError(
                 f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and "
                 f"proj_size={part.proj_size}; expected one layer without projection and, in a pair, one direction "
-                "each. Leave lstm out: the audit gives the same numbers, but takes longer."
+                "each. If you leave lstm out, the audit gives the same numbers, but takes longer."
             )
 
 
@@ -239,9 +239,9 @@ def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
 def _update_changed(
     direction: Direction, rows: Tensor, ends: Tensor, reads: Tensor, order: Tensor, target: Tensor, states: Tensor
 ) -> None:
-    """Compute again the states of one direction that differ from those of the whole input, and update them in place.
+    """Recompute, in place, the states of one direction that differ from those of the whole input.
 
-    Variants are sorted by the number of tokens that remain to be read, so that the unfinished variants come first.
+    Variants are sorted by the number of tokens that remain to be read, so the unfinished variants always come first.
 
     Args:
         direction: The states of the whole inputs in this direction.
@@ -292,10 +292,10 @@ def _update_changed(
 def _step_factors(direction: Direction) -> Tensor:
     """Return the factors (B, T, 6, h) by which gradients are multiplied in the backward pass of one step.
 
-    Let h be the hidden state and c the cell state after the step. The factors are used as follows:
+    Let h be the hidden state and c the cell state after the step. In the order of the factors:
 
     - ∂/∂h times the first factor is added to ∂/∂c;
-    - ∂/∂c times the next three factors is the gradient at the input gate, the forget gate and the cell gate;
+    - ∂/∂c times each of the next three factors is the gradient at the input gate, the forget gate and the cell gate;
     - ∂/∂h times the next factor is the gradient at the output gate;
     - ∂/∂c times the last factor is ∂/∂c of the preceding step.
     """
@@ -341,7 +341,7 @@ def influence(shared: SharedStates, positions: slice) -> Tensor:
             tokens = range(first, last + 1)
             its_squares, its_own = _backward(direction, *shared.gradients[n], tokens, reads_backwards=bool(n))
             squares, own = squares + its_squares, own + its_own
-        # At i = p, both directions contribute to the gradient, so that their gradients must be added before the norm.
+        # At i = p, both directions contribute to the gradient, so their gradients must be added before the norm.
         places = torch.arange(last + 1 - first, device=requested.device)
         squares[places, :, places + first] = own.square().sum(-1)
         at = torch.where(real, requested - first, 0)
