@@ -1,7 +1,7 @@
 """The conformance suite, which checks whether an adapter fulfils the contract that an audit relies on.
 
-The suite consists of checks. The capabilities that an adapter declares determine which checks apply. Each check is a
-function of `Examples`. It returns one sentence about the result, or raises `BrokenContractError`.
+The suite consists of checks. The declared capabilities of an adapter determine which checks apply to it. Each check is
+a function of `Examples`. It returns one sentence about the result, or raises `BrokenContractError`.
 
 The quick suite runs before every audit, on a few of the audit's inputs. `check_adapter`, `parametrize_with_checks` and
 `attnaudit conformance` run the full suite.

@@ -218,8 +218,8 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
     """Describe which keys a query may attend to.
 
     Raises:
-        BrokenContractError: the mask allows some distances between query and key at which the weights are always zero,
-            while no weight is zero at any other distance. The mask then lacks the structure of the attention.
+        BrokenContractError: the mask allows some distances between query and key at which all weights are zero, and no
+            weight is zero at any other distance. The mask then lacks the structure of the attention.
     """
     distance = torch.arange(allowed.shape[-1], device=allowed.device)
     distance = (distance[None, :] - distance[:, None]).expand_as(allowed)

@@ -1,4 +1,4 @@
-"""Checks that the result of a row is the same in repeated passes, with more padding, and in other batches."""
+"""Checks that a row gives the same result in repeated passes, with more padding, and in other batches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int
         e: The examples.
         inputs: The batch of `trace`.
         trace: The trace to compare.
-        rows: One index per row of `trace`: the row of `e.trace` that must be equal to it.
+        rows: For each row of `trace`, the index of the row of `e.trace` that must be equal to it.
         what: The change of the batch, for the error message, such as "other rows in the batch".
         advice: Sentences for the error message that say how to fix the adapter.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The largest accepted difference between attention weights, or between logits whose absolute values are at most 1.
 #: Rounding in float32 causes smaller differences.
 TOLERANCE = 1e-4
-#: The tolerance for logits is proportional to the largest absolute logit, or to this number if that is larger.
+#: The tolerance for logits is proportional to the largest absolute logit, which counts as at least this number.
 SMALLEST_SIZE = 0.05
 
 
@@ -40,8 +40,8 @@ Need = Literal[
     "value_vectors",
 ]
 
-#: Requirement of a check -> a function that tells whether an adapter meets the requirement, and the reason why the
-#: check is skipped if the adapter does not.
+#: Requirement of a check -> a function that returns whether an adapter meets the requirement, and the reason for
+#: skipping the check if the adapter does not meet it.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,
@@ -73,9 +73,9 @@ class Check:
     """One conformance check.
 
     Attributes:
-        run: Runs the check. Returns one sentence about the result, or raises BrokenContractError.
+        run: The function that runs the check. It returns one sentence about the result, or raises BrokenContractError.
         quick: Whether the check belongs to the quick suite, which runs before every audit.
-        basic: Whether the checks that are not basic can run only if this check passes.
+        basic: Whether the check is basic. Checks that are not basic run only if all basic checks pass.
         needs: The requirements. The check applies only to adapters that meet all of them.
     """
 
@@ -108,7 +108,7 @@ def contract(*needs: Need, quick: bool = True, basic: bool = False) -> Callable[
     Args:
         needs: The requirements of the check.
         quick: Whether the check belongs to the quick suite.
-        basic: Whether the checks that are not basic can run only if this check passes.
+        basic: Whether the check is basic. Checks that are not basic run only if all basic checks pass.
     """
 
     def decorate(run: Callable[[Examples], str]) -> Check:
@@ -138,7 +138,7 @@ def require_close(
         what: The beginning of the error message. The message continues with "by <difference>".
         advice: The end of the error message: sentences that say how to fix the adapter.
         tolerance: The largest accepted difference.
-        at: The place of the difference, for the error message, such as "at 'layer.0' alone"; "" to name no place.
+        at: Where the tensors differ, such as "at 'layer.0' alone", for the error message; "" to name no place.
 
     Raises:
         BrokenContractError: the difference is above the tolerance, the shapes differ, or a difference is NaN.
@@ -153,8 +153,8 @@ def require_close(
 def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
     """Check that two tensors of logits agree, and return their largest absolute difference.
 
-    The tolerance is `TOLERANCE` times the largest absolute expected logit, or times `SMALLEST_SIZE` if that is larger.
-    The other arguments and the error are those of `require_close`.
+    The tolerance is `TOLERANCE` times the largest absolute value of the expected logits, which counts as at least
+    `SMALLEST_SIZE`. The other arguments and the error are the same as for `require_close`.
     """
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
     return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)

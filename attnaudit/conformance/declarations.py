@@ -133,11 +133,11 @@ def _require_capable(e: Examples, reading: Reading) -> None:
 def _stack(e: Examples, reading: Reading) -> list[Site]:
     """Return the sites of the stack that a reading names, sorted by layer.
 
-    If the reading names no stack, the model must have only one.
+    If the reading names no stack, the model must have only one stack.
 
     Raises:
-        BrokenContractError: the model has no such stack, the reading must name one, the layers of the stack are not
-            numbered from 0, or the stack does not attend to the text.
+        BrokenContractError: the model does not have the named stack, the reading names no stack of a model with
+            several, the layers of the stack are not numbered from 0, or the stack does not attend to the text.
     """
     stacks = {
         "encoder": [s for s in e.sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],

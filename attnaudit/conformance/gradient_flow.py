@@ -1,4 +1,4 @@
-"""Checks that gradients reach the embeddings and the attention weights, replaced or not, and have correct values."""
+"""Checks that gradients reach the embeddings and the attention weights, and that their values are correct."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = "Compute the logits from the embeddings passed to run(), without detach(), .data, numpy or no_grad."
 #: Step sizes along the gradient, relative to the mean norm of an embedding.
 STEPS = (0.1, 0.03, 0.01, 0.003)
-#: The largest accepted relative difference between the gradient and the finite difference. For each text, the step size
-#: with the smallest difference is used; the value is the median over the texts.
+#: The largest accepted relative difference between gradients and finite differences, as the median over the texts. For
+#: each text, the step size with the smallest difference counts.
 LARGEST_ERROR = 0.05
-#: A smaller change of a logit cannot be distinguished from rounding in float32. It is relative to the absolute value of
-#: the logit, or to 1 if that is larger.
+#: The smallest change of a logit that is distinguished from rounding in float32, relative to the absolute value of the
+#: logit. Absolute values below 1 count as 1.
 SMALLEST_CHANGE = 2e-4
 
 
 def projected(logits: Tensor) -> Tensor:
-    """Return a weighted sum of all logits. The logits of a row have different weights between 1 and 2."""
+    """Return a weighted sum of all logits. The weights of the logits of a row run from 1 to 2."""
     return (logits * torch.linspace(1, 2, logits.shape[-1]).to(logits)).sum()
 
 

@@ -32,7 +32,7 @@ class PytestCase:
         """Run the check.
 
         If the check does not apply to the adapter, the test is skipped. If the adapter breaks the contract, the test
-        fails, with a message that gives the problem and the fix. If the adapter raised an exception, pytest also shows
+        fails with a message that gives the problem and the fix. If the adapter raised an exception, pytest also shows
         the traceback.
 
         Returns:
@@ -65,9 +65,9 @@ def parametrize_with_checks(
     Args:
         models: Adapters, or functions that return an adapter. A function is called when the first case of its model
             runs. Give a mapping from names to models to choose the names that appear in the ids of the cases.
-        instances: The instances to select from. None for movie reviews of many lengths.
-        expected_failures: Check -> reason, for checks that fail on all models; or model -> {check: reason}. Each of
-            these cases is marked as a strict xfail, so that it fails if the check passes.
+        instances: The instances from which the suite selects its examples. None for movie reviews of many lengths.
+        expected_failures: Check -> reason, for checks that fail on all models; or model -> {check: reason}. These cases
+            are marked as strict xfails: such a case fails if its check passes.
         quick: Whether to run only the quick suite.
 
     Raises:
@@ -108,7 +108,7 @@ def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Callable[
 
 
 def _is_adapter(model: Model) -> bool:
-    # An adapter may itself be callable, as every nn.Module is, so a test with callable() would not be enough.
+    # callable() cannot distinguish adapters from functions, because an adapter that is an nn.Module is also callable.
     return isinstance(getattr(model, "capabilities", None), Capabilities)
 
 

@@ -22,8 +22,8 @@ ADVICE = (
     "In replay(), start from the trace's states before the site, replace only the weights of that query, keep the "
     "weights of the other queries and the residual connections, and run all later layers again."
 )
-#: A change of the weights that leaves the weighted sum of the value vectors unchanged must not change the logits.
-#: Because of rounding, it may change them by at most this fraction of the effect of a random change.
+#: If the weights change, but the weighted sum of the value vectors does not, the logits must not change. To allow for
+#: rounding, they may change by at most this fraction of the effect of a random change of the weights.
 LARGEST_RESIDUE = 0.02
 
 
@@ -141,8 +141,8 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
 
 @contract("value_vectors", quick=False)
 def check_value_vectors(e: Examples) -> str:
-    """value_vectors() gives the vectors to which the weights are applied: a change of the weights that cancels in their
-    weighted sum leaves the logits unchanged."""
+    """value_vectors() gives the vectors to which the weights are applied: if the weights change, but the weighted sum
+    of these vectors does not, the logits do not change."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     confirmed = 0
@@ -170,7 +170,7 @@ def check_value_vectors(e: Examples) -> str:
 
 
 def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
-    """Check that a change of the weights that keeps the weighted sum of the value vectors does not change the logits.
+    """Check that the logits do not change if the weights change, but the weighted sum of the value vectors does not.
 
     Let n be the number of pairs of a head and a key that are allowed for a query. If n is larger than the number of
     dimensions of a value vector, the weights can be changed by some δ ≠ 0 with Σ δ · value = 0. This change affects
@@ -213,9 +213,9 @@ def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries
     residue = gap(_run_with(e, site, queries, cancelling)[tested], e.trace.logits[tested])
     if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
-            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: a change "
-            "of the weights that leaves the weighted sum of these vectors unchanged changes the logits by "
-            f"{residue:.2g} (a random change of the weights: {effect:.2g}). Return each head's value vectors, "
+            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: when the "
+            f"weights change, but the weighted sum of these vectors does not, the logits change by {residue:.2g} "
+            f"(after a random change of the weights: {effect:.2g}). Return each head's value vectors, "
             "including the bias, multiplied by the part of the output projection that belongs to this head."
         )
     return True

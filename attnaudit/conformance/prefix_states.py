@@ -1,4 +1,4 @@
-"""Checks of the methods of adapters that share states: `logits_without` and `influence`."""
+"""Checks of the methods that reuse hidden states when tokens are removed: `logits_without` and `influence`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = (
     "If you pass lstm, it must be the layer whose concatenated forward and backward outputs are the encoder's states, "
     "without any further computation. If you pass reach, it must be the largest distance, in tokens, between a state "
-    "and a token that it depends on. You can also pass neither. A custom adapter can declare shares_states=False and "
+    "and a token that it depends on. Both arguments are optional. A custom adapter can declare shares_states=False and "
     "influences=False."
 )
 
@@ -40,8 +40,8 @@ def check_logits_without(e: Examples) -> str:
 
 @contract("differentiable", "influences")
 def check_influence(e: Examples) -> str:
-    """influence() gives the same numbers as autograd: the norm of the gradient of each hidden state's norm with respect
-    to each embedding."""
+    """influence() gives the same numbers as autograd: for each hidden state and each embedding, the norm of the
+    gradient of the state's norm with respect to the embedding."""
     few = e.few
     leaves, width = few.leaves(), few.inputs.mask[TEXT].shape[1]
     adapter = cast(SharingAdapter, few.adapter)
@@ -70,8 +70,9 @@ def _variants(mask: Tensor, special: Tensor, each: int) -> tuple[Tensor, Tensor]
     Args:
         mask: (B, T) True on tokens that are not padding.
         special: (B, T) True on special tokens.
-        each: The number of variants of each instance. The first variants are the instance without its first real token,
-            without its last real token, and the whole instance. All others are random subsets of its tokens.
+        each: The number of variants of each instance. The first three variants are the instance without its first real
+            token, the instance without its last real token, and the whole instance. The others are random subsets of
+            its tokens.
 
     Returns:
         (V,) index of the row that each variant is made from; and (V, T) mask, True at the positions that it keeps.

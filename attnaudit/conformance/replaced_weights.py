@@ -1,4 +1,4 @@
-"""Checks that the model uses replaced attention weights, and returns them in the trace, at every site."""
+"""Checks that the model uses replaced attention weights at every site, and that the trace contains them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _replace(weights: dict[str, Tensor]) -> Intervention:
 
 @contract()
 def check_self_replacement(e: Examples) -> str:
-    """Replacing attention with the model's own weights does not change the logits, at all sites together or at one site
-    alone."""
+    """Replacing attention with the model's own weights does not change the logits, neither at all sites together nor at
+    one site alone."""
     own = dict(e.trace.attention)
     offered: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -105,7 +105,7 @@ def _require_in_trace(found: Tensor, expected: Tensor, site: Site) -> None:
 
 
 def _differs(e: Examples, *sites: Site) -> bool:
-    """Tell whether putting all weight on the first allowed key changes the attention at one of the sites.
+    """Return whether putting all weight on the first allowed key changes the attention at one of the sites.
 
     If no site is given, all sites are tested.
     """
@@ -114,8 +114,8 @@ def _differs(e: Examples, *sites: Site) -> bool:
 
 @contract("many_sites", quick=False)
 def check_each_site(e: Examples) -> str:
-    """If attention is replaced at one site alone, the trace contains it, earlier sites stay the same, and the logits
-    change."""
+    """If attention is replaced at one site alone, the trace contains the new weights, earlier sites stay the same, and
+    the logits change."""
     few = e.few
     fixed = [site.key for site in few.sites if not _differs(few, site)]
     order = _order(few)
@@ -139,7 +139,7 @@ def check_each_site(e: Examples) -> str:
             "influence the logits, leave it out of sites()."
         )
     count = len(few.sites) - len(fixed)
-    rest = f"; not tested: {listed(fixed)}, where all weight is on the first key already" if fixed else ""
+    rest = f"; not tested: {listed(fixed)}, where all weight is already on the first key" if fixed else ""
     return f"replacing attention at each of {count} sites alone changes the logits{rest}"
 
 

@@ -23,8 +23,8 @@ def quick(adapter: ModelAdapter, instances: Sequence[Instance]) -> list[Conforma
         One result per check that applies. The outcome of each is "pass".
 
     Raises:
-        AdapterError: a check fails. The message lists the failed checks, and how to fix the adapter. If a basic check
-            fails, the checks after it are not run.
+        AdapterError: a check fails. The message lists the failed checks and says how to fix the adapter. If a basic
+            check fails, the checks after it are not run.
         DataError: the model cannot read an instance.
     """
     results: list[ConformanceResult] = []
@@ -55,8 +55,8 @@ def full(
             "fail".
 
     Returns:
-        One result per check. The outcome is "pass", "fail" or "skip". It is "skip" if the check does not apply, if it
-        fails as expected, or if it was not run because a basic check fails.
+        One result per check. The outcome is "pass", "fail" or "skip". It is "skip" if the check does not apply, if the
+        check fails as expected, or if it was not run because a basic check fails.
 
     Raises:
         CheckError: `expected` names an unknown check or gives no reason.
@@ -83,7 +83,7 @@ def check_adapter(
         One result per check. The outcome of each is "pass" or "skip" (see `full`).
 
     Raises:
-        AdapterError: a check fails. The message lists every failed check and how to fix the adapter.
+        AdapterError: a check fails. The message lists the failed checks and says how to fix the adapter.
         CheckError: `expected` names an unknown check or gives no reason.
         DataError: the model cannot read an instance.
     """

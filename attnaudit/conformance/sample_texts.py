@@ -14,7 +14,7 @@ from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets
 
-#: The data set that is used if no instances are given, and the number of instances that are selected from it.
+#: The data set to use if no instances are given, and the number of instances to select from it.
 DEFAULT_DATA, DEFAULT_COUNT = "movie-reviews", 36
 #: The largest number of words in an example. If all instances are longer, the shortest one is used.
 LONGEST = 256
@@ -29,7 +29,7 @@ class Examples:
     Attributes:
         adapter: The adapter to check.
         instances: The instances to run it on.
-        thorough: Whether the full suite is run. Some checks then test more cases.
+        thorough: Whether the examples are for the full suite. Some checks then test more cases.
     """
 
     adapter: ModelAdapter

@@ -1,4 +1,4 @@
-"""Checks that a pass for the attention at some sites gives the same results as a pass for all sites."""
+"""Checks that the results of a pass do not depend on the sites whose attention it requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = (
 
 @contract("selects_sites")
 def check_selected_sites(e: Examples) -> str:
-    """run() gives the same logits, attention and gradients if only the attention at some sites is asked for."""
+    """run() gives the same logits, attention and gradients if only the attention at some sites is requested."""
     few = e.few
     chosen = few.sites[-1]
     worst = 0.0
@@ -32,7 +32,7 @@ def check_selected_sites(e: Examples) -> str:
             require_close(trace.attention[key], few.trace.attention[key], what, ADVICE)
     if few.capabilities.differentiable:
         _require_same_gradient(few, chosen.key)
-    return f"passes for the attention at some sites equal run(), within {worst:.1g}"
+    return f"run() for some sites equals run() for all sites, within {worst:.1g}"
 
 
 def _require_same_gradient(e: Examples, site: str) -> None:

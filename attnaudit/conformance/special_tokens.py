@@ -1,4 +1,4 @@
-"""Checks of special tokens, queries and word numbers."""
+"""Checks of special tokens, of queries, and of the word numbers in `Inputs.words`."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Subject:
 
     @cached_property
     def obstacle(self) -> str:
-        """The name of the first basic check that fails; "" if all of them pass."""
+        """The name of the first basic check that fails; "" if all basic checks pass."""
         for check in (one for one in CHECKS if one.basic):
             try:
                 check(self.examples)
@@ -169,7 +169,7 @@ class Case:
     def result(self) -> ConformanceResult:
         """Run the check and return its result.
 
-        If the check is expected to fail, the outcome is "skip" if it fails, and "fail" if it passes. The outcome is
+        If the check is expected to fail, the outcome is "skip" when it fails and "fail" when it passes. The outcome is
         also "skip" if the check does not apply or was not run.
 
         Raises:

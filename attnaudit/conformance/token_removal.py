@@ -1,4 +1,4 @@
-"""Checks of token removal by `delete`, `keep` and `substitute`."""
+"""Checks of the methods that remove or replace tokens: `delete`, `keep` and `substitute`."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
 
 @contract("deletion")
 def check_deletion(e: Examples) -> str:
-    """delete() gives the same inputs and logits as encoding the shorter input, and so does keep() of all other
-    positions."""
+    """delete() gives the same inputs and logits as encoding the shorter input, and keep() of all other positions gives
+    the same result."""
     rows = _candidates(e)[: 4 if e.thorough else 1]
     if not rows:
         return "no instance has two tokens, so nothing was deleted"
@@ -71,7 +71,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
                 "delete() returns special flags that differ from those of the remaining tokens. Move each flag "
                 "together with its token."
             )
-        # The other streams are taken from the variant, because they may depend on the text, as a decoder's inputs do.
+        # The other streams are taken from the variant, because they may depend on the text. A decoder's inputs do.
         shorter = Inputs(
             ids={**_unpadded(variants, variants.ids, v), TEXT: e.inputs.ids[TEXT][row, remaining][None]},
             mask={**_unpadded(variants, variants.mask, v), TEXT: e.inputs.mask[TEXT][row, remaining][None]},
