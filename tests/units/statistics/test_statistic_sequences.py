@@ -127,5 +127,5 @@ def test_without_a_weight_or_a_change_there_is_no_sequence(count):
     units = balanced_units(np.zeros(count, dtype=np.int64), range(count), 2)
     with pytest.raises(ValueError, match="most_below to be positive and finite"):
         limited_ratio_sequence(*np.zeros((3, count)), units, confidence=0.95)
-    with pytest.raises(ValueError, match="most_below to be positive and finite"):
+    with pytest.raises(ValueError, match="a positive, finite most_above"):
         total_effect_sequence(np.zeros(count), np.full((count, 2), 0.5), units, confidence=0.95)
