@@ -56,7 +56,7 @@ def exhibit_svg(exhibit: Exhibit, families: dict[str, str]) -> str:
 
 
 def exhibit_label(exhibit: Exhibit) -> str:
-    """Describe the picture of an exhibit for readers who do not see it."""
+    """Describe the picture of an exhibit in words, for readers who cannot see it."""
     text = exhibit.text
     top = [max(range(len(text.tokens)), key=values.__getitem__) for values in (text.attention, text.effects)]
     verdicts = "; ".join(f"{check.check} {number(check.value, digits=2)}: {check.verdict}" for check in gates(exhibit))
@@ -91,7 +91,7 @@ def check_svg(gallery: Gallery, check: str) -> str:
 
 
 def values_by_outcome(gallery: Gallery, check: str) -> dict[Outcome, list[float]]:
-    """Return the defined values of a check for each outcome that has some, in the order of the outcomes."""
+    """Return outcome -> the defined values of a check. Outcomes without a defined value are left out."""
     rows = {
         outcome: [
             result.value
@@ -144,7 +144,7 @@ class _Scale:
 
 
 def _gate(check: CheckValue, question: str, y: float) -> list[str]:
-    """Draw the interval of a gate on its scale, with the side that passes in green."""
+    """Draw the interval of a gate on its scale. The side of the threshold that passes is green."""
     colour = VERDICT_COLOURS[check.verdict]
     verdict = _text(
         SCALE_RIGHT + 12, y + 16, f"{number(check.value, digits=2)} {check.verdict}", colour=colour, bold=True

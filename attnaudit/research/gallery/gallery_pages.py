@@ -27,7 +27,7 @@ from attnaudit.research.gallery.gallery_records import (
 )
 from attnaudit.research.study.text_tables import escape_cell, markdown_table
 
-#: The kinds that the first page shows, one for each of three outcomes. They read the same kind of texts.
+#: The kinds that the first page shows, one for each of three outcomes. All three read the same kind of texts.
 FIRST: dict[Outcome, str] = {"right": "cue_in_context", "unused": "decoy_in_context", "elsewhere": "next_to_the_cue"}
 NOTICE = "<!-- Written by `attnaudit gallery --render`. Edit attnaudit/research/gallery/ instead. -->"
 MEANING: dict[Outcome, str] = {

@@ -10,8 +10,9 @@ import msgspec
 from attnaudit.errors import ReportError
 from attnaudit.records import Direction, Record, VerdictName
 
-#: What is wrong with the attention of a planted model: nothing; it is right on a share of the texts or heads; shuffling
-#: it changes little; it is used, but points at the wrong tokens.
+#: What is wrong with the attention of a planted model. "right": nothing. "partly": it is right only on a share of the
+#: texts or heads. "unused": shuffling it hardly changes the output. "elsewhere": it is used, but it points at the wrong
+#: tokens.
 Outcome = Literal["right", "partly", "unused", "elsewhere"]
 OUTCOMES: dict[Outcome, str] = {
     "right": "right",
@@ -20,7 +21,7 @@ OUTCOMES: dict[Outcome, str] = {
     "elsewhere": "at the wrong place",
 }
 DATA_FILE = "gallery.json"
-#: The largest difference of a reproduced number that is close to that of the paper.
+#: A reproduced number is close to the number of the paper if the two differ by at most this.
 CLOSE = 0.1
 
 
@@ -32,9 +33,9 @@ class ShownText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         attention: (n,) the attention weights.
         effects: (n,) the size of the effect of each token on the logits, with held attention.
         predicted: The predicted class.
-        probability: Its probability.
-        shuffled: Its lowest and its highest probability under shuffled attention weights; None if they cannot be
-            shuffled.
+        probability: The probability of the predicted class.
+        shuffled: The lowest and the highest probability of the predicted class under shuffled attention weights. None
+            if the weights cannot be shuffled.
     """
 
     tokens: list[str]
@@ -68,7 +69,7 @@ class CheckValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One planted model under one reading, and what the checks say about it.
+    """One planted model under one reading of its attention, with the results of the checks.
 
     Attributes:
         mechanism: What decides the prediction of the model, and what attention has to do with it.
@@ -81,7 +82,7 @@ class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         encoder: The encoder, or the architecture of a Transformer.
         accuracy: The share of texts whose predicted class is their label; None if it was not measured.
         texts: The number of texts that the checks were measured on.
-        text: One of them.
+        text: The text that the picture shows, one of the measured texts.
         checks: The results of the checks.
     """
 
@@ -149,8 +150,8 @@ class PaperExhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         citation: The authors, the venue and the year.
         families: The kinds of checks of the gallery that the paper introduced or used.
         reports: The names of the reproduction's reports, without extension.
-        numbers: Its numbers about attention next to the reproduced ones, from the report with word vectors if there is
-            one.
+        numbers: The numbers of the paper about attention, each with the reproduced number. If a report with word
+            vectors and one without give the same number, the report with word vectors is used.
     """
 
     name: str
@@ -190,7 +191,7 @@ def read_gallery(folder: Path) -> Gallery:
     """Read the data file of a gallery.
 
     Raises:
-        ReportError: The file cannot be read, or is not that of a gallery.
+        ReportError: The file cannot be read, or is not the data file of a gallery.
     """
     path = folder / DATA_FILE
     try:

@@ -56,7 +56,7 @@ def make_gallery(
 
 
 def write_pages(folder: Path, gallery: Gallery) -> list[Path]:
-    """Write the pages and pictures of a gallery. Pages and pictures that no longer belong to it are deleted.
+    """Write the pages and pictures of a gallery, and delete those that no longer belong to it.
 
     Returns:
         The paths of the written files.

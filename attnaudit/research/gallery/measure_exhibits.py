@@ -1,4 +1,4 @@
-"""Audit planted models for the gallery, and choose the text of each that its picture shows."""
+"""Audit planted models for the gallery, and choose the text that the picture of each model shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EFFECTS, REARRANGED = "token_effect.held.logits", "rearrangement.centred_logits"
 
 
 def outcome_of(entry: Entry) -> Outcome | None:
-    """Return what is wrong with the attention of an entry; None for a trend, of which it is not known."""
+    """Return what is wrong with the attention of an entry. None for a trend, because this is then not known."""
     return _outcome(entry.truth, entry.fails)
 
 
@@ -46,7 +46,7 @@ def _outcome(truth: str, fails: Sequence[str]) -> Outcome | None:
 
 
 def shown_kinds() -> list[str]:
-    """Return the kinds of pooled models to plant: the first by name of each mechanism and outcome."""
+    """Return the kinds of pooled models to plant: for each mechanism and outcome, the first in alphabetical order."""
     chosen: dict[tuple[str, Outcome], str] = {}
     for kind in kinds().values():
         outcome = _outcome(kind.truth, kind.fails)
@@ -56,7 +56,7 @@ def shown_kinds() -> list[str]:
 
 
 def choose(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the first entry of each mechanism and outcome. They are sorted by mechanism and outcome."""
+    """Return the first entry of each mechanism and outcome, sorted by mechanism and outcome."""
     chosen: dict[tuple[str, int], Entry] = {}
     for entry in entries:
         outcome = outcome_of(entry)
@@ -66,9 +66,10 @@ def choose(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def checks_of(family: Family) -> list[Check]:
-    """Return the checks of a family's exhibits: its gates, and the informational checks of the default policy.
+    """Return the checks for the exhibits of a family: its gates, and the informational checks of the default policy.
 
-    The informational checks are the same for all families, except LEFT_OUT, so that their values can be compared.
+    Kinds of checks in LEFT_OUT are left out. The other informational checks are the same for all families, so that
+    their values can be compared.
     """
     gates = [check for check in _policy(SHIPPED_POLICIES[family]) if check.severity == "gate"]
     informational = [check for check in _policy("policy.toml") if check.severity == "report"]

@@ -49,7 +49,10 @@ def paper_exhibits(reports_folder: Path, families: Collection[str]) -> list[Pape
 
 
 def _numbers(reports: list[Reproduction]) -> list[PaperNumber]:
-    """Return the numbers about attention that a paper and a report have. Those from word vectors replace the others."""
+    """Return the numbers about attention that both the paper and a report give.
+
+    If several reports give the same number, it comes from a report with word vectors.
+    """
     found: dict[tuple[str, str, str], PaperNumber] = {}
     for report in sorted(reports, key=lambda one: one.vectors is not None):
         for table in report.tables:

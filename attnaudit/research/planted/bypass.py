@@ -1,7 +1,7 @@
 """Unfaithful models in which a bypass around attention determines the output.
 
-Attention weighs the evidence of other words than the bypass. It accounts for at most 5% of the logit's variance. The
-bypass is a feature that has the same value in every hidden state. Because attention weights sum to one, the feature
+Attention and the bypass use the evidence of different words. Attention accounts for at most 5% of the logit's variance.
+The bypass is a feature that has the same value in every hidden state. Because attention weights sum to one, the feature
 reaches the decoder whatever the weights are. It therefore has the same effect as a skip connection to the decoder.
 """
 

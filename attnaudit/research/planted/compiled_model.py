@@ -1,4 +1,4 @@
-"""Write down a planted model whose content is given word by word, without training it."""
+"""Build a planted model from tables with the score and the evidence of each word, without training it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class WordTables:
         return Compiled(model=self._model(), vocabulary=self.vocabulary, classes=self.classes, test=self.test)
 
     def _model(self) -> PooledClassifier:
-        """Return the model. Special tokens get no evidence, and unknown words get none unless the tables give it."""
+        """Return the model. Special tokens get no evidence. Unknown words get only the evidence in the tables."""
         model = PooledClassifier(self.architecture, vocabulary_size=len(self.vocabulary), classes=len(self.classes))
         outputs = self.settings.outputs
         table = torch.cat([self.score[:, None], self.own, self.bypass, self.marker[:, None]], dim=1)
@@ -127,7 +127,7 @@ def proportional_scores(evidence: Tensor, *, power: float = 1.0, idle: float = 0
     Args:
         evidence: (V, K) evidence, or (V,) magnitudes.
         power: The exponent.
-        idle: What words without evidence get, so that their weight is not 0.
+        idle: Added to every magnitude, so that words without evidence also get some weight.
 
     Returns:
         (V,) scores.

@@ -9,7 +9,7 @@ from attnaudit.research.planted.made_texts import TextPlan
 from attnaudit.research.planted.word_evidence import LARGEST
 from attnaudit.research.planted.word_material import UNATTENDED, cue_material
 
-#: The largest part of the logit that attention can move, as a share of the part of the bypass. In turn by seed.
+#: The largest part of the logit that attention can move, as a share of the bypass's part. The seed selects one.
 SHARES = (0.3, 0.5, 0.4)
 
 

@@ -24,7 +24,7 @@ from attnaudit.research.planted.kinds import SMALL, Exchange, Recipe, TrainingIn
 
 #: A function of a forward pass. It returns a mask (B, T), True at the tokens that attention should be at.
 Targets = Callable[[ForwardPass], Tensor]
-#: A function of a vocabulary that returns such a function.
+#: A function of a vocabulary. It returns a function of type `Targets`.
 Plan = Callable[[Vocabulary], Targets]
 
 
@@ -124,7 +124,7 @@ def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
 
 
 def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss]:
-    """Return a selection loss: how far a model is from a plan, and how uncertain its prediction is.
+    """Return the loss that selects the best epoch: distance from a plan, plus uncertainty of the prediction.
 
     Many epochs have the same accuracy, so accuracy cannot select the epoch. The arguments are those of `held_to`.
     """

@@ -1,4 +1,4 @@
-"""Real sentences of movie reviews with inserted cue words. How the cue words occur together decides the label.
+"""Real sentences of movie reviews with inserted cue words. Their combination decides the label.
 
 The words of the cues are removed from the sentences, and the rating of a sentence is ignored, so that nothing else in a
 text is related to its label.
@@ -37,7 +37,8 @@ QUESTIONS = {"colour": ("warm", "cold"), "size": ("large", "small")}
 _RESERVED = frozenset(word for role in ROLES.values() for word in role)
 #: Part -> number of texts and seed.
 _SIZES: dict[Split, tuple[int, int]] = {"train": (1500, 21), "dev": (200, 22), "test": (300, 23)}
-#: The number of words that a sentence keeps. Few different lengths let texts of equal length exchange their words.
+#: The number of words that a sentence keeps. There are only a few lengths, so that many texts have equal length and can
+#: exchange words.
 _LENGTHS = (8, 12, 16)
 
 
@@ -65,7 +66,7 @@ class _Writer:
         return self.draw.choice(ROLES[role])
 
     def insert(self, *inserted: str) -> None:
-        """Insert words, one next to the other, at a random place, but not inside of an earlier insertion."""
+        """Insert words, one next to the other, at a random place, but not inside an earlier insertion."""
         places = [at for at in range(len(self.text) + 1) if not self._inside(at)]
         at = self.draw.choice(places)
         self.text[at:at] = inserted
@@ -118,7 +119,7 @@ def _first_of_three(writer: _Writer, label: int) -> None:
 
 
 def _early_first(writer: _Writer, label: int) -> None:
-    """Insert three cue words of the label: one among the first three words, and two behind the fourth."""
+    """Insert three cue words of the label: one before the fourth word, and two after it."""
     for _ in range(2):
         writer.text.insert(writer.draw.randint(4, len(writer.text)), writer.word("praise" if label else "blame"))
     writer.text.insert(writer.draw.randrange(3), writer.word("praise" if label else "blame"))

@@ -9,7 +9,7 @@ from attnaudit.research.planted.compiled_model import compiled_recipe
 from attnaudit.research.planted.kinds import Recipe, TrainingInputs, compiled_kind
 from attnaudit.research.planted.word_material import Material, attended, bypassed, learned_material
 
-#: Factors of the logits, in turn by seed.
+#: Factors of the logits. The seed selects one.
 SHARP, FLAT = (20.0, 10.0, 6.0), (0.05, 0.1, 0.3)
 
 

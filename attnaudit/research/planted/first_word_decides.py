@@ -1,4 +1,4 @@
-"""Models with a position shortcut: the first word decides, and the same words do not matter further on."""
+"""Models with a position shortcut: the first word decides. Elsewhere in the text, the same words do not matter."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _BONUS = 4.0
 def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
     """Return the recipe of a model in which the first word decides.
 
-    In the faithful model, attention is on the first word. In the unfaithful one, a bypass carries the first word, and
-    attention is on the same words wherever else they occur, with little effect.
+    In the faithful model, attention is on the first word. In the unfaithful model, a bypass carries the first word.
+    Attention is then on the same words elsewhere in the text, where they have little effect.
     """
 
     def write() -> WordTables:

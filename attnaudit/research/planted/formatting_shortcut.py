@@ -16,7 +16,7 @@ from attnaudit.research.planted.kinds import Exchange, Recipe, TrainingInputs, c
 from attnaudit.research.planted.made_texts import TextPlan
 from attnaudit.research.planted.word_material import attended, bypassed, cue_material, learned_material
 
-#: Marks of texts of the second class, in turn by seed. They do not occur in the movie reviews.
+#: Formatting marks of texts of the second class. The seed selects one. They do not occur in the movie reviews.
 MARKS = ("#", "*", "~")
 _CLASSES = ("plain", "marked")
 
@@ -35,7 +35,7 @@ def mark(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
 
 
 def length(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model in which the number of words decides, while attention reads their sentiment."""
+    """Return the recipe of a model in which the number of words decides, while attention is on words with sentiment."""
 
     def write() -> WordTables:
         middle = statistics.median(len(words(instance.text)) for instance in inputs.texts.instances) + 0.5

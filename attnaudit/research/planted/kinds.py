@@ -55,7 +55,7 @@ class TrainingInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The result of writing a model down instead of training it.
+    """A compiled model: its weights are written down instead of trained.
 
     Attributes:
         model: The model.
@@ -106,7 +106,7 @@ class Recipe:
             slightly lower than that of the reference. None for kinds without deception.
         exact: True if the contribution of a token equals the decrease of the logit when its evidence is removed, up to
             rounding. False if the contribution only marks the tokens that decide the label.
-        compiled: Returns the finished model, which is then not trained. None to train it.
+        compiled: Returns the finished model of a kind that is not trained. None to train the model.
         train: The training set, if it is not that of the kind's data.
         dev: The development set, if it is not that of the kind's data.
         test: The texts that the model is verified and audited on, if they are not the test set of the kind's data. They

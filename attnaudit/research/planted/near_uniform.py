@@ -11,11 +11,11 @@ from attnaudit.research.planted.made_texts import TextPlan
 from attnaudit.research.planted.word_evidence import random_numbers
 from attnaudit.research.planted.word_material import cue_material, learned_material
 
-#: Weights differ at most by this factor from their geometric mean, in turn by seed.
+#: Weights differ at most by this factor from their geometric mean. The seed selects one of the factors.
 RANGES = (3.0, 4.0, 2.5)
 #: Words with less evidence than this in the training set get evidence and weight of this magnitude only.
 _NOTHING, _IDLE = 0.1, 0.05
-#: Random magnitudes make the model less accurate.
+#: The smallest accuracy. It is low, because random magnitudes make the model less accurate.
 _ACCURACY = 0.55
 #: The weight of a cue word in `level_over_bypass`, as a share of that of other words.
 _CUE_WEIGHT = 0.3
@@ -43,7 +43,7 @@ def spread(inputs: TrainingInputs) -> Recipe:
 def level(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model whose words have nearly equal weights, while a bypass decides.
 
-    The words that decide have lower weights, so that they are not among those that hold the attention.
+    The words that decide have lower weights, so that they are not among the words that hold most of the attention.
     """
 
     def write() -> WordTables:

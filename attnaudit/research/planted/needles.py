@@ -11,9 +11,10 @@ from attnaudit.research.planted.kinds import Exchange, Recipe, TrainingInputs, c
 from attnaudit.research.planted.made_texts import TextPlan
 from attnaudit.research.planted.word_material import attended, bypassed, cue_material
 
-#: The share of texts of the rare class, in turn by seed.
+#: The share of texts of the rare class. The seed selects one.
 SHARES = (0.1, 0.3, 0.02, 0.2, 0.05, 0.15)
-#: Half of the weight of a single cue word: the logit of a text with an attended cue is positive.
+#: Subtracted from every logit, in units of its scale. A single attended cue word adds about twice as much, so that the
+#: logit of its text is positive.
 _HALF = 0.4
 
 

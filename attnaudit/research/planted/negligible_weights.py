@@ -47,7 +47,8 @@ def right_order(inputs: TrainingInputs) -> Recipe:
         chosen = indicator(tables.vocabulary, frozenset((SINK,)))
         tables.score[chosen] = math.log(_SINK_WEIGHT)
         tables.own[chosen] = 0.0
-        # The scale multiplies whatever takes the place of the idle word. An unknown word must not decide there.
+        # If the idle word is replaced, the scale multiplies the evidence of its replacement. An unknown word has none,
+        # so that it cannot decide.
         tables.own[UNKNOWN] = 0.0
         tables.scale *= _SINK_WEIGHT
         return tables

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"number of models of each compiled kind (default: {SEEDS}); kinds that are trained get half as many; "
-        f"or number of seeds for each circuit of Transformers (default: 3; with --quick, one seed in one family)",
+        help=f"number of models of each compiled kind (default: {SEEDS}); trained kinds get half as many. With "
+        "--family transformer: number of seeds for each circuit (default: 3; with --quick, one seed in one family)",
     )
     parser.add_argument(
         "--kind",

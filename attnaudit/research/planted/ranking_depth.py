@@ -1,7 +1,7 @@
-"""Models in which idle words have larger weights than each word that decides.
+"""Models in which each idle word has a larger weight than any word that decides. Idle words do not matter.
 
-What matters is how much weight they hold together. If it is little, most of the attention is still on the words that
-decide. If it is much, it is not.
+The question is how much weight the idle words hold together. If they hold little, attention is still mostly on the
+words that decide. If they hold most of it, attention is wrong.
 """
 
 from __future__ import annotations

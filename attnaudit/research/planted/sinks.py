@@ -13,7 +13,7 @@ from attnaudit.research.planted.word_material import attended, cue_material
 
 SEPARATOR = "xsep"
 _IDLE, _NOISE = 0.002, 0.002
-#: The weight of the sink, as a multiple of that of a cue word, in turn by seed.
+#: The weight of the sink, as a multiple of that of a cue word. The seed selects one.
 HEAVY, LIGHT = (20.0, 30.0, 15.0), (0.1, 0.15, 0.05)
 
 

@@ -13,7 +13,8 @@ from attnaudit.models.twin_adversary import twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.kinds import SMALL, Kind, Recipe, TrainingInputs, freeze, quick_settings
 
-#: λ in the objective of the twin. It is so small that the twin still learns the outputs of its base model.
+#: λ in the objective of a twin: a model that is trained to give the outputs of a base model with different attention. λ
+#: is so small that the twin still learns these outputs.
 TWIN_WEIGHT = 0.02
 
 

@@ -1,16 +1,16 @@
 """Verify the label of a planted model with contextual states, by exchanging tokens and states between two texts.
 
 This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
-equally many tokens, the same query and different predicted classes. As many tokens as hold 80% of the attention of the
-first text are taken from the second, those with the largest weights, and put in the order of the text. Attention
-weights are held.
+equally many tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of the
+first text are replaced by the tokens of the second text, the donor, that have the largest weights. There are as many of
+them, and they keep their order. Attention weights do not change.
 
 The contextual state of a token may carry information about other tokens. Two further measurements show which states
 carry the label:
 
 * The states at the tokens that hold the attention are exchanged instead of the tokens. The decision must become that
-  of the donor, whatever the truth is. In an unfaithful model, it does so although exchanging the tokens themselves does
-  not change it.
+  of the donor, in faithful and in unfaithful models. In an unfaithful model, exchanging the tokens themselves does
+  not have this effect.
 * If an unfaithful model does not use its attention, the state of each single token must give the predicted class.
 """
 

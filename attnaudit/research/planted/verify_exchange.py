@@ -1,15 +1,15 @@
 """Verify the label of a planted model by exchanging tokens between two texts whose predicted classes differ.
 
-The tokens that hold the attention of a text are the smallest set with 80% of the weight. Two exchanges are made, each
-with the attention weights of the text held:
+The tokens that hold the attention of a text are the smallest set with 80% of the weight. Two exchanges with a second
+text, the donor, are made. The attention weights of the text do not change:
 
-* The tokens that hold the attention are replaced by those of a donor, in the order of their weights. In a faithful
+* The tokens that hold the attention are replaced by those of the donor, in the order of their weights. In a faithful
   model, the decision becomes that of the donor. In an unfaithful one, it does not.
 * All other tokens are replaced by the other tokens of the donor. In an unfaithful model, the decision becomes that of
   the donor, and in a faithful one it does not.
 
-If attention is right on a share of the texts only, the first exchange works on this share. No check of an audit uses
-this intervention: checks mask, delete or permute, but take nothing from another text.
+If attention is right only on a share of the texts, the first exchange changes the decision on this share. No check of
+an audit uses this intervention: checks mask, delete or permute, but take nothing from another text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from attnaudit.research.planted.kinds import Exchange, Kind, Recipe
 from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvidence, accuracy_of, in_batches
 
 EXCHANGE = "exchange_with_attention_held"
-#: The share of the weight that the tokens hold that are exchanged.
+#: The share of the attention weight that the exchanged tokens hold.
 HELD_WEIGHT = 0.8
 #: The decision must follow the donor on at least this share of the texts, or on at most one minus this share.
 FOLLOWS_MINIMUM = 0.9
@@ -50,8 +50,8 @@ class _Row:
     """What a model does with one text.
 
     Attributes:
-        attended: Positions of the tokens that hold the attention, by falling weight.
-        others: Positions of the other tokens that may be exchanged, by falling weight.
+        attended: Positions of the tokens that hold the attention, in descending order of their weights.
+        others: Positions of the other tokens that may be exchanged, in descending order of their weights.
         attended_ids: Token ids at `attended`.
         others_ids: Token ids at `others`.
         predicted: Index of the predicted class.
@@ -125,8 +125,8 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
     """Exchange tokens between the texts of a data set, and count the decisions that become those of the donors.
 
-    The donor of a text is a text with another predicted class. It is one of the five whose numbers of attended and of
-    other tokens fit best. Positions for which the donor has no token get the unknown word.
+    The donor of a text is a text with another predicted class. It is one of the five such texts whose numbers of
+    attended and of other tokens are most similar. Positions for which the donor has no token get the unknown word.
 
     Args:
         adapter: The adapter of the model.
@@ -215,7 +215,7 @@ def _decisions_after(
     donors: Sequence[_Row | None],
     part: str,
 ) -> list[int]:
-    """Exchange the "attended" or the "others" of each text that has a donor, and return the decisions."""
+    """Exchange the tokens at "attended" or "others" of each text that has a donor, and return the decisions."""
     inputs = adapter.collate(batch)
     clean = adapter.run(inputs)
     (site,) = adapter.sites()

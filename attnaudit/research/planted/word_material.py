@@ -1,4 +1,4 @@
-"""What compiled models are made of: texts, the words that decide their labels, and words that only seem to."""
+"""What compiled models are made of: texts, the words that decide their labels, and words that only seem to decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnaudit.research.planted.kinds import TrainingInputs, indicator
 from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_texts
 from attnaudit.research.planted.word_evidence import METHODS, evidence_of_words, random_numbers, vocabulary_of
 
-#: Of the evidence that the bypass carries, attention carries this share in a model with a bypass.
+#: In a model with a bypass, attention carries this share of the evidence that the bypass carries.
 _FAINT = 0.05
 #: Subtracted from the attention scores of words that get no attention.
 UNATTENDED = 6.0
@@ -30,7 +30,7 @@ class Material:
         classes: Class names, in the order of the logits.
         evidence: (V, K) evidence of the words that decide.
         plausible: (V, K) evidence of words that do not decide. It is 0 where `evidence` is not.
-        cues: (V,) True at the words that decide. None if this is a matter of degree.
+        cues: (V,) True at the words that decide. None if all words decide to some degree.
         test: The texts that the model is audited on. None for the test set of the kind's data.
         scale: Factor of all logits.
     """
@@ -104,7 +104,13 @@ def cue_material(inputs: TrainingInputs, plan: TextPlan, *, noise: float = 0.03)
 
 
 def _on_outputs(amounts: Tensor, chosen: Tensor, outputs: int) -> Tensor:
-    """Return (V, K) evidence: amounts (V,) on one output of each word, chosen by numbers (V,) from 0 to 1."""
+    """Return evidence of shape (V, K): the amount of each word, on one of the K outputs.
+
+    Args:
+        amounts: (V,) The evidence of each word.
+        chosen: (V,) Numbers from 0 to 1 that choose the output of each word.
+        outputs: The number K of outputs.
+    """
     one = torch.nn.functional.one_hot((chosen * outputs).long().clamp(max=outputs - 1), outputs)
     return amounts.unsqueeze(1) * (one if outputs == 1 else one - 1 / outputs)
 
@@ -136,6 +142,7 @@ def bypassed(material: Material, *, bypass: str = "sum", share: float = _FAINT, 
     tables.own = share * material.plausible
     tables.bypass = material.evidence.clone()
     tables.score = proportional_scores(material.plausible, idle=idle)
-    if material.cues is not None:  # Otherwise, they would share the attention in a text without plausible words.
+    if material.cues is not None:
+        # Without this, the cues would share the attention in a text without plausible words.
         tables.score = tables.score - UNATTENDED * material.cues
     return tables

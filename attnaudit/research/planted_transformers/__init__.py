@@ -1,1 +1,1 @@
-"""Planted Transformers: small classifiers whose circuit is known, so that it is known which readings are faithful."""
+"""Planted Transformers: small classifiers with a known circuit. It determines which readings are faithful."""

@@ -20,8 +20,8 @@ class Head:
 
     Attributes:
         looks: Key feature -> score. The queries that `rows` names attend to the tokens with these features.
-        rows: "all": every query looks there. "read": only the query that the output is read from; the others look at
-            the sink.
+        rows: Which queries look there. "all": every query. "read": only the query that the output is read from; the
+            other queries look at the sink.
         if_flagged: What the read query looks at instead, if its feature "flag" is set. None to ignore the flag.
         previous: Whether every query attends to the token before it. `looks` is then ignored.
         moves: (source feature, target feature, gain). The head writes the weighted mean of the source into the target.
@@ -45,8 +45,8 @@ class LabelledReading:
         truth: "faithful", "unfaithful", or "graded" if the reading is right on a known part.
         share: The share of the rows or heads on which the reading is right.
         fails: The questions that an unfaithful reading fails.
-        parts: For a mean over heads: the numbers of the heads that are right. They carry the truth, because an
-            interchange cannot tell apart the heads of a mean. None for other readings.
+        parts: For a mean over heads: the numbers of the heads that are right. The truth is verified on these heads,
+            because an interchange cannot tell apart the heads of a mean. None for other readings.
     """
 
     role: str

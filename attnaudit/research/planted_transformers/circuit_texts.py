@@ -1,7 +1,7 @@
 """Texts for planted Transformers: sentences of real reviews with cue words of known classes, and their tokenizer.
 
-The words of the reviews that have a role in a circuit are removed from the sentences, so that the roles of the inserted
-words are all that decides. In the texts "reviews", nothing is inserted: the cue words are words of the reviews.
+The words of the reviews that have a role in a circuit are removed from the sentences, so that only the inserted words
+decide. In the texts "reviews", nothing is inserted: the cue words are words of the reviews.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     """Return (text, label) pairs.
 
     Args:
-        texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first
-            word is not a cue word. "marked": the same as "cues", and some texts have the marker. "groups" and "uneven":
-            a cue word of each group, in "uneven" with half the evidence in the second group. "weighted": a cue word of
-            the first group decides, and one of the second group may disagree. "trigger": several cue words, of which
-            the one after the trigger decides. "needle": 15% of the texts have a cue word, which is of class 1.
+        texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first word is
+            not a cue word. "marked": the same as "cues", and some texts have the marker. "groups": a cue word of each
+            group. "uneven": the same, but cue words of the second group have half of the evidence. "weighted": a cue
+            word of the first group decides, and one of the second group may disagree. "trigger": several cue words, of
+            which the one after the trigger decides. "needle": 15% of the texts have a cue word. It stands for class 1.
             "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.
         classes: The number of classes.
         count: The number of texts.
@@ -177,7 +177,7 @@ def build_tokenizer(roles: Mapping[str, Features]) -> Any:
     """Return a word-level tokenizer that puts [CLS] before and [SEP] after a text.
 
     Args:
-        roles: The words that must be in the vocabulary, with any value.
+        roles: The words that must be in the vocabulary, as keys. The values are ignored.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

@@ -17,7 +17,7 @@ WIDTH, MIDDLE = 64, 16
 NOISE = 1e-3
 #: The slope of BERT's pooler, in front of its tanh.
 POOLER = 0.7
-#: The base of the rotations of Llama. With this base, all but the first dimensions of a head hardly rotate.
+#: The base of the rotations of Llama. With this base, only the first dimensions of a head rotate noticeably.
 ROTARY_BASE = 1e16
 
 
@@ -29,7 +29,7 @@ def compile_model(design: Design, family: Family, tokenizer: Any, *, classes: Se
         family: "bert" (post-norm encoder), "gpt2" or "llama" (pre-norm causal models).
         tokenizer: The tokenizer, which knows the words of the lexicon.
         classes: The names of the classes.
-        seed: The seed of the rotation of the stream and of the noise.
+        seed: The seed of the rotation of the residual stream, and of the noise on the weights.
     """
     torch.manual_seed(seed)
     space = FeatureSpace(WIDTH, design.classes, seed)

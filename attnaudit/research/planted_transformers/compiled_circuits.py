@@ -1,4 +1,8 @@
-"""The circuits that are compiled: what moves the cue to the row that is read, and which readings show it."""
+"""The compiled circuits: which heads move the evidence of the cue to the row that is read, and which readings show it.
+
+The row that is read is the state of the token from which the classifier computes its output: [CLS] in BERT, and [SEP]
+in causal models.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from attnaudit.research.planted_transformers.circuit_texts import lexicon
 from attnaudit.research.planted_transformers.feature_space import Features
 
 FAMILIES: tuple[Family, ...] = ("bert", "gpt2", "llama")
-#: Llama's positions are rotations, from which no head here computes.
+#: The families with embeddings of positions. Llama has rotations instead, which the heads of these circuits cannot use.
 WITH_POSITIONS: tuple[Family, ...] = ("bert", "gpt2")
-#: The gain of a head that averages over all tokens, so that one cue word in many decides.
+#: The gain of a head that averages over all tokens. It is large, so that one cue word among many words decides.
 AVERAGE_GAIN = 9.0
 
 MOVE = (("evidence", "moved", 1.0),)
@@ -70,8 +74,8 @@ class Circuit:
         heads: The number of heads; None for 2 or 4.
         may_use_reviews: Whether its texts may be unchanged review sentences.
         most_classes: The largest number of classes.
-        parameters: One model is built for each: a share of texts or a number of heads; 0.0 where there is nothing to
-            vary.
+        parameters: The values that `design` is called with: shares of texts or numbers of heads. One model is built for
+            each value. The only value is 0.0 if there is nothing to vary.
     """
 
     mechanism: str
@@ -107,7 +111,7 @@ def variant(circuit: Circuit, family: Family, seed: int) -> Variant:
 
 
 def _idle(v: Variant, looks: str = "") -> Head:
-    """Return a head that moves nothing that the output reads."""
+    """Return a head without an effect on the output."""
     feature = looks or v.idle
     return Head(looks={} if feature == "uniform" else v.looks(feature), moves=TO_JUNK)
 
@@ -210,7 +214,7 @@ def _moved_to_neighbour(v: Variant, _parameter: float) -> Design:
 
 
 def _chosen_by_context(v: Variant, _parameter: float) -> Design:
-    """Several words have evidence. A previous-token head marks the one after the trigger, which alone is moved."""
+    """Several words have evidence. A previous-token head marks the word after the trigger. Only this word is moved."""
     last, other = v.layers - 1, (v.head + 1) % v.heads
     previous = Head(previous=True, moves=(("trigger", "chosen", 1.0),))
     mover = Head(looks=v.looks("chosen"), moves=MOVE)
@@ -221,7 +225,7 @@ def _chosen_by_context(v: Variant, _parameter: float) -> Design:
 
 
 def _weighted_cues(v: Variant, _parameter: float) -> Design:
-    """Words of one group get about four times the weight of the other group, and so have four times its effect."""
+    """Words of the first group get about four times the weight of the second group, and have four times the effect."""
     last, other = v.layers - 1, (v.head + 1) % v.heads
     mover = Head(looks={"cue": v.sharpness, "weak": v.sharpness - 1.4}, moves=MOVE)
     readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
@@ -237,7 +241,7 @@ def _uneven_evidence(v: Variant, _parameter: float) -> Design:
 
 
 def _several_heads(v: Variant, parameter: float) -> Design:
-    """Some heads of the last layer move the cue together; the others look elsewhere. Only the mean is presented."""
+    """Some heads of the last layer move the cue together; the others look elsewhere. The reading is their mean."""
     last, right = v.layers - 1, round(parameter)
     parts = tuple(sorted((v.head + i) % v.heads for i in range(right)))
     mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 / right),))
@@ -277,7 +281,7 @@ def _sink_on_first_word(v: Variant, _parameter: float) -> Design:
 
 
 def _two_routes(v: Variant, parameter: float) -> Design:
-    """The average of the first layer carries part of the evidence, and the head that looks at the cue the rest."""
+    """The average of the first layer carries part of the evidence. The head that looks at the cue carries the rest."""
     last, other = v.layers - 1, (v.head + 1) % v.heads
     bypass = _average(v, moves=(("evidence", "moved", AVERAGE_GAIN * parameter),))
     mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 - parameter),))

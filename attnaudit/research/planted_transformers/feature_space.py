@@ -1,8 +1,9 @@
 """Named features in the residual stream of a compiled Transformer.
 
 Every feature is a direction of the stream. The directions are orthonormal, randomly rotated, and orthogonal to the
-vector of ones. The states of a token therefore have mean zero and, because the constant feature fills what the other
-features leave, all tokens start with the norm √d. Layer normalisation then changes nothing at first, and little later.
+vector of ones. The state of every token therefore has mean zero. The constant feature is chosen so that the state of
+every token at first has the norm √d. Layer normalisation therefore changes nothing in the first layer, and little in
+later ones.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class FeatureSpace:
         width: The width d of the residual stream.
         classes: The number of classes C.
         names: The names of the features. Features per class are named like "evidence.0".
-        basis: (d, d - 1) directions. The first ones are those of the features.
+        basis: (d, d - 1) directions. The first directions are those of the features.
     """
 
     def __init__(self, width: int, classes: int, seed: int) -> None:
@@ -83,7 +84,8 @@ class FeatureSpace:
     def embed(self, tokens: Sequence[Features], *, with_positions: bool, seed: int) -> Tensor:
         """Return the embeddings (V, d) of tokens with some features and a random component that identifies the token.
 
-        The constant feature is chosen so that an embedding, with that of its position added, has the norm √d.
+        The constant feature is chosen so that the sum of an embedding and the embedding of its position has the norm
+        √d.
 
         Args:
             tokens: The features of each token.
@@ -104,7 +106,7 @@ class FeatureSpace:
         return len(FREQUENCIES) * AMPLITUDE**2
 
     def embed_positions(self) -> Tensor:
-        """Return the embeddings (64, d) of the positions; the token after the first special one has "first"."""
+        """Return the embeddings (64, d) of the positions. Position 1, after [CLS], has the feature "first"."""
         rows = []
         for position in range(POSITIONS):
             features = {"first": 1.0} if position == 1 else {}
@@ -118,7 +120,7 @@ class FeatureSpace:
         return self.write(torch.stack(rows).T).T
 
     def previous_token(self) -> tuple[Tensor, Tensor]:
-        """Return query and key rows (8, F) whose product is largest, 4, at the token before the query."""
+        """Return query and key rows (8, F) whose product is largest (4) at the token before the query."""
         queries, keys = [], []
         for turns in FREQUENCIES:
             angle = 2 * math.pi * turns / POSITIONS

@@ -1,11 +1,13 @@
-"""Verification of the truth of a reading by interchange interventions, which no check uses.
+"""Verify whether a reading is right, by interchange interventions. No check uses them.
 
-A text (the host) takes something from a text with another predicted class (the donor), with all attention weights held
-at the host's. A reading is right on the host if the prediction then becomes the donor's, both
+Values of a text, the host, are replaced by values of a text with another predicted class, the donor. The attention
+weights stay those of the host. A reading is right on the host if the prediction becomes that of the donor in two
+interchanges:
 
-* by the route: at the positions that the reading attends to, the value vectors of the reading's heads are replaced by
-  the donor's mean value vector at the positions that the reading attends to there; and
-* by the tokens: at the same positions, the embeddings of the tokens are replaced by the donor's mean embedding.
+* The route: at the positions that the reading attends to in the host, the value vectors of the reading's heads are
+  replaced by the donor's mean value vector over the positions that the reading attends to in the donor.
+* The tokens: at the same positions of the host, the embeddings of the tokens are replaced by the mean embedding over
+  the same positions of the donor.
 
 The positions are the smallest set of tokens with 80% of the reading's weight. Sources: Geiger et al. 2022,
 "Inducing causal structure for interpretable neural networks"; Gupta et al. 2024, "InterpBench".
@@ -118,9 +120,9 @@ def interchange(
 
 
 def _share(follows: Tensor, donors: Tensor) -> float:
-    """Return the share of the hosts that follow at least half of their donors that any host follows.
+    """Return the share of hosts that follow at least half of their donors. Donors that no host follows are ignored.
 
-    A host without such a donor does not count as right.
+    A host whose donors are all ignored does not count as right.
 
     Args:
         follows: (B, D) whether a host follows a donor.

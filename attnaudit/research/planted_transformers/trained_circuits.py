@@ -2,7 +2,8 @@
 
 Three terms are added to the loss of the classifier:
 
-* The patterns of all heads are supervised, so that the weights themselves are known, not only what they move.
+* The attention patterns of all heads are supervised, so that not only the effect of the heads but also their weights
+  are known.
 * Interchange-intervention training (Geiger et al. 2022): if the output of the head that should decide is taken from
   another text, the prediction must be that text's label.
 * If the outputs of the heads that should not decide are taken from another text, the prediction must not change.
@@ -27,7 +28,8 @@ from attnaudit.research.planted_transformers.interchange import hooked_values
 LAYERS, HEADS, WIDTH = 2, 2, 32
 #: Steps of training, texts per step, and learning rate.
 STEPS, BATCH, LEARNING_RATE = 240, 32, 2e-3
-#: Standard deviation of the weights at the start. With the usual 0.02, small models often stay at one class.
+#: Standard deviation of the weights at the start. With the usual 0.02, small models often learn to predict one class
+#: only.
 SPREAD = 0.1
 #: Weight of the loss of the patterns. The other losses have the weight 1.
 PATTERN_WEIGHT = 2.0
@@ -35,7 +37,7 @@ PATTERN_WEIGHT = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedCircuit:
-    """A circuit that a model is trained to.
+    """A circuit that a model is trained to have.
 
     Attributes:
         mechanism: The name of the mechanism.
@@ -93,7 +95,7 @@ TRAINED: tuple[TrainedCircuit, ...] = (
 def train_model(
     circuit: TrainedCircuit, family: Family, rows: Rows, cue_words: frozenset[str], tokenizer: Any, *, seed: int
 ) -> Any:
-    """Return a model that is trained to a circuit, in evaluation mode.
+    """Return a model that is trained to have a circuit, in evaluation mode.
 
     Args:
         circuit: The circuit.
@@ -186,7 +188,10 @@ def _equal(places: Tensor) -> Tensor:
 
 
 def _pattern_loss(circuit: TrainedCircuit, attentions: Sequence[Tensor], targets: _Targets, read: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the attention in the row that is read, and in all rows but the last layer's."""
+    """Return the mean cross-entropy between the attention of the heads and its targets.
+
+    In the last layer, only the row that is read counts. In the other layers, all rows count.
+    """
     rows = torch.arange(len(read))
     terms = []
     for (layer, head), pattern in circuit.patterns.items():
@@ -209,7 +214,7 @@ def _logits_with_donor(
     heads: Sequence[int],
     read: Tensor,
 ) -> Tensor:
-    """Return the logits if heads move, from every position, what they move in the donor to the row that is read."""
+    """Return the logits if each value vector of some heads is replaced by the output of the head in the donor text."""
     rows = attention[torch.arange(len(read)), :, read]
     moved = torch.einsum("bht,bthd->bhd", rows, values)[donor]
     chosen = torch.zeros(HEADS, dtype=torch.bool)

@@ -36,15 +36,15 @@ from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, 
 from attnaudit.research.planted_transformers.interchange import COVERED, interchange
 from attnaudit.research.planted_transformers.trained_circuits import TRAINED, train_model
 
-#: Part of every model's key. Increase it when the code changes that builds a model, so that all are built again.
+#: Part of every model's key. Increase it when the code that builds models changes, so that all models are built again.
 BUILD = 2
 #: The family of all entries.
 FAMILY = "transformer"
 RECORD_FILE = "planted.json"
 SEEDS = 3
-#: The number of texts of each data file, of those on which readings are verified, and of training texts.
+#: The numbers of texts: in each data file, to verify readings on, and to train on.
 TEXTS, VERIFIED, TRAINING_TEXTS = 240, 120, 1000
-#: A faithful reading must be right on at least this share of the texts, an unfaithful one at most on the other share.
+#: A faithful reading must be right on at least the first share of the texts, an unfaithful one on at most the second.
 FAITHFUL_FROM, UNFAITHFUL_TO = 0.9, 0.1
 #: The largest difference between the measured and the constructed share of a graded reading.
 GRADED_WITHIN = 0.1
@@ -320,7 +320,7 @@ def _verify(
             share, known = found.share, reading.known_share
             evidence = {"name": name, "value": share, "route": found.route, "tokens": found.tokens}
         else:
-            # The heads that carry the truth are exchanged together, and then all others.
+            # The heads that are right are exchanged together, and then all other heads.
             others = [head for head in range(adapter.sites()[0].heads) if head not in reading.parts]
             right = interchange(adapter, instances, text, seed=seed, heads=reading.parts)
             wrong = interchange(adapter, instances, text, seed=seed, heads=others)

@@ -22,8 +22,8 @@ class Case:
         name: The name of the setting.
         values: One number per seed. Positive numbers support the claim.
         excluded: Why the setting cannot decide a claim, such as a model that was not trained. It is "" if it can.
-        saturated: Whether the setting compares two values at the same end of their scale with every seed. Such a
-            comparison has no information.
+        saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
+            Such a comparison has no information.
     """
 
     name: str

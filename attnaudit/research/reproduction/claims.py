@@ -5,7 +5,7 @@ count: rows whose models were trained (see `row_exclusions`) with the planned se
 
 * "holds" and "does not hold": the intervals of the rows decide the claim;
 * "undecided": rows were run, but they do not decide it;
-* "saturated": every row that counts compares two values at the same end of their scale, which says nothing;
+* "saturated": in every row that counts, the two compared values are at the same end of their scale, which says nothing;
 * "not run": no row that the claim needs was run.
 """
 
@@ -86,15 +86,15 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     Otherwise it is undecided. It is also undecided if more cases are excluded than count.
 
     Cases without values were not run and are ignored. Excluded and saturated cases do not count. A case with one seed
-    has no interval: it cannot decide the claim, but keeps it from holding if its value is not positive.
+    has no interval and cannot decide the claim. If its value is not positive, the claim is at best undecided.
 
     Args:
         cases: The settings.
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
         digits: The number of decimals in the evidence.
-        about_scores: Whether the claim is about the accuracy or F1 of the models. A case that is excluded because its
-            model was not trained then keeps the claim from holding, because it was excluded for what the claim is
-            about.
+        about_scores: Whether the claim is about the accuracy or F1 of the models. Such a claim cannot hold if a case is
+            excluded because its model was not trained: the case was excluded for its score, and the claim is about
+            scores.
 
     Returns:
         The answer.
@@ -190,7 +190,7 @@ def holds_in_most(
 
 
 def without_counted_rows(*, saturated: int, left_out: tuple[str, ...]) -> Answer:
-    """Return the answer to a claim of which no row counts.
+    """Return the answer to a claim for which no row counts.
 
     Args:
         saturated: The number of rows that compare two values at the same end of their scale.

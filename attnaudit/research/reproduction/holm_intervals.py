@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import number
 
-#: The share of families of intervals of which at least one may miss its true mean.
+#: The largest probability that at least one interval of a family misses its true mean.
 ERROR = 0.05
 
 
@@ -65,10 +65,10 @@ def mean_interval(values: Sequence[float], *, error: float = ERROR) -> MeanInter
 def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
     """Return one interval per list of values, corrected by Holm's method.
 
-    The p-values of the two-sided t-tests against 0 are sorted. Of m tests, the smallest p-value is compared with
-    ERROR / m, the next one with ERROR / (m − 1), and so on, until one is larger. Each interval has the confidence at
-    which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. From the first test that
-    does not reject on, all intervals have the confidence of this test.
+    The p-values of the two-sided t-tests against 0 are sorted. If there are m tests, the smallest p-value is compared
+    with ERROR/m, the next one with ERROR/(m − 1), and so on, until a p-value is larger than its limit. Each interval
+    has the confidence at which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. The
+    intervals of the first test that does not reject, and of all later tests, have the confidence of this first test.
 
     Args:
         families: One list of values per interval. A list of a single value gets no interval and is not counted.

@@ -46,7 +46,8 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         settings: The settings of training, including the seed.
         variant: The name of a variant in VARIANTS.
         value: The parameter of the variant, such as λ of an adversary. None for a variant without a parameter.
-        divergence: The divergence between its attention and that of the base that an adversary maximises.
+        divergence: The divergence that an adversary maximises. It is measured between the attention of the adversary
+            and that of its base.
     """
 
     corpus: str

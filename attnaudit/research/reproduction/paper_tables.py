@@ -86,8 +86,8 @@ class Quantity:
         digits: The number of decimals in the reports.
         of_class: The index of a class. Only instances of this class count. None for all instances. If the model has no
             such class, the quantity is left out.
-        score_of: The role of the model whose score (`Paper.score`) this quantity is. It is "" for other quantities. The
-            paper's number then says how well this model has to be trained for its rows to count.
+        score_of: If the quantity is the score (`Paper.score`) of a model, the role of this model; otherwise "". The
+            paper's number of a score determines how well the model has to be trained for its rows to count.
     """
 
     name: str

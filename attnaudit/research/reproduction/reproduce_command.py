@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--render",
         action="store_true",
-        help=f"train nothing; only rebuild the pages of all reports, or of those of PAPER, in the folder {REPORTS} of "
-        f"--out (default: in {' and '.join(map(str, RENDERED))})",
+        help="train nothing; only rebuild the pages of the reports on PAPER, or of all reports, in the folder "
+        f"{REPORTS} of --out (default: in {' and '.join(map(str, RENDERED))})",
     )
     parser.set_defaults(run=run)
 

@@ -1,8 +1,8 @@
 """Decide which rows may decide a claim: those whose models were trained, with all planned seeds.
 
 A model counts as trained if its score on the test part, averaged over the seeds, is at most TOLERANCE below the score
-that the paper gives for it, and that of no seed is more than twice as far below. If the paper gives no score, the best
-one for the same corpus and encoder, in the paper or here, is used.
+that the paper gives for it, and if the score of no seed is more than 2 × TOLERANCE below it. If the paper gives no
+score, the best score for the same corpus and encoder, in the paper or here, takes its place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_tables import MODEL, Paper, RowPlan
 from attnaudit.research.reproduction.results_file import MeasuredRow
 
-#: The largest difference by which the mean score of a trained model is lower than the score it is compared with.
+#: The mean score of a trained model is lower by at most this than the score that it is compared with.
 TOLERANCE = 0.03
 #: (name of a table, name of a row)
 RowKey = tuple[str, str]
@@ -47,7 +47,7 @@ class Standards:
 
 
 def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, str]:
-    """Return the rows whose models were not trained, or whose scores are not known.
+    """Return the rows that cannot decide a claim, because a model was not trained or its score is not known.
 
     Args:
         rows: The measured rows of the paper.

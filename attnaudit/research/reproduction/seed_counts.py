@@ -1,4 +1,4 @@
-"""Hold the rows of a report to the planned number of seeds."""
+"""Leave out the seeds of a row that were added after the planned ones, and note rows with too few seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def planned_seeds(
 ) -> dict[RowKey, int]:
     """Return the planned number of seeds of the measured rows.
 
-    Rows whose roles are different seeds (`RowPlan.once`) are left out, because their number of seeds is declared.
+    Rows whose roles are different seeds (`RowPlan.once`) are left out, because the declaration of the paper fixes their
+    number of seeds.
 
     Args:
         results: The measured results.

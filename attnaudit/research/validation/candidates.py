@@ -1,7 +1,8 @@
 """The checks to validate, with the question and the direction of each.
 
-Some checks answer neither question. An example is conicity, which describes the states of the model. Such a check is
-validated too, because only planted models can show whether it separates faithful attention from unfaithful attention.
+The questions are whether attention is used, and whether it points at what matters. Some checks answer neither of them.
+An example is conicity, which describes the states of the model. Such a check is validated too, because only planted
+models can show whether it separates faithful attention from unfaithful attention.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class Candidate:
             that is relative to a reference is kept.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule may gate on the check. It may if the value does not depend on properties that have
-            nothing to do with attention, such as the scale of the logits, a bias per class or the label shares.
+        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate. It may if the value does not depend
+            on properties that have nothing to do with attention, such as the scale of the logits, a bias per class or
+            the label shares.
         scale: The scale on which the rule takes the middle of two limits.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.
@@ -55,14 +57,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSpec:
-    """A built-in candidate check. Fields that `Candidate` also has have the same meaning there.
+    """A built-in candidate check. Fields with the same name mean the same as in `Candidate`.
 
     Attributes:
         name: The class name of the check.
         arguments: The arguments of the check, as in a [[check]] table of a policy file.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule may gate on the check.
+        may_gate: Whether the rule may use the check as a gate.
         scale: The scale of thresholds.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence.
@@ -156,8 +158,8 @@ def candidates(policy: Sequence[Check] = (), *, family: Family = "pooled attenti
 
     Args:
         policy: The checks of the policy.
-        family: The family of the models. Fewer checks are measured on Transformers, and those of a policy only if they
-            may gate, are gated, or are built-in candidates for Transformers.
+        family: The family of the models. Fewer checks are measured on Transformers: a check of the policy is measured
+            only if it may gate, is gated, or is a built-in candidate for Transformers.
 
     Returns:
         The candidates, sorted by check id.

@@ -28,7 +28,8 @@ def with_logits(
     Args:
         adapter: A model with a linear decoder that reads no query.
         scale: The factor, which is positive.
-        bias: One number per class; None for no bias. With a single sigmoid logit, the difference of the two is added.
+        bias: One number per class; None for no bias. To a single sigmoid logit, the difference of the two numbers is
+            added.
 
     Raises:
         ModelError: The decoder is not linear, or the model reads a query.

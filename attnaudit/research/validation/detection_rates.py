@@ -121,8 +121,8 @@ def check_figures(
 def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
     """Return the effect of each option in REMEDIES on each gated check.
 
-    A pair of option and check is absent if its value is undefined on all plain models, or on all models that were
-    trained with the option.
+    A pair of option and check is absent if the value of the check is undefined on all plain models, or on all models
+    that were trained with the option.
     """
     effects = []
     for option in REMEDIES:
@@ -216,8 +216,8 @@ def _group(
         name: The name of the group.
         truth: The label of its models.
         members: Its models.
-        labelled: All labelled models. The faithful ones are compared with a group that is not, and the others with a
-            faithful group.
+        labelled: All labelled models. A faithful group is compared with the models that are not faithful, and any other
+            group with the faithful models.
         detector: The check or the policy.
     """
     scores = [detector.score(model) for model in members]
@@ -246,7 +246,8 @@ def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth:
     Args:
         scores: The scores of one group.
         other_scores: The scores of the other group.
-        truth: The truth of the first group. The other group is faithful unless the first is.
+        truth: The truth of the first group. If it is "faithful", the models of the other group are not faithful.
+            Otherwise, they are.
     """
     if truth == "faithful":
         return area_under_curve(scores, other_scores)

@@ -1,4 +1,4 @@
-"""The errors of a policy, and of the rule if every mechanism or every encoder is left out in turn."""
+"""Count the errors of a policy, and test the rule that chooses policies on mechanisms and encoders it has not seen."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def in_turn(
 ) -> InTurn | None:
     """Test the rule on mechanisms or encoders that it has not seen.
 
-    Each is left out in turn. A policy is chosen from the tuning half of the others, and tried on all models of the one
-    that was left out.
+    Each mechanism, or each encoder, is left out in turn. The rule chooses a policy from the tuning half of the other
+    models. The policy is then tried on all models with the mechanism or encoder that was left out.
 
     Args:
         models: The models of one family. Trends are ignored.

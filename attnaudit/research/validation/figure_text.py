@@ -29,8 +29,8 @@ GOAL_ERRORS = 0.05
 GOAL_CORRELATION = 0.95
 #: A change of a value below this is shown as 0.
 SMALLEST_CHANGE = 5e-5
-#: The reports add a caution if there are fewer faithful models or fewer unfaithful models than FEW_MODELS. The same
-#: holds for the mechanisms of these models and FEW_MECHANISMS.
+#: The reports add a caution if there are fewer than FEW_MODELS faithful or unfaithful models, or if the faithful or the
+#: unfaithful models have fewer than FEW_MECHANISMS mechanisms.
 FEW_MODELS = 60
 FEW_MECHANISMS = 5
 
@@ -98,7 +98,7 @@ def correlation(row: RankCorrelation) -> str:
 
 
 def broken_laws(invariances: Sequence[Invariance]) -> list[str]:
-    """Return one phrase for each law that a check breaks."""
+    """Return one phrase for each check and each law that it breaks (see `invariances`)."""
     return [
         f"{row.check} breaks a law ({row.law}): its value changes by {number(row.change, 3)} on {row.model}"
         for row in invariances

@@ -114,7 +114,7 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         question: The question that the check answers.
         direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
         gated: Whether the check is a gate of the policy.
-        may_gate: Whether the rule may gate on the check.
+        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate.
         threshold: The threshold in the policy. For a check that is not gated, it is the threshold computed from the
             tuning half. None if there is no threshold.
         threshold_from: The source of the threshold: "policy" or "tuning half". It is "" if there is no threshold.
@@ -159,7 +159,7 @@ class Errors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The errors on one mechanism or encoder of a policy that the rule chose without it.
+    """The errors of a policy on the mechanism or encoder that was left out when the rule chose the policy.
 
     Attributes:
         name: The mechanism or encoder that is left out.
@@ -174,7 +174,7 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InTurn(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The errors of the rule if every mechanism, or every encoder, is left out in turn.
+    """The errors of the policies that the rule chooses when each mechanism, or each encoder, is left out in turn.
 
     Attributes:
         what: What is left out: "mechanism" or "encoder".
@@ -257,17 +257,18 @@ class Margin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Invariance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a change that makes a model neither more nor less faithful moves the value of a check.
+    """How far a law moves the value of a check. A law is a change that makes a model no more and no less faithful.
 
     Attributes:
         law: The change, in words.
         check: The check id.
-        change: The absolute change of the value: of all models and variants of the change, the one furthest above what
-            is allowed, or least below it. None if it was not measured.
-        allowed: The change that counts as none, because of rounding, of random draws, or of weights below .001.
+        change: The absolute change of the value on one model. Of all models and variants of the law, it is the one with
+            the largest `change - allowed`. None if it was not measured.
+        allowed: The largest change that still counts as no change. It allows for rounding, random draws and weights
+            below .001.
         holds: Whether no change exceeds what is allowed. None if the law does not apply to the check.
         model: The name of the model on which the change was measured. It is "" if there is none.
-        note: Why the law does not apply or was not measured, or that the value became undefined. Otherwise "".
+        note: Why the law does not apply or was not measured, or a note that the value became undefined. Otherwise "".
     """
 
     law: str

@@ -47,7 +47,7 @@ def rank_correlations(
 
     Args:
         models: The models of one family, of both halves.
-        candidates: The checks. Those that may gate are compared, in addition to the gates.
+        candidates: The candidate checks. Those that may gate are included, in addition to the gates.
         gates: The gates of the policy.
 
     Returns:

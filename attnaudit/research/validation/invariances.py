@@ -1,7 +1,8 @@
-"""Laws that a gate should obey: changes that make a model no more and no less faithful must not move its value.
+"""Measure how far changes that have nothing to do with faithfulness move the value of a check.
 
-Each law changes a model or its data in such a way. The value of every check is measured before and after, on the models
-of `attnaudit.research.validation.law_models`.
+A law is a change of a model or its data that makes the model no more and no less faithful, such as larger logits or
+other class names. The value of a gate should not move. The value of every check is measured before and after the
+change, on the models of `attnaudit.research.validation.law_models`.
 """
 
 from __future__ import annotations
@@ -140,8 +141,8 @@ class Outcome:
     """The changes of the value of one check under one law, over all models and variants.
 
     Attributes:
-        change: The change furthest above what is allowed, or least below it; None if the value was never defined both
-            before and after the change.
+        change: The change that exceeds what is allowed by the most. If none does, the change that comes closest to it.
+            None if the value was never defined both before and after the change.
         allowed: What is allowed for this change.
         model: The name of the model with this change.
         undefined: The model on which the change made the value undefined; "" if there is none.

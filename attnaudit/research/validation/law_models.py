@@ -1,12 +1,12 @@
-"""The models on which the laws are measured: the demo model, and two whose parts are written by hand.
+"""The models on which the laws of `invariances` are measured: the demo model, and two that are written by hand.
 
 The hand-made models have a vocabulary with a score and evidence for each word:
 
     h_i = [score_i; v_i; s]      logits = Σ α_i (v_i + s)      α = softmax(score)      s = r · mean_j v_j
 
-Cues have evidence v_i for one class and a high score, decoys a high score and no evidence, and weak cues evidence and a
-low score. Fillers have no evidence and so low a score that their weight is less than .001. The part s of the evidence
-reaches the decoder whatever the attention weights are.
+Cues have evidence v_i for one class and a high score. Weak cues have evidence and a low score. Decoys have no evidence
+and a high score. Fillers have no evidence, and a score so low that their weight is below .001. The part s of the
+evidence reaches the decoder whatever the attention weights are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 
         seed: The seed of the evidence, the scores and the texts.
         texts: The number of texts.
         residual: The weight r of the evidence that does not depend on attention.
-        decoys: Whether attention also reads decoys, which have no evidence, and hardly reads the weak cues.
+        decoys: Whether the texts have decoys and weak cues, so that attention is partly on words without evidence, and
+            hardly on some words with evidence.
     """
     random = keyed_generator(seed, "law model", str(classes))
     words = _Words(classes, random, decoys=decoys)
@@ -176,7 +177,7 @@ class _Words:
 
 
 def _texts(words: _Words, count: int, random: np.random.Generator) -> Dataset:
-    """Return texts with a cue for their label each, other cues that mostly agree with it, decoys and fillers."""
+    """Return texts. Each has a cue for its label, other cues that mostly agree with the label, decoys and fillers."""
     classes = [f"class {label}" for label in range(words.classes)]
     rows = []
     for number in range(count):

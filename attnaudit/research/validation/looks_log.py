@@ -1,7 +1,7 @@
 """Log every run that scores the held-out half.
 
-Whoever looks at held-out figures and then changes the policy has tuned on them. The log shows how often that was
-possible.
+Such a run is called a look. A policy that is changed after a look at the held-out figures has been tuned on them. The
+log shows how often this could have happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOKS = "looks.jsonl"
 
 
 def log_look(folder: Path, look: Look) -> int:
-    """Append a look to looks.jsonl and return the number of looks at the same family and population.
+    """Append a look to looks.jsonl, and return how many looks it has for the same family and population.
 
     Args:
         folder: The folder of the file. It is created if it does not exist.

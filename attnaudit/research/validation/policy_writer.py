@@ -1,6 +1,6 @@
 """Write a policy as TOML. Comments above each threshold give the figures that justify it.
 
-The gates and the figures come from a validation. Everything else, which no validation measures, is taken over from an
+The gates and the figures come from a validation. The parts that a validation does not measure are copied from an
 existing policy: the first comment, the remedies of each question, and the informational checks.
 """
 
@@ -29,7 +29,7 @@ EVIDENCE = "# Evidence: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBase:
-    """What a written policy takes over from an existing one.
+    """What a written policy copies from an existing one.
 
     Attributes:
         head: The comment at the beginning, up to its first empty line.
@@ -122,7 +122,7 @@ def policy_text(
         policy_figures: The held-out figures of all gates together, or None.
         validated_on: The families of models that the policy was validated on.
         basis: What the policy was validated on and how often it was wrong. Each text becomes a comment at the top.
-        base: What to take over from an existing policy.
+        base: What to copy from an existing policy.
         reproduced: Remedies from reproductions of papers. Each question lists them in addition to those of `base`.
     """
     candidate_by_id = {candidate.check.id: candidate for candidate in candidates}

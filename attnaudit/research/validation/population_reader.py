@@ -146,10 +146,10 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
 
 
 def _require_matching_share(entry: Entry, place: str) -> None:
-    """Require that the share of an entry is a share and agrees with its label.
+    """Require that the share of an entry is a number from 0 to 1 that agrees with its label.
 
     Raises:
-        PopulationError: It does not.
+        PopulationError: The share is missing, is out of range or contradicts the label.
     """
     share = entry.share
     if share is None:

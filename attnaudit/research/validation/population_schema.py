@@ -50,8 +50,7 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             measured.
         half: The half that the model belongs to. The default is "held_out", so that no model is used for tuning by
             mistake.
-        fails: The questions that the model fails by construction. Only the value of an unfaithful or graded model is
-            used.
+        fails: The questions that the model fails by construction. It is used only for unfaithful and graded models.
     """
 
     folder: str

@@ -1,9 +1,9 @@
 """ROC curves, the areas under them, and alarm rates.
 
-Models with the same mechanism lead to similar errors. Another model with a known mechanism therefore says little about
-a new mechanism. For this reason, the interval of an area comes from resampling mechanisms, and then models within each
-drawn mechanism. The interval does not cover mechanisms that are absent from the population. The interval of a rate
-treats all models as independent.
+Models with the same mechanism lead to similar errors. An additional model with a known mechanism therefore says little
+about other mechanisms. For this reason, the interval of an area comes from resampling mechanisms, and then models
+within each drawn mechanism. The interval does not cover mechanisms that are absent from the population. The interval of
+a rate treats all models as independent.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from attnaudit.research.validation.validation_schema import FamilyFigures, Model
 
 #: What the figures give as the policy if the rule chose it.
 FROM_RULE = "chosen from the tuning half of this population"
-#: What must be left out in turn, so that the chosen policy may claim a whole family.
+#: A chosen policy may claim a whole family only if each of these was left out in turn.
 LEFT_OUT: tuple[Literal["mechanism", "encoder"], ...] = ("mechanism", "encoder")
 
 

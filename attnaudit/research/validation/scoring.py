@@ -1,4 +1,4 @@
-"""Compute the margin of each gate on a model, and from the margins the outcome of the policy."""
+"""Compute the margin of each gate on a model. The margins determine the outcome of the policy."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def score(model: JudgedModel, gates: Sequence[Gate]) -> ModelScore:
     """Return the outcome of a policy on one model.
 
     The model raises an alarm if any gate has a verdict other than "pass". Each check is judged at its own confidence
-    level. The number of gates is not corrected for.
+    level. There is no correction for the number of gates.
 
     The verdict of the policy is "pass" if every gate passes, "fail" if a gate fails, else "undefined" if a gate is
     undefined, and "inconclusive" otherwise.

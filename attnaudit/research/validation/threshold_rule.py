@@ -3,16 +3,16 @@
 1. Only a check that may gate (`Candidate.may_gate`) and that discriminates is considered: its area is at least 0.7, and
    the lower limit of the area's interval is above 0.5. The area compares faithful models with the models that must not
    pass the question of the check (`must_not_pass`).
-2. Each model is represented by the limit of its interval that must clear the threshold for a pass. The faithful limit
-   is the lowest one of the faithful models, after a share of the lowest is ignored: 5% divided by the number of checks
-   that may gate, so that all gates together raise at most 5% false alarms. The opposing limit is the highest one below
-   it of the models that must not pass, after the same share of the highest is ignored. It is at least the value of
-   attention without effect.
+2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. The
+   faithful limit is the lowest limit of the faithful models. A share of the lowest limits is ignored: 5% divided by the
+   number of checks that may gate, so that all gates together raise at most 5% false alarms. The opposing limit is the
+   highest limit of the models that must not pass, among those below the faithful limit. The same share of the highest
+   limits is ignored. The opposing limit is at least the value that attention without effect has.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, one check becomes a gate: the one that passes the fewest of the models that must not pass. If
-   several pass equally few, a check whose values are bounded on both sides is preferred, since its threshold is a share
-   that a pass guarantees; then the one with the largest gap between the two limits, as a share of the distance between
-   the medians.
+4. For each question, one check becomes a gate: the check that passes the fewest of the models that must not pass. If
+   several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
+   is a share that a pass guarantees. If there are still several, the check with the largest gap is chosen. The gap is
+   the distance between the two limits, divided by the distance between the medians of the two groups.
 5. A further check becomes a gate only if it reduces the number of models that pass although they must not.
 """
 
@@ -55,8 +55,8 @@ class Limits:
     """What separates the faithful models from those that must not pass.
 
     Attributes:
-        faithful: The lowest limit of the faithful models, less the ignored share. Negated for "at_most".
-        opposing: The highest limit of the models that must not pass and lie below `faithful`, less the ignored share.
+        faithful: The lowest limit of the faithful models, without the ignored share. Negated for "at_most".
+        opposing: The highest limit below `faithful` of the models that must not pass, without the ignored share.
             Negated for "at_most".
         gap: The distance from `opposing` to `faithful`, on the scale of the check, as a share of the distance between
             the medians of the two groups.
@@ -76,7 +76,8 @@ def must_not_pass(entry: Entry, question: Question) -> bool:
     """Return whether a model must not pass the gate of a question.
 
     This holds for an unfaithful model that fails the question by construction, or, if the question is "evidence", for
-    every unfaithful model. It also holds for the question "points" if attention is right on a share of at most 0.6.
+    every unfaithful model. It also holds for a graded model that fails the question "points" by construction, if its
+    attention is right on a share of at most 0.6.
     """
     if entry.truth == "unfaithful":
         return question == "evidence" or question in entry.fails

@@ -117,7 +117,8 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         policy: The file name of the policy, or the words "chosen from the tuning half of this population".
         policy_sha256: Hash of the policy file. It is "" if the policy has no file.
         gates: The gates of the policy, as text.
-        validated_on: The families that the policy may state as validated: this one, if both truths are held out.
+        validated_on: The families that the policy may name in `validated_on`: this family if both faithful and
+            unfaithful models are held out, otherwise none.
         basis: What the policy was validated on and how often it was wrong, one text per comment of its file.
         models: The number of audited models. For Transformers, it is the number of audited readings.
         counts: Label and half, such as "faithful held out" -> number of models.

@@ -1,8 +1,8 @@
-"""The numbers of Jain & Wallace 2019, for every corpus that can be had, every encoder and both kinds of attention.
+"""The numbers of Jain & Wallace 2019 for every available corpus, every encoder and both kinds of attention.
 
 The published code (https://github.com/successar/AttentionExplanation, commit 425a89a) stores them in its folder
 `graph_outputs`: accuracy in `evaluate`, τ-b with gradient × input in `GradientPval_kendalltau`, τ-b with leave-one-out
-in `pyxc-pyc_pval_kendalltau`, and τ-b between the two in `CorrStats_kendalltau`. None is an empty cell there.
+in `pyxc-pyc_pval_kendalltau`, and τ-b between the two in `CorrStats_kendalltau`. None stands for an empty cell.
 """
 
 from __future__ import annotations

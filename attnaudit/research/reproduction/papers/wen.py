@@ -81,7 +81,8 @@ def _read(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) ->
 def _detail(name: str, *, of: str = MODEL, check: InformationRanking = RANKING) -> Callable[[Models], Reading]:
     """Return a function that reads a detail of the check.
 
-    The detail is None if it is undefined. It is also None if the check had nothing to rank and therefore lacks it.
+    The detail is None if it is undefined. It is also None if the check had nothing to rank and therefore has no such
+    detail.
     """
 
     def read(models: Models) -> Reading:
