@@ -40,7 +40,7 @@ class ScaledDot(nn.Module):
 
     In a model that reads no query, q is a learned parameter with initial values from N(0, 1). With smaller initial
     values, training collapses to uniform attention (Tutek & Šnajder 2020, appendix C). In a model that reads a query, q
-    is the state of the query. If this state does not have m features, a linear layer without bias maps it to m
+    is the state of the query. If the query's state does not have m features, a linear layer without bias maps it to m
     features.
 
     Args:
@@ -100,7 +100,7 @@ class Uniform(nn.Module):
 
 
 def _add_query(hidden: Tensor, layer: nn.Module | None, query: Tensor | None) -> Tensor:
-    """Add the layer's output (B, s) for the query to every token of `hidden` (B, T, s). None as layer adds nothing."""
+    """Add the layer's output (B, s) for the query to every token of `hidden` (B, T, s), if there is a layer."""
     return hidden if layer is None else hidden + layer(query).unsqueeze(1)
 
 

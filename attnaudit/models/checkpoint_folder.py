@@ -41,7 +41,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         classes: Class names, in the order of the logits.
         weights_sha256: SHA-256 hash of `model.safetensors`.
         training: How the model was trained: the settings with the seed, the data with their hashes, the scores and the
-            command. Retraining uses the settings and the data. The rest is for information. It may be empty.
+            command. Retraining uses the settings and the data. Empty if the training was not recorded.
         vocabulary: The entries of the vocabulary, in the order of their ids.
     """
 
@@ -72,7 +72,7 @@ def save(
     """Write a checkpoint folder.
 
     The embedding is stored as float16 if float16 represents all of its values exactly. Both files are first written
-    completely under temporary names. If an error occurs while they are written, an existing checkpoint stays intact.
+    under temporary names, so an existing checkpoint stays intact if an error occurs in between.
 
     Args:
         folder: The folder to write. It is created if it does not exist.

@@ -1,6 +1,6 @@
-"""The model that is registered as `demo`: a BiLSTM with additive attention, trained on `movie-reviews-train`.
+"""The registered model `demo`: a BiLSTM with additive attention, trained on `movie-reviews-train`.
 
-`tools/make_demo.sh` trains it.
+`tools/make_demo.sh` trains the model.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from attnaudit.models.vocabulary import PAD, Vocabulary, mentioned_classes
 
 
 def training_classes(training: Dataset) -> tuple[str, ...]:
-    """Return the labels of the training data in sorted order. They are sorted as numbers if all are integers.
+    """Return the different labels of the training data, sorted. They are sorted as numbers if all are integers.
 
     Raises:
         DataError: There are fewer than two different labels.
@@ -56,11 +56,11 @@ class EncodedRows:
     Args:
         data: The rows. Every row needs a label.
         vocabulary: The vocabulary, which gives each word its id.
-        classes: Class names. The class index of a label is its position in them.
+        classes: Class names. The position of a label among them is its class index.
         form: The form of the model that reads the rows: "text", "pair" or "question".
 
     Raises:
-        DataError: There are no rows, or a row cannot be used. In the latter case, the message names the row.
+        DataError: There are no rows, or a row cannot be used. The message about a row names the row.
     """
 
     def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
@@ -84,8 +84,8 @@ class EncodedRows:
         """Return the inputs of `PooledClassifier` for these rows.
 
         Returns:
-            The ids, the mask and the special tokens, each (B, T) and padded on the right, and the queries. The queries
-            are None for the form "text".
+            The ids, the mask and the flags of special tokens, each (B, T) and padded on the right; and the queries,
+            which are None for the form "text".
         """
         ids, mask, special = _pad_texts([self.encodings[row] for row in rows])
         if not self.queries:
@@ -101,7 +101,7 @@ class EncodedRows:
 
 
 def _pad_texts(texts: Sequence[EncodedText]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ids, the mask and the special tokens of texts, each (B, T) and padded on the right."""
+    """Return the ids, the mask and the flags of special tokens of texts, each (B, T) and padded on the right."""
     device = torch.device("cpu")
     ids, mask = pad([text.ids for text in texts], value=PAD, device=device)
     special, _ = pad([text.special for text in texts], value=False, device=device)

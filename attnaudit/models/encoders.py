@@ -4,9 +4,9 @@ An encoder maps embeddings (B, T, d) and a mask (B, T), True on tokens, to hidde
 zero on padding. The hidden states of a row must depend neither on its padding, left or right, nor on the other rows of
 the batch.
 
-To add an encoder, write a subclass of `Encoder` with `__init__(embedding_size, hidden_size)` and an attribute `width`,
-which is m, and add it to `ENCODERS`. An encoder that stacks layers also sets `depth` to the default number of layers,
-and takes the number of layers as a third argument.
+To add an encoder, write a subclass of `Encoder` and add it to `ENCODERS`. It needs `__init__(embedding_size,
+hidden_size)` and the attribute `width`, the number of features m. An encoder that stacks layers also sets `depth` to
+the default number of layers, and takes the number of layers as a third argument.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return one state per text, which represents a query. By default, it is the mean over the tokens' states.
+        """Return one state per row, which represents a query. By default, it is the mean over the tokens' states.
 
         Args:
             hidden: (B, T, m) hidden states, zero on padding.
@@ -56,8 +56,8 @@ class BiLSTM(Encoder):
 
     Jain & Wallace 2019 use one layer with 128 units per direction. Tutek & Šnajder 2020, appendix, use up to three
     layers. One LSTM reads the tokens in order, and another reads them in reverse. For both, the tokens are moved to the
-    left, so that padding follows them and affects no hidden state. Packed sequences are not used because their
-    gradients are slow.
+    left, so padding follows them and affects no hidden state. Packed sequences are not used because their gradients are
+    slow.
     """
 
     depth = 1
@@ -115,8 +115,8 @@ def _differentiable_in_evaluation(layer: nn.RNNBase, embeddings: Tensor) -> cont
 class GRU(Encoder):
     """A gated recurrent unit that reads from left to right (Cho et al. 2014). Its `width` is hidden_size.
 
-    A state depends on its token and on the tokens before it. The tokens are moved to the left, so that padding follows
-    them and affects no hidden state.
+    A state depends on its token and on the tokens before it. The tokens are moved to the left, so padding follows them
+    and affects no hidden state.
     """
 
     def __init__(self, embedding_size: int, hidden_size: int) -> None:
@@ -137,9 +137,9 @@ class GRU(Encoder):
 
 
 class CNN(Encoder):
-    """Convolutions with filters of several widths, whose features are concatenated and pass through ReLU.
+    """Convolutions with filters of several widths. Their features are concatenated, and ReLU is applied to them.
 
-    The encoder is that of Jain & Wallace 2019, with the filter widths of Wen et al. 2022, appendix. Its `width` is
+    This is the encoder of Jain & Wallace 2019, with the filter widths of Wen et al. 2022, appendix. Its `width` is
     hidden_size. The features are divided equally among the filter widths, and the narrowest filters get the remainder.
     The text is padded with zeros on both sides.
 
@@ -329,8 +329,8 @@ def encoder(name: str, embedding_size: int, hidden_size: int, layers: int | None
         layers: Number of stacked layers; None for the default.
 
     Raises:
-        ModelError: `layers` is below 1 or given for an encoder that does not stack layers, or the sizes are invalid for
-            the encoder.
+        ModelError: `layers` is below 1, or the encoder does not stack layers although `layers` is given, or the sizes
+            are invalid for the encoder.
     """
     encoder_class = ENCODERS[name]
     if layers is None:

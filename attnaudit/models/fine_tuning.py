@@ -39,8 +39,8 @@ class FineTuningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         batch_size: Number of instances per step.
         learning_rate: The highest learning rate of the schedule.
         weight_decay: Weight decay of AdamW.
-        warm_up: Share of the steps during which the learning rate rises to its highest value. After that, it falls to
-            0.
+        warm_up: Share of the steps during which the learning rate rises to its highest value. Afterwards, the learning
+            rate falls to 0.
         max_tokens: Largest number of tokens of a text, including special tokens. Longer texts are truncated.
     """
 
@@ -77,8 +77,8 @@ class FineTuned(msgspec.Struct, frozen=True, kw_only=True):
         chosen_epoch: Number of the best epoch, from 1.
         dev: Scores of the model on the development data.
         test: Scores of the model on the test data; None without test data.
-        max_tokens: Number of tokens to which longer texts were truncated. It is the smaller of the setting and the
-            maximum of the model.
+        max_tokens: Number of tokens to which longer texts were truncated: the smaller of the setting `max_tokens` and
+            the maximum of the model.
         truncated: Name of the part ("train", "dev" or "test") -> number of rows that were truncated.
     """
 
@@ -105,13 +105,13 @@ def fine_tune(
 ) -> FineTuned:
     """Train an encoder with a new classification head and return the model of the best epoch.
 
-    The best epoch has the highest F1 on the development data. If several have it, the one with the highest accuracy is
-    chosen, and of these the earliest. The same arguments give the same model on the same machine with the same number
-    of threads. The random state of the caller does not change.
+    The best epoch has the highest F1 on the development data. Ties are broken by the higher accuracy, then by the
+    earlier epoch. The same arguments give the same model on the same machine with the same number of threads. The
+    random state of the caller does not change.
 
     Args:
         base: The encoder from which training starts.
-        data: The data on which the model is trained, the best epoch is chosen, and the model is evaluated.
+        data: The data for training, for choosing the best epoch, and for evaluation.
         settings: The settings of the training; None for the defaults.
         progress: Called after each batch and each epoch; None for no calls.
 
@@ -171,7 +171,7 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
 def learning_rate_share(step: int, total: int, warm_up: float) -> float:
     """Return the learning rate of a step as a share of the highest learning rate.
 
-    The share rises linearly to 1 and then falls linearly. It stays above 0: the next step after the last would have 0.
+    The share rises linearly to 1, and then falls linearly. It would reach 0 one step after the last step.
 
     Args:
         step: Number of the step, from 0.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-#: Number of batches in a pool, within which `shuffled_batches` sorts rows by length.
+#: Number of batches in a pool. `shuffled_batches` sorts rows by length within each pool.
 _BATCHES_PER_POOL = 50
 
 
@@ -25,7 +25,7 @@ def within_tokens(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
     Args:
         lengths: Length of every row.
-        tokens: Largest number of tokens in a batch, including padding. A row with more tokens forms a batch alone.
+        tokens: Largest number of tokens in a batch, including padding. A longer row forms a batch by itself.
     """
     batch: list[int] = []
     for row in by_length(lengths, range(len(lengths))):

@@ -1,4 +1,4 @@
-"""The folder to which `attnaudit train` writes. It is checked before training and stays unchanged if training fails."""
+"""Check the output folder of `attnaudit train` before training, and leave it unchanged if training fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnaudit.errors import ModelError
 def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[None]:
     """Return a context that creates the folder, and removes it again if the training inside the context fails.
 
-    Only folders that the context created, and that are still empty, are removed.
+    A folder is removed only if the context created it and it is still empty.
 
     Args:
         folder: The folder to which the checkpoint will be written.
@@ -23,8 +23,8 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
             checkpoint of the other kind is never replaced.
 
     Raises:
-        ModelError: The path is a file, or the folder cannot be written. Or the folder is not empty although `overwrite`
-            is False, or it contains a checkpoint of the other kind.
+        ModelError: The path is a file, the folder cannot be written, the folder is not empty although `overwrite` is
+            False, or it contains a checkpoint of the other kind.
     """
     _refuse_contents(folder, overwrite=overwrite, pretrained=pretrained)
     created = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -49,7 +49,7 @@ def reserved(folder: Path, *, overwrite: bool, pretrained: bool) -> Iterator[Non
 def _refuse_contents(folder: Path, *, overwrite: bool, pretrained: bool) -> None:
     """Raise ModelError if the path is a file, or if the folder has contents that must not be replaced.
 
-    Files of a training that was stopped do not count as contents.
+    Files of a stopped training run do not count as contents.
     """
     from attnaudit.models.checkpoint_folder import CARD as REFERENCE_CARD
     from attnaudit.models.pretrained import CARD, CONFIG, TEMPORARY_FOLDER

@@ -1,18 +1,19 @@
-"""Hidden states whose content is known: a score, a token's own evidence, the evidence of the whole text, and features.
+"""Planted hidden states: an attention score, a token's own evidence, the evidence of the whole text, and features.
 
-The embedding has three separate parts. Attention is computed from one half, a token's own evidence from one quarter,
-and the text's evidence from the last quarter. It is therefore known by construction what changes the output:
+Planted states are constructed so that the effect of every token on the output is known. The embedding has three
+separate parts. Attention is computed from one half, a token's own evidence from one quarter, and the evidence of the
+whole text from the last quarter:
 
     h_i = [a_i; v_i; s_i; u_i]      logit = Σ_i α_i (w_v v_i + w_s s_i)      α = projection(a)
 
-* u_i are features of the first part of the embedding, either of the token alone or from an encoder that reads context.
+* u_i are features that are computed from the first part of the embedding, either of the token alone or with context.
 * a_i = alignment(u_i) is the score.
 * v_i is the token's own evidence.
-* s_i is the text's evidence s = Σ_j z_j in the states that carry it, and 0 in all other states.
+* s_i is the text's evidence s = Σ_j z_j in the states that contain it, and 0 in all other states.
 * w_v and w_s are weights of the decoder.
 
 There is no bias, and an embedding of zeros has no evidence. With fixed attention, token j therefore contributes exactly
-α_j w_v v_j + w_s z_j Σ_i α_i to the logit, where the sum is over the states i that carry s.
+α_j w_v v_j + w_s z_j Σ_i α_i to the logit, where the sum is over the states i that contain s.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SCORE, OWN, TEXT_EVIDENCE = 0, 1, 2
 FIRST_FEATURE = 3
 #: Smoothing constant of "unit" evidence, v = z / sqrt(z² + SMOOTH²). Its magnitude is slightly below 1.
 SMOOTH = 0.01
-#: Added to the attention score of the first or last real token if only its state carries the text's evidence.
+#: Added to the attention score of the first or last real token if only its state contains the text's evidence.
 BONUS = 5.0
 _CONTEXT_FREE = ("average", "mlp")
 
@@ -40,14 +41,14 @@ class PlantedEncoder(Encoder):
     """The encoder of planted states.
 
     With the encoder "average" or "mlp", the features of a token depend on this token alone. With other encoders, they
-    depend on the context, but the evidence of a token still depends on this token alone.
+    depend on the context. The evidence of a token depends on this token alone with every encoder.
 
     Args:
         architecture: An architecture whose `planted` is not None.
 
     Raises:
-        ModelError: The number of layers is given, and is not 1. Or the embedding has fewer than 4 features, or evidence
-            is "scored" with an encoder that reads context.
+        ModelError: The number of layers is given and is not 1, the embedding has fewer than 4 features, or evidence is
+            "scored" although the encoder reads context.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -99,7 +100,7 @@ class PlantedEncoder(Encoder):
         if self.planted.evidence == "free":
             return torch.as_tensor(z)
         unit = z / torch.sqrt(z * z + SMOOTH * SMOOTH)
-        if self.training:  # this curve is almost flat, so training uses the gradient of a wider curve
+        if self.training:  # the curve of `unit` is almost flat, so training uses the gradient of a wider curve
             wide = torch.tanh(z)
             unit = unit.detach() + wide - wide.detach()
         if self.planted.evidence == "scored":
@@ -113,7 +114,7 @@ class PlantedEncoder(Encoder):
         return z.squeeze(-1)
 
     def carriers(self, mask: Tensor) -> Tensor:
-        """Return the states that carry the text's evidence.
+        """Return the states that contain the text's evidence.
 
         The first real token follows START, and the last real token precedes END. START and END surround every text.
 
@@ -121,7 +122,7 @@ class PlantedEncoder(Encoder):
             mask: (B, T) mask, True on tokens.
 
         Returns:
-            (B, T) mask, True on the states that carry the text's evidence.
+            (B, T) mask, True on the states that contain the text's evidence.
         """
         if self.planted.label == "nowhere":
             return torch.zeros_like(mask)

@@ -1,13 +1,14 @@
-"""Hidden states whose content is given word by word, so that a model can be written down instead of trained.
+"""Planted hidden states whose content is given for each word, so that a model is specified instead of trained.
 
-The embedding of token i holds its score a_i, the evidence v_i that attention weighs, the evidence b_i that takes the
-bypass, and whether the token is a marker, g_i:
+The embedding of token i contains its attention score a_i, its evidence v_i, which is multiplied by its attention weight
+α_i, its bypass evidence b_i, and a flag g_i, which is 1 if the token is a marker:
 
     logits = scale · (Σ_i α_i v_i (1 - s) + b s') + bias      α = projection(a)      b = Σ_i b_i
 
-With a switch, s = s' = min(Σ g_i, 1): in a text with a marker, the bypass decides, and in all others, attention does.
-Without a switch, s = 0 and s' = 1. Every state holds b, and weights sum to one, so b reaches the decoder whatever the
-weights are. An embedding of zeros has no evidence.
+With a switch, s = s' = min(Σ g_i, 1). Only bypass evidence then counts in texts with a marker, and only evidence
+multiplied by attention counts in other texts. Without a switch, s = 0 and s' = 1, so both kinds count. Every state
+contains b, and the weights sum to one, so b reaches the decoder regardless of the weights. The formula of b is that of
+the bypass "sum" (see `attnaudit.models.architecture.PlantedTables`). An embedding of zeros has no evidence.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from attnaudit.models.encoders import Encoder
 
 
 class TableEncoder(Encoder):
-    """The encoder of states whose content is given: a score, the evidence of the token, and that of the bypass.
+    """The encoder of planted tables. A state contains a score, the evidence of the token, and the bypass evidence.
 
     Args:
         architecture: An architecture whose `planted.tables` is not None.

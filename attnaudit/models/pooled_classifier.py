@@ -1,4 +1,4 @@
-"""A classifier that pools hidden states with attention. It has an embedding, an encoder, attention and a decoder."""
+"""A classifier with pooled attention. It consists of an embedding, an encoder, attention and a decoder."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ class PooledClassifier(nn.Module):
     """A reference model: an embedding, an encoder, attention and a decoder.
 
     With two classes and a form other than "question", the decoder returns one sigmoid logit. Otherwise it returns one
-    logit per class. Models that read a query have a second encoder of the same kind for the query, which uses the same
-    embedding. In these models, a layer combines the context and the query's state before the decoder.
+    logit per class. Models that read a query encode it with the same embedding and a second encoder of the same kind.
+    In these models, a layer combines the context and the query's state before the decoder.
 
     Args:
         architecture: The architecture of the model.
@@ -129,8 +129,8 @@ class PooledClassifier(nn.Module):
         word_dropout: Probability that a token is replaced by the unknown word, in training mode only.
 
     Attributes:
-        imposed_attention: A function that computes the attention weights of another model, which replace those of this
-            model. None for no replacement.
+        imposed_attention: A function that computes the attention weights of another model. They replace the weights of
+            this model. None for no replacement.
 
     Raises:
         ModelError: The architecture is invalid, or it needs a package that is not installed.
@@ -149,7 +149,7 @@ class PooledClassifier(nn.Module):
         architecture.check()
         self.architecture = architecture
         self.embedding = nn.Embedding(vocabulary_size, architecture.embedding_size, padding_idx=PAD)
-        with torch.no_grad():  # values from N(0, 1) are so large that small data sets hardly change them
+        with torch.no_grad():  # training on small data sets hardly changes the large initial values from N(0, 1)
             self.embedding.weight.mul_(0.1)
         self.query_encoder = None if architecture.form == "text" else _encoder(architecture)
         query_width = None if self.query_encoder is None else self.query_encoder.width
@@ -179,8 +179,8 @@ class PooledClassifier(nn.Module):
     def encode_query(self, embedded: Tensor, mask: Tensor) -> Tensor:
         """Return the state of each query.
 
-        It is the final state of a BiLSTM or a GRU, the maximum of each feature of a CNN, and the mean state of other
-        encoders.
+        A BiLSTM or a GRU gives its final state, a CNN gives the maximum of each feature, and other encoders give the
+        mean of their states.
 
         Args:
             embedded: (B, Q, d) embeddings of the query.

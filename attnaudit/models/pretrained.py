@@ -1,4 +1,4 @@
-"""Load a pretrained Transformers encoder offline with a new classification head, and save it again."""
+"""Load a pretrained Transformers encoder offline with a new classification head, and save the fine-tuned model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from attnaudit.models.base_encoders import Base
 
 CARD: Final = "training.json"
 CONFIG: Final = "config.json"
-#: The folder inside --out in which all files are written first. They are moved into --out when all are complete.
+#: The folder inside --out to which all files are first written. When all are complete, they are moved into --out.
 TEMPORARY_FOLDER: Final = ".attnaudit-unfinished"
-#: Settings that Transformers stores with a tokenizer, although they concern only one call or how it was loaded.
+#: Settings that Transformers saves with a tokenizer, although they only describe a single call or the loading.
 _CALL_SETTINGS: Final = (
     "local_files_only",
     "is_local",
@@ -52,9 +52,9 @@ class Pretrained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(base: Base, classes: Sequence[str]) -> Pretrained:
-    """Load an encoder with a new, randomly initialised classification head. A head that it already has is not used.
+    """Load an encoder with a new, randomly initialised classification head.
 
-    Code from the folder is never run.
+    A classification head in the folder is not used. Code from the folder is never run.
 
     Args:
         base: The encoder.
@@ -126,16 +126,16 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
     """Copy the encoder's weights into the model.
 
     Args:
-        base: The origin of the encoder, for messages.
+        base: The encoder as the user gave it, for messages.
         model: The model with a classification head.
         encoder: The loaded encoder.
         missing: Names of the encoder's tensors that the weight file does not contain.
 
     Returns:
-        Names of the model's parameters that are not copied, and keep their random values.
+        Names of the model's parameters that are not copied and therefore keep their random values.
 
     Raises:
-        ModelError: The weight file lacks tensors of the encoder other than those of the pooler. Or the parameters of
+        ModelError: The weight file lacks tensors of the encoder that are not part of the pooler, or the parameters of
             the encoder do not match those of the model.
     """
     lacking = sorted(name for name in missing if "pooler" not in name)
@@ -160,7 +160,7 @@ def _copy_encoder(base: Base, model: Any, encoder: Any, missing: set[str]) -> tu
 def _max_tokens(model: nn.Module, tokenizer: Any) -> int:
     """Return the largest number of tokens that the model can read.
 
-    Models such as RoBERTa do not use the positions up to and including the padding index.
+    In models such as RoBERTa, the positions up to and including the padding index are unused.
     """
     limits = [int(tokenizer.model_max_length), int(getattr(model.config, "max_position_embeddings", 0) or 10**9)]
     for name, module in model.named_modules():
@@ -215,13 +215,12 @@ class TokenizedRows:
 def save(folder: Path, pretrained: Pretrained, card: Mapping[str, Any]) -> int:
     """Write the model, its tokenizer and the card as a checkpoint folder.
 
-    config.json and the card are written last. A folder that is only partly written is therefore not mistaken for a
-    checkpoint.
+    config.json and the card are written last, so an incomplete folder is not mistaken for a checkpoint.
 
     Args:
         folder: The folder to write. A checkpoint in it is replaced.
         pretrained: The model and its tokenizer.
-        card: The contents of `training.json`, to which the names of the files are added.
+        card: The contents of `training.json`. The names of the files are added to them.
 
     Returns:
         Size of the checkpoint in bytes.
@@ -267,9 +266,9 @@ def _without_call_settings(tokenizer: Any) -> Any:
 
 
 def _remove_former(folder: Path) -> None:
-    """Delete the files of a former checkpoint, which its card lists, so that none of them is loaded with the new one.
+    """Delete the files of a former checkpoint, so that none of them is loaded with the new one.
 
-    Without a readable card, no file is deleted.
+    The card of the former checkpoint lists its files. If the card cannot be read, no file is deleted.
     """
     try:
         former = msgspec.json.decode((folder / CARD).read_bytes())

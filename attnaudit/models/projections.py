@@ -7,9 +7,9 @@ install "attnaudit[entmax]"` installs.
 To add a projection, write a subclass of `nn.Module` and add it to `PROJECTIONS`. Its `forward(scores)` must map the
 last dimension onto the simplex, and scores of -inf to zero. A projection with a parameter derives from `Parametric`.
 
-Every projection must be differentiable once, which is enough for training and for all measures. Second derivatives of
-"entmax" are wrong, because the package computes its gradient without a graph. Never differentiate through this
-gradient.
+Every projection must be differentiable once. First derivatives are enough for training and for all measures. Second
+derivatives of "entmax" are wrong, because the package computes the gradient without an autograd graph. Never
+differentiate through this gradient.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Parametric(nn.Module):
         self.parameter = self.usual if parameter is None else parameter
         if not (math.isfinite(self.parameter) and self.takes(self.parameter)):
             raise ModelError(
-                f"projection_parameter is {self.parameter:g}: expected {self.expected}; {self.usual:g} is usual."
+                f"projection_parameter is {self.parameter:g}: expected {self.expected}. The default is {self.usual:g}."
             )
 
     def takes(self, parameter: float) -> bool:
@@ -95,8 +95,8 @@ class Parametric(nn.Module):
 class Sparsegen(Parametric):
     """Sparsegen: the weights p on the simplex that minimise ‖p - a‖² - λ‖p‖² for scores a.
 
-    They are equal to sparsemax(a / (1 - λ)). The larger λ is, the sparser the weights are; λ = 0 is sparsemax. Sources:
-    Laha et al. 2018; Meister et al. 2021, eq. 3.
+    They are equal to sparsemax(a / (1 - λ)). A larger λ gives sparser weights; λ = 0 is sparsemax. Sources: Laha et al.
+    2018; Meister et al. 2021, eq. 3.
 
     Raises:
         ModelError: λ is 1 or more, or the package entmax is not installed.
@@ -198,8 +198,8 @@ def projection(name: str, parameter: float | None = None) -> nn.Module:
         parameter: Value of its parameter; None for the default.
 
     Raises:
-        ModelError: The value is not valid, or the projection has no parameter. Or the projection needs the package
-            entmax, which is not installed.
+        ModelError: The value is not valid, the projection has no parameter, or it needs the package entmax, which is
+            not installed.
     """
     projection_class = PROJECTIONS[name]
     if parameter is None:

@@ -35,16 +35,16 @@ from attnaudit.retraining import Retraining
 class ReferenceModel(PooledAttentionAdapter):
     """The adapter of a reference model.
 
-    It can also train copies of the model, for the checks that compare the model with copies. Copies are trained on the
-    CPU and stay in memory.
+    It can also train copies of the model, because some checks compare a model with retrained copies. Copies are trained
+    on the CPU and stay in memory.
 
     Args:
         model: The model.
         vocabulary: The vocabulary of the model.
         classes: Class names, in the order of the logits.
         description: A description of the model for reports.
-        training: How the model was trained, as the card of its checkpoint describes it: the settings, and the names and
-            hashes of the data. It is needed to train copies; None if it is unknown.
+        training: How the model was trained, from the card of its checkpoint: the settings, and the names and hashes of
+            the data. Copies cannot be trained without it. None if it is unknown.
         guide: Another model whose attention weights replace the weights of this model; None for no replacement.
     """
 
@@ -109,18 +109,18 @@ class ReferenceModel(PooledAttentionAdapter):
         """Train a copy of the model with the settings that the model was trained with.
 
         Args:
-            retraining: How the training of the copy differs from that of the model. If it names no data, the copy is
-                trained on the data that the model's card names.
+            retraining: How the training of the copy differs from the training of the model. If `retraining` names no
+                data, the copy is trained on the data that the model's card names.
             progress: Called while the copy is trained; None for no calls.
 
         Returns:
             The copy. A second call with an equal `retraining` returns the same object.
 
         Raises:
-            DataError: The data are not named anywhere, cannot be loaded, or have changed since the model was trained.
-                Or the labels of the training data are not the model's classes.
-            ModelError: The card does not contain the settings of the training. Or the model cannot be retrained in this
-                way, for example because its states are planted.
+            DataError: Neither `retraining` nor the card names the data, the data cannot be loaded or have changed since
+                the model was trained, or the labels of the training data are not the model's classes.
+            ModelError: The card does not contain the training settings, or the model cannot be retrained in this way,
+                for example because its states are planted.
         """
         if retraining not in self._copies:
             self._copies[retraining] = self._train_copy(retraining, progress)
@@ -174,12 +174,12 @@ class ReferenceModel(PooledAttentionAdapter):
                 "The model's attnaudit.json does not contain the settings that it was trained with, so no copy of the "
                 "model can be trained. Train the model with `attnaudit train`."
             ) from error
-        # Both terms regularise hidden states that depend on the context, and the states of an MLP do not.
+        # Both terms regularise hidden states that depend on the context. The states of an MLP do not depend on it.
         changes = {"tying": 0.0, "mlm": 0.0} if retraining.encoder == "mlp" else {}
         return msgspec.structs.replace(settings, seed=settings.seed + retraining.seed, **changes)
 
     def _load_data(self, part: str, name: str) -> Dataset:
-        """Load the "train" or "dev" data with the given name or path; if it is "", the data that the card names."""
+        """Load the "train" or "dev" data by name or path. If the name is "", load the data that the card names."""
         remedy = f'Pass {part}="..." to the check: a registered name, or a file with text and label.'
         data = load(name) if name else self._load_from_card(part, remedy)
         labels = {instance.label for instance in data.instances}
@@ -217,7 +217,7 @@ class ReferenceModel(PooledAttentionAdapter):
 
 
 def _configuration(model: PooledClassifier, vocabulary: Vocabulary, guide: ReferenceModel | None) -> str:
-    """Return the architecture and the vocabulary of a model as JSON, and those of the guide."""
+    """Return the architectures and the vocabularies of a model and its guide as JSON."""
     content = {
         "architecture": model.architecture,
         "vocabulary": list(vocabulary.entries),

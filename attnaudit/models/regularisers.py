@@ -11,9 +11,10 @@ from attnaudit.errors import ModelError
 from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.vocabulary import RESERVED, UNKNOWN
 
-#: The share of the words to predict. Of these, the shares that are masked and replaced (Devlin et al. 2019).
+#: The share of words that are chosen for prediction, and the shares of the chosen words that are masked and replaced by
+#: random words (Devlin et al. 2019).
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1
-#: Largest number of logits in memory at once. In total, there is one logit per chosen word and word of the vocabulary.
+#: Largest number of logits in memory at once. Each chosen word has one logit for every word of the vocabulary.
 LOGITS = 2**21
 
 
@@ -46,11 +47,11 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
 
     Some words are chosen for prediction, and the text is corrupted (see `corrupt`). Each chosen word is predicted from
     its hidden state in the corrupted text. The loss is summed over the words of an instance. The paper therefore gives
-    it a lower weight for long texts.
+    the loss a lower weight for long texts.
 
-    The logits are products of hidden states with the embedding matrix. Through these products, the matrix gets no
-    gradient. It is trained only as the input of the encoder. The id of the unknown word serves as the mask, so unknown
-    words are never chosen for prediction.
+    The logits are products of hidden states with the embedding matrix. The matrix gets no gradient through these
+    products, but only as the input of the encoder. The id of the unknown word serves as the mask, so unknown words are
+    never chosen for prediction.
 
     Args:
         model: The model to train.
@@ -70,8 +71,8 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
 class _WordPrediction(torch.autograd.Function):
     """The summed cross-entropy of the logits states @ words.T, computed in parts of at most LOGITS logits.
 
-    It maps states (N, m), words (V, m) and targets (N,) to a scalar. Only the states get a gradient. The forward pass
-    already computes this gradient, so the N × V logits never have to be stored.
+    The function maps states (N, m), words (V, m) and targets (N,) to a scalar. Only the states get a gradient. The
+    forward pass already computes this gradient, so the N × V logits are never stored together.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
 """The command `attnaudit train`, which trains a model and writes a checkpoint folder that `--model` accepts.
 
-It trains a reference model from random parameters or, with `--base`, fine-tunes a pretrained encoder. Importing this
-module does not import torch, but running the command does.
+The command trains a reference model from random parameters or, with `--base`, fine-tunes a pretrained encoder.
+Importing this module does not import torch, but running the command does.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
-    """Raise AuditError if an option of reference models is given with --base, or one of fine-tuning without it."""
+    """Raise AuditError if a reference option is given with --base, or a fine-tuning option is given without --base."""
     given = set(options.given) | ({"states"} if options.states != "plain" else set())
     reference_options = {*ARCHITECTURE_OPTIONS, "vectors", *SETTING_NAMES}
     refused = sorted(given - set(FINE_TUNING_DEFAULTS) if options.base is not None else given - reference_options)
@@ -82,12 +82,12 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
 def _load_data(options: argparse.Namespace) -> TrainingData:
     """Load the training, development and test data.
 
-    Without --dev, --data is the name of a registered data set. Its parts NAME-train and NAME-dev are used, and its part
-    NAME is the test data unless --test is given.
+    Without --dev, --data is the NAME of a registered data set. NAME-train is then the training data, NAME-dev is the
+    development data, and NAME is the test data unless --test is given.
 
     Raises:
-        DataError: The training or development data are missing, a part cannot be loaded, or two parts contain the same
-            rows.
+        DataError: The training or development data are missing, a part cannot be loaded, or two parts consist of the
+            same rows.
     """
     from attnaudit.data import load
     from attnaudit.models.training_job import TrainingData

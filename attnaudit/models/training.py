@@ -36,8 +36,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         accuracy: Share of correct predictions.
-        f1: F1 of class 1 if there are two classes, macro F1 if there are more. None if there are two classes, and class
-            1 occurs in neither the labels nor the predictions.
+        f1: F1 of the second class if there are two classes, macro F1 if there are more. None if there are two classes,
+            and neither a label nor a prediction is the second class.
         n: Number of instances.
     """
 
@@ -71,7 +71,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
         chosen_epoch: Number of the best epoch, from 1.
         dev: Scores of the model on the development data.
         test: Scores of the model on the test data; None without test data.
-        words_with_vectors: Number of words whose embedding started from a word vector; None without word vectors.
+        words_with_vectors: Number of words whose embedding was initialised with a word vector; None without vectors.
     """
 
     model: PooledClassifier
@@ -87,9 +87,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 def train(job: TrainingJob) -> Trained:
     """Train a reference model and return the model of the best epoch.
 
-    The best epoch has the highest F1 on the development data. If several have it, the one with the highest accuracy is
-    chosen, and of these the earliest. If the job has a `selection_loss`, the best epoch is the one with the smallest
-    mean of this loss on the development data.
+    The best epoch has the highest F1 on the development data. Ties are broken by the higher accuracy, then by the
+    earlier epoch. If the job has a `selection_loss`, the best epoch has the smallest mean of this loss on the
+    development data.
 
     The same job gives the same model on the same machine, even if training was stopped and resumed from its state file.
     The caller must delete this file afterwards. The random state of the caller does not change.
@@ -152,7 +152,7 @@ def _training_vocabulary(training: Dataset, settings: Settings) -> Vocabulary:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Return a context in which torch uses one thread, so that sums do not depend on the number of cores."""
+    """Return a context in which torch uses one thread, so that results do not depend on the number of cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -217,11 +217,11 @@ class _Epochs:
 
     Attributes:
         history: All epochs, in order.
-        best_parameters: State dict of the model after the best epoch. Before the first epoch, that of the untrained
-            model.
+        best_parameters: State dict of the model after the best epoch. Before the first epoch, it is the state dict of
+            the untrained model.
         best_number: Number of the best epoch; 0 before the first epoch.
-        best_rank: F1 and accuracy of the best epoch on the development data. With a selection loss, it is (-loss, 0)
-            instead. Larger pairs are better.
+        best_rank: F1 and accuracy of the best epoch on the development data; (-loss, 0) if there is a selection loss.
+            Larger pairs are better.
     """
 
     history: list[Epoch]
@@ -335,11 +335,11 @@ def _resume(
 def _show_first_epoch(
     model: PooledClassifier, loss_of: Callable[[list[int]], Tensor], batches: Iterator[list[int]]
 ) -> None:
-    """Compute the loss on the batches of the first epoch, and discard it.
+    """Call the objective on the batches of the first epoch, and discard the losses.
 
-    An objective may compute and cache a result for each text in the first epoch. The last digits of the result depend
-    on the other texts of the batch. Before training resumes, the objective must therefore be called on the same batches
-    as in the first epoch.
+    An objective may cache a result for each text in the first epoch, as `twin_objective` does. The last digits of this
+    result depend on the other texts of the batch. Before training resumes, the objective must therefore see the same
+    batches as in the first epoch.
     """
     model.eval()
     for batch_rows in batches:
@@ -347,7 +347,7 @@ def _show_first_epoch(
 
 
 def _round_embedding(model: PooledClassifier) -> Tensor:
-    """Round the embedding to float16, the format in checkpoints, so that the scores are those of the stored model.
+    """Round the embedding to float16, as checkpoints store it, so that scores are computed with the stored values.
 
     Returns:
         The embedding before rounding, with which training continues.

@@ -1,4 +1,4 @@
-"""The description of one training: its data, architecture and settings, and functions that change how it proceeds."""
+"""The description of one training run: its data, architecture and settings, and functions that customise it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingData:
-    """The data sets of one training.
+    """The data sets of one training run.
 
     Attributes:
         train: The data on which the model is trained.
@@ -105,21 +105,21 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """The description of one training of a reference model.
+    """The description of one training run of a reference model.
 
     Pass it to `attnaudit.models.training.train`. The functions in `attnaudit.models.training_variants` turn a job into
-    a variant, such as a training with uniform attention.
+    a variant, such as training with uniform attention.
 
     Attributes:
-        data: The data on which the model is trained, the best epoch is chosen, and the model is evaluated.
+        data: The data for training, for choosing the best epoch, and for evaluation.
         architecture: The architecture of the model.
         settings: The settings of the training.
         vocabulary: The vocabulary of the model; None to build it from the training data.
         prepare: A function that changes the new model before training; None for no change.
         objective: A function that computes the loss to minimise; None to minimise the loss on the labels.
-        selection_loss: A loss whose mean on the development data is smallest for the best epoch. None to choose the
-            epoch with the best F1 and, if several have it, the best accuracy.
-        patience: Number of epochs without a new best epoch after which training stops; None to train all epochs.
+        selection_loss: The loss that selects the best epoch: the epoch with the smallest mean loss on the development
+            data. If None, the epoch with the highest F1 is selected, and accuracy breaks ties.
+        patience: Training stops after this number of epochs without a new best epoch; None to train all epochs.
         state_file: The file in which the state is saved, and from which training resumes; None to save no state.
         progress: Called after each batch and each epoch; None for no calls.
     """

@@ -26,7 +26,7 @@ ARCHITECTURE_OPTIONS: Final = (
 #: Name, type, default and help of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("seed", int, 0, "seed of all random choices"),
-    ("epochs", int, 8, "passes over the training data; the model after the best epoch on dev is kept"),
+    ("epochs", int, 8, "passes over the training data; the model of the best epoch on dev is kept"),
     ("batch_size", int, 32, "instances per step"),
     ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base, the peak learning rate of AdamW"),
     (
@@ -40,8 +40,8 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("word_dropout", float, 0.0, "probability that a token is replaced by the unknown word in training"),
     ("min_count", int, 2, "treat words that occur fewer than N times in the training data as unknown"),
     ("max_words", int, None, "keep only the N most frequent words; the others are unknown"),
-    ("tying", float, 0.0, "weight of a loss: the distance between each hidden state and its embedding"),
-    ("mlm", float, 0.0, "weight of a loss: predicting masked words from their hidden states"),
+    ("tying", float, 0.0, "weight of an additional loss: the distance of each hidden state from its embedding"),
+    ("mlm", float, 0.0, "weight of an additional loss: predicting masked words from their hidden states"),
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
@@ -60,7 +60,7 @@ FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
 class _StoreAndRecord(argparse.Action):
     """Store the value of an option, and add the name of the option to `given`.
 
-    `given` distinguishes an option that was given from its default, which depends on --base.
+    Options that are not in `given` have their default values, which depend on --base.
     """
 
     def __call__(
@@ -73,10 +73,10 @@ class _StoreAndRecord(argparse.Action):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit train` to a parser."""
     parser.description = (
-        "Train a small reference classifier that pools a text with attention or, with --base, fine-tune a pretrained "
-        "Transformers encoder, and write it as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is "
-        "chosen on dev; test is evaluated once, at the end. If the training of a reference classifier is stopped, run "
-        "the same command again to resume it: its state is saved in DIR after each epoch, at most once a minute."
+        "Train a small reference classifier with pooled attention or, with --base, fine-tune a pretrained Transformers "
+        "encoder. Write the model as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is chosen on "
+        "dev; test is evaluated once, at the end. If the training of a reference classifier is stopped, run the same "
+        "command again to resume it: its state is saved in DIR after each epoch, at most once a minute."
     )
     parser.set_defaults(given=frozenset(), states="plain")
     _add_architecture_options(parser)
@@ -214,7 +214,7 @@ def option_name(name: str) -> str:
 
 
 def setting_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings by name. Settings that were not given have defaults, which depend on --base."""
+    """Return the training settings by name. Settings that were not given have the defaults for or without --base."""
     if options.base is None:
         return {name: getattr(options, name) for name in SETTING_NAMES}
     return {
@@ -226,7 +226,7 @@ def setting_values(options: argparse.Namespace) -> dict[str, Any]:
 def command(options: argparse.Namespace) -> str:
     """Return the full command line for given options, including options that have their default value.
 
-    Options whose value is None are left out, and so are --form text, --tying 0 and --mlm 0.
+    Options with the value None, --form text, --tying 0 and --mlm 0 are left out.
     """
     model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
     data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}

@@ -1,6 +1,6 @@
-"""The file in which a training saves its state after an epoch.
+"""The file in which a training run saves its state after an epoch.
 
-A training that was stopped resumes from this file, and ends with the same model as without the stop.
+A stopped run resumes from this file. It then ends with the same model as a run without interruption.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ STATE_FILE = "training_state.pt"
 
 @dataclass(slots=True, kw_only=True)
 class TrainingStateFile:
-    """A file with the state of a training in progress.
+    """A file with the state of a training run in progress.
 
     Attributes:
         path: Path of the file.
         key: A hash of everything that determines the trained model. A state that was saved with another key is ignored.
-        save_interval: Smallest number of seconds between two writes. It keeps short epochs fast.
+        save_interval: Smallest number of seconds between two writes, so that short epochs are not slowed down.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class TrainingStateFile:
     def seconds(self) -> tuple[float, float]:
         """The wall-clock time and the CPU time of the training, in seconds, counted from the creation of this object.
 
-        After `load`, they include the times of stopped runs, up to the last write of each.
+        After `load`, both times include those of earlier, stopped runs up to their last writes.
         """
         now = time.perf_counter(), time.process_time()
         clocks = zip(self._seconds_before, now, self._started, strict=True)
@@ -74,7 +74,7 @@ class TrainingStateFile:
     def load(self) -> dict[str, Any] | None:
         """Return the last state that was written with the same key.
 
-        It is None if there is no such state, or if the file cannot be read. Only tensors and plain values are
+        Return None if there is no such state, or if the file cannot be read. Only tensors and plain values are
         unpickled.
         """
         try:

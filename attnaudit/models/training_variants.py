@@ -1,13 +1,14 @@
-"""Variants of a training job, which train the copies with which a model is compared.
+"""Variants of a training job. They train copies of a model, with which some checks compare the model.
 
-In a variant, attention is uniform, imposed or adversarial, or parts of the model are copied and frozen (Wiegreffe &
-Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions return a changed job
-for `attnaudit.models.training.train`:
+In a variant, attention is uniform, imposed by another model, or adversarial, or parts of the model are copied and
+frozen (Wiegreffe & Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions
+return a changed job for `attnaudit.models.training.train`:
 
     train(with_uniform_attention(job))
     train(as_adversary(job, base, weight=0.01))
 
-The model `base` or `guide` must be on the CPU and have the vocabulary of the job. It is not trained.
+The arguments `base` and `guide` are models that are not trained. They must be on the CPU and have the vocabulary of the
+job.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from attnaudit.models.twin_adversary import twin_loss, twin_objective
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.retraining import LONGER, PATIENCE
 
-#: The number that `with_new_seed` adds to a seed. It is so large that no other copy has the new seed.
+#: The number that `with_new_seed` adds to a seed. It is large enough that no other copy has the new seed.
 SEED_OFFSET = 1_000_000
 #: The number of possible seeds. The smallest seed is 0, and the largest is one less than this number.
 _SEEDS = 2**63
@@ -45,7 +46,8 @@ def uniform_attention(architecture: Architecture) -> Architecture:
 def context_free(architecture: Architecture) -> Architecture:
     """Return the multilayer perceptron of Wiegreffe & Pinter 2019, §3.3, with the sizes of this architecture.
 
-    Its encoder applies a linear layer and tanh to each token separately. Jain & Wallace 2019 call it "average".
+    Its encoder applies a linear layer and tanh to each token separately. Jain & Wallace 2019 call this encoder
+    "average".
 
     Raises:
         ModelError: The architecture has planted states.
@@ -74,8 +76,8 @@ def with_uniform_attention(job: TrainingJob) -> TrainingJob:
 def with_imposed_attention(job: TrainingJob, guide: PooledClassifier) -> TrainingJob:
     """Return a job that trains a model with the attention weights of another model, the guide.
 
-    The model also uses these weights after training. Its own attention is neither trained nor used. If the architecture
-    of the job is `context_free(architecture)`, the model is the MLP of Wiegreffe & Pinter 2019, §3.3. If it is the
+    The model also uses these weights after training. Its own attention is neither trained nor used. If the job has the
+    architecture `context_free(architecture)`, the model is the MLP of Wiegreffe & Pinter 2019, §3.3. If the job has the
     architecture of the guide, the model is "Fix Attn" of Wen et al. 2022, §5.1, with learned weights.
     """
 
@@ -108,17 +110,17 @@ def as_adversary(
 ) -> TrainingJob:
     """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
 
-    The best epoch is the one with the smallest loss on the development data (see `twin_loss`). Training stops after
-    PATIENCE epochs without a better one.
+    The best epoch has the smallest loss on the development data (see `twin_loss`). Training stops after PATIENCE epochs
+    without a better epoch.
 
     Args:
         job: The job to change. The architecture of `base` replaces its architecture.
-        base: The model from which the copy should differ in its attention.
+        base: The model to copy. The attention of the copy should differ from its attention.
         weight: λ, the weight of the divergence.
         divergence: "kl" or "jsd" (see `twin_loss`).
         frozen: Whether to copy and freeze all parameters of `base` except those of its attention. Attention is then
-            trained from random values with a new seed, because at the attention of `base` the gradient of the loss is
-            zero (Meister et al. 2021, appendix C). If False, all parameters are trained, with the seed of the job.
+            trained from random values with a new seed, because the gradient of the loss is zero at the attention of
+            `base` (Meister et al. 2021, appendix C). If False, all parameters are trained, with the seed of the job.
         longer: The factor by which the number of epochs of the job is multiplied.
 
     Raises:
@@ -164,10 +166,10 @@ def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> 
 
 
 def with_new_seed(job: TrainingJob) -> TrainingJob:
-    """Return the job with another seed, which no other copy has.
+    """Return the job with a new seed, which no other copy has.
 
     With the seed of the base model, the parts that are not copied would start from the same random values as in the
-    base model. After training, they could be the same again.
+    base model, and training could end with the same parameters again.
     """
     return replace(job, settings=_new_seed(job.settings))
 

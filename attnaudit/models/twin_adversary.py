@@ -1,8 +1,8 @@
 """The trained adversary of Wiegreffe & Pinter 2019, §4.
 
-The adversary is a twin of a base model. It is trained to give the same outputs with other attention. Its loss is L =
-TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance between the class probabilities
-ŷ, and α are the attention weights.
+The adversary is a twin of a base model. It is trained to give the same outputs with different attention. Its loss is
+L = TVD(ŷ_twin, ŷ_base) - λ KL(α_twin ‖ α_base), where TVD is the total variation distance between the class
+probabilities ŷ, and α are the attention weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attnaudit.models.pooled_classifier import ForwardPass, PooledClassifier
 from attnaudit.models.training_job import InstanceLoss, Objective
 from attnaudit.retraining import DIVERGENCES
 
-#: Smaller weights are replaced by this weight before their logarithm is computed.
+#: Attention weights below this value are replaced by it before their logarithm is computed.
 _SMALLEST_WEIGHT = 1e-9
 
 
@@ -36,10 +36,10 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
 
     Args:
         base: The base model, which is not trained.
-        weight: λ.
-        divergence: "kl" for KL(α_twin ‖ α_base), where smaller weights are replaced by 1e-9 (Wiegreffe & Pinter 2019;
-            Wen et al. 2022). "jsd" for the Jensen-Shannon divergence (Tutek & Šnajder 2020). Both are in nats, and over
-            the tokens that may receive attention.
+        weight: λ, the weight of the divergence.
+        divergence: "kl" for KL(α_twin ‖ α_base), with weights below 1e-9 replaced by 1e-9 (Wiegreffe & Pinter 2019; Wen
+            et al. 2022). "jsd" for the Jensen-Shannon divergence (Tutek & Šnajder 2020). Both are in nats and cover the
+            tokens that may receive attention.
 
     Raises:
         AuditError: The divergence is unknown.
@@ -60,8 +60,8 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
 class _BaseOutputs:
     """The logits (B, C) and attention weights (B, T) of a base model, in evaluation mode and without gradients.
 
-    The base model does not change during training. `cached` therefore stores its outputs for each text, and runs it
-    only for batches that contain a new text.
+    The base model does not change while the twin is trained. `cached` therefore stores its outputs for each text, and
+    runs it only for batches that contain a new text.
     """
 
     def __init__(self, base: PooledClassifier) -> None:
@@ -87,7 +87,7 @@ class _BaseOutputs:
 
 
 def _row_key(traced: ForwardPass, row: int) -> tuple[bytes, ...]:
-    """Return the key of a row in the cache: everything that the base model reads of the row, without padding."""
+    """Return the key of a row in the cache: all inputs of the base model in this row, without padding."""
     mask, query = traced.mask[row], traced.query
     tensors = [traced.ids[row][mask], traced.special[row][mask]]
     if query is not None:

@@ -25,8 +25,8 @@ def words(text: str) -> list[str]:
 def mentioned_classes(classes: Sequence[str], instance: Instance) -> list[bool]:
     """Return, for each class, whether a question about the text may be answered with this class.
 
-    This is True for the classes that the text mentions, that is, whose words occur in the text one after the other. If
-    the text mentions no class, it is True for all of them.
+    A class is a possible answer if the text mentions it, that is, if the words of its name occur in the text one after
+    the other. If the text mentions no class, all classes are possible answers.
     """
     text_words = words(instance.text)
 
@@ -79,7 +79,7 @@ class Vocabulary:
     def encode(self, text: str) -> Encoding:
         """Tokenize a text and surround it with the special tokens START and END.
 
-        Unknown words have the id UNKNOWN, but their own spelling in `tokens`.
+        Unknown words have the id UNKNOWN, but keep their spelling in `tokens`.
         """
         text_words = words(text)
         ids = [START, *(self._ids.get(word, UNKNOWN) for word in text_words), END]

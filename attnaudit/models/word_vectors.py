@@ -29,8 +29,8 @@ _SUFFIXES = (".gz", ".txt", ".vec")
 class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file of word vectors. Each line contains a word and the numbers of its vector.
 
-    In the format of word2vec, the first line contains the number of words and the number of features. It is skipped. If
-    the name of the file ends in .gz, the file is decompressed while it is read.
+    In the format of word2vec, the first line contains the number of words and the number of features. This line is
+    skipped. If the name of the file ends in .gz, the file is decompressed while it is read.
 
     Attributes:
         path: Path of the file.
@@ -79,8 +79,8 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             the first vector counts.
 
         Raises:
-            DataError: The line of one of the words is invalid, or the file cannot be read or has changed since
-                `from_file`.
+            DataError: The line of one of the words is invalid, the file cannot be read, or it has changed since
+                `from_file` read it.
         """
         path = Path(self.path)
         if _sha256(path) != self.sha256:
@@ -110,8 +110,8 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary) -> int:
     """Initialise the embedding of a model with word vectors.
 
-    Special tokens, and words that the file does not contain, keep their random embeddings. The random embeddings are
-    scaled to the mean square of the word vectors.
+    Special tokens and words without a vector keep their random embeddings, which are scaled to the mean square of the
+    word vectors.
 
     Args:
         vectors: The word vectors.
@@ -135,7 +135,7 @@ def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary
     vector_of = vectors.read(words)
     if not vector_of:
         raise DataError(
-            f"{vectors.path}: it contains none of the {len(words)} words of the training texts, which are compared in "
+            f"{vectors.path}: it contains none of the {len(words)} words of the training texts. Words are compared in "
             "lower case. Use word vectors for the language of the texts."
         )
     rows = [row for row, word in enumerate(words, len(RESERVED)) if word in vector_of]
