@@ -12,7 +12,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
 from attnaudit.statistics.shares import weighted_share
 
-#: Deviations from the mean of a class count as 0 if they are at most this share of the largest value.
+#: Deviations from the mean of a class count as 0 if they are at most this fraction of the largest value.
 ROUNDING = 1e-12
 
 
@@ -20,12 +20,12 @@ ROUNDING = 1e-12
 class WeightedRows:
     """Selected rows and their weights. Build it with `balanced` or `equal`.
 
-    A row is an instance. A class without any selected row is left out; the others have the same total weight.
+    A row is an instance. Classes without a selected row are left out. All other classes have the same total weight.
 
     Attributes:
         groups: The selected rows, grouped by source.
-        weights: (n_all,) weights with mean 1 over the selected rows, 0 at all other rows.
-        members: The (n_c,) selected rows of each class that has any.
+        weights: (n_all,) weights. Their mean over the selected rows is 1. All other rows have weight 0.
+        members: One (n_c,) array per class with the positions of its selected rows. Classes without any are left out.
     """
 
     groups: Groups
@@ -65,36 +65,36 @@ class WeightedRows:
 
     @property
     def fewest_sources(self) -> int:
-        """The number of sources of the class that has the fewest; 0 without rows."""
+        """The smallest number of sources that any class has; 0 if no rows are selected."""
         return min((len(parts) for parts in self._sources()), default=0)
 
     @property
     def fewest_effective(self) -> float:
-        """The effective number of sources of the class with the fewest. It must have rows."""
+        """The smallest effective number of sources that any class has. At least one row must be selected."""
         return min(float(parts.sum()) ** 2 / float((parts**2).sum()) for parts in self._sources())
 
     @property
     def effective(self) -> float:
-        """The effective number of sources: that of the class with the fewest, times the number of classes.
+        """The effective number of sources: `fewest_effective` times the number of classes.
 
-        It is never larger than the effective number of sources without class weights, and equals that number if the
-        rows are independent and every class has equally many. Because a rare class has as much weight as the others,
-        its few sources limit what is known.
+        A rare class has as much weight as the others, so its few sources limit the precision. The result is never
+        larger than the effective number of sources without class weights. The two are equal if the rows are independent
+        and every class has equally many rows.
         """
         return min(self.groups.effective, len(self.members) * self.fewest_effective)
 
     def linearised_ratio(self, above: Floats, below: Floats) -> Floats:
         """Return the ratio Σ weight · above / Σ weight · below, plus the influence of each selected row on it.
 
-        The influence is the derivative of the ratio with respect to the share of the row. The classes keep their
-        weight, so it depends on how far a row is from the mean of its class.
+        The influence is the derivative of the ratio with respect to the share of the row in the sample. The total
+        weight of each class is fixed, so the influence depends on how far a row is from the mean of its class.
 
         Args:
             above: (n_all,) numerators.
             below: (n_all,) denominators. Their weighted mean must not be 0.
 
         Returns:
-            (n_all,) numbers whose mean over the selected rows is the ratio; NaN at all other rows.
+            (n_all,) numbers. Their mean over the selected rows is the ratio. All other rows have NaN.
         """
         ratio, denominator = float(self.mean(above)) / float(self.mean(below)), float(self.mean(below))
         linearised = np.full(len(self.weights), np.nan)
@@ -115,8 +115,8 @@ class WeightedRows:
     ) -> IntervalEstimate | None:
         """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
 
-        The shares of the classes differ between a resample and the sample, but their weights do not. Therefore, only
-        the deviations of rows from the mean of their class vary between resamples.
+        A resample contains the classes in other shares than the sample, but each class keeps its total weight.
+        Therefore, only the deviations of rows from the mean of their class vary between resamples.
 
         Args:
             above: (n_all,) numerators.
@@ -151,7 +151,7 @@ class WeightedRows:
         return replace(estimate, share=share)
 
     def _sources(self) -> list[Floats]:
-        """Return, for each class, how many of its rows each of its sources has."""
+        """Return one array per class: the number of its rows in each of its sources."""
         number = np.repeat(np.arange(len(self.groups)), self.groups.sizes)
         source = np.zeros(len(self.weights), dtype=np.int64)
         source[self.groups.rows] = number
@@ -159,10 +159,10 @@ class WeightedRows:
         return [count[count > 0] for count in counts]
 
     def _around_the_mean(self, values: Floats) -> Floats:
-        """Return (n_all,) numbers with the weighted mean of the values, and the error that balanced classes leave.
+        """Return (n_all,) numbers whose plain mean has the value and the standard error of the weighted mean.
 
-        Each is the weighted mean plus the weighted deviation of the row from the mean of its class. The deviations are
-        scaled up by the degree of freedom that the mean of the class takes.
+        Each number is the weighted mean plus the weighted deviation of the row from the mean of its class. Estimating
+        the mean of a class takes one degree of freedom, so the deviations are scaled up accordingly.
         """
         result = np.full(len(values), float(self.mean(values)))
         least = ROUNDING * float(np.abs(values[self.groups.rows]).max())

@@ -24,8 +24,8 @@ class CohensKappa:
     Use `CohensKappa.of` to create an instance.
 
     Attributes:
-        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ. They are one column per class for the
-            decision before the change, one per class for the decision after it, and one for whether the two agree.
+        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ: C columns mark the decision before the
+            change, C columns the decision after it, and the last column marks whether the two agree.
     """
 
     columns: Floats
@@ -36,8 +36,8 @@ class CohensKappa:
 
         Args:
             decisions: (n_all,) class indices of the decisions before the change.
-            changed: (n_all, C) share of the changes after which the decision is each class. It is 0 or 1 if there is
-                only one change. These are not the probabilities that the model predicts.
+            changed: (n_all, C) shares. If several changes are tried, entry c is the share of changes after which the
+                model decides for class c. With a single change, it is 0 or 1.
         """
         own = np.eye(changed.shape[1])[decisions]
         return cls(np.column_stack([own, changed, (own * changed).sum(1)]))
@@ -53,7 +53,7 @@ class CohensKappa:
         return kappa
 
     def value(self, groups: Groups) -> float | None:
-        """Return κ of the instances in the groups; None if there are none, or all decisions fall into one class."""
+        """Return κ of the instances in the groups; None without instances, or if all decisions fall into one class."""
         if not len(groups):
             return None
         kappa = float(self.kappa(groups.sums(self.columns).sum(0)[None])[0])

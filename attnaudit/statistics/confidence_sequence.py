@@ -1,13 +1,14 @@
 """Confidence sequences of means and ratios of bounded values, by betting (Waudby-Smith & Ramdas 2024).
 
 A confidence interval is valid for a number of sources that is fixed in advance. A confidence sequence is valid after
-every source: with probability 1 - α, all of its intervals contain the true value. A gate may therefore look after every
-source and stop as soon as the interval is on one side of the threshold.
+every source: with probability 1 - α, all of its intervals contain the true value. A gate may therefore compute the
+interval after every source, and stop as soon as it is on one side of the threshold.
 
 The true value θ = E a / E b is tested through E (a - θ b) = 0. For each θ, two gamblers start with a capital of 1. One
 bets that the true ratio is above θ, the other that it is below. If θ is true, neither capital is expected to grow, and
 the probability that it ever reaches 2 / α is at most α / 2 (Ville's inequality). The interval consists of all θ at
-which neither gambler has reached 2 / α. A mean over rows is the ratio of the sum over a source to its number of rows.
+which neither gambler has reached 2 / α. For a mean over rows, a is the sum of the values of a source, and b is its
+number of rows.
 
 Reference: Waudby-Smith & Ramdas 2024, "Estimating means of bounded random variables by betting", JRSS B 86(1), 1-27:
 the hedged capital process (theorem 3) with predictable plug-in bets (eq. 26).
@@ -30,20 +31,20 @@ Side = Literal["above", "below"]
 
 #: A gambler risks at most this share of the capital on one bet (c in theorem 3).
 LARGEST_STAKE = 0.75
-#: Steps of the searches for the ends of an interval. A step of the bisection halves the distance to the exact end.
+#: The number of bisection steps that search for an end of an interval.
 STEPS = 80
-#: How the intervals are computed, in words.
+#: The name of the method, as shown in reports.
 METHOD = "betting confidence sequence"
-#: Values may exceed their bounds by this share of the largest possible value, because of rounding.
+#: Because of rounding, values may exceed their bounds by this fraction of the largest possible value.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioBounds:
-    """The bounds of a, b and a / b. They must be known before the first value, and must not depend on the values.
+    """The bounds of a, b and a / b. They must be fixed in advance, without looking at the values.
 
-    For every possible pair, 0 ≤ b ≤ `most_below`. If `high` is finite, low · b ≤ a ≤ high · b; otherwise,
-    low · b ≤ a ≤ `most_above`.
+    Every possible pair satisfies 0 ≤ b ≤ `most_below` and low · b ≤ a. The upper bound of a is high · b if `high` is
+    finite, and `most_above` otherwise.
 
     Attributes:
         low: The lowest possible a / b.
@@ -77,7 +78,7 @@ class RatioBounds:
         """Require that all pairs are within the bounds, up to rounding.
 
         Raises:
-            ValueError: A pair is not, so that the sequence would not be valid.
+            ValueError: A pair is outside the bounds, so the sequence would not be valid.
         """
         highest = np.full_like(above, self.most_above) if math.isinf(self.high) else self.high * below
         slack = ROUNDING * (self.most_below + self.largest_gain(self.low))
@@ -98,8 +99,8 @@ class Settlement:
     Attributes:
         verdict: "pass" or "fail"; "inconclusive" if the values ran out first.
         count: The number of values until the verdict.
-        spent_error: The largest probability of the error that the verdict can be: that of a pass if the true value
-            misses the threshold, or of a failure if it meets the threshold. 0 if the verdict is "inconclusive".
+        spent_error: An upper bound on the probability that this verdict is wrong: that a gate passes although the true
+            value misses the threshold, or fails although it meets the threshold. 0 if the verdict is "inconclusive".
     """
 
     verdict: Literal["pass", "fail", "inconclusive"]
@@ -116,7 +117,7 @@ class ConfidenceSequence:
         below: (T,) values of b.
         bounds: The bounds of a and b.
         confidence: The confidence of the sequence, between 0 and 1.
-        unbet: The number of first pairs on which nothing is bet.
+        unbet: The number of pairs at the start on which nothing is bet.
     """
 
     above: Floats
@@ -132,13 +133,14 @@ class ConfidenceSequence:
         """Build the sequence of independent pairs.
 
         Args:
-            above: (T,) values of a, in random order. Each pair belongs to one source, or to a group of sources that no
-                other pair contains.
+            above: (T,) values of a, in random order. Each pair belongs to one source or to several sources. No two
+                pairs share a source.
             below: (T,) values of b.
             bounds: The bounds of a and b.
             confidence: The confidence, between 0 and 1.
-            unbet: The number of first pairs on which nothing is bet, and which only inform later bets. They must
-                include all values that decided how a and b are computed, for example the scale of the outputs.
+            unbet: The number of pairs at the start on which nothing is bet. They only inform later bets. If a quantity
+                in a or b was estimated from the values, such as the scale of the outputs, these pairs must include all
+                values that it was estimated from.
 
         Raises:
             ValueError: A value is outside its bounds or not a number, or the arguments do not fit together.
@@ -161,7 +163,7 @@ class ConfidenceSequence:
         return plug_in_bets(self.above, self.below, self.bounds, confidence=self.confidence, unbet=self.unbet)
 
     def log_capital(self, ratio: float, side: Side) -> Floats:
-        """Return the (T,) logarithm of a gambler's capital after each pair (see `log_capital`)."""
+        """Return (T,) logarithms of a gambler's capital, one after each pair (see the function `log_capital`)."""
         return log_capital(self.above, self.below, self.bets, self.bounds, ratio, side)
 
     def interval(self, count: int | None = None, *, confidence: float | None = None) -> Interval:
@@ -169,11 +171,11 @@ class ConfidenceSequence:
 
         Args:
             count: The number of pairs; None for all.
-            confidence: The confidence, between 0 and 1; None for that of the sequence. The bets stay the same, so an
-                interval at a higher confidence is never shorter.
+            confidence: The confidence, between 0 and 1; None for the confidence of the sequence. All confidences use
+                the same bets, so an interval at a higher confidence is never shorter.
 
         Returns:
-            The interval. The high end is infinite if the ratio has no upper bound and nothing is known about it.
+            The interval. Its upper end is infinite if the ratio has no upper bound and no gambler has won yet.
         """
         confidence = self.confidence if confidence is None else confidence
         part, limit = slice(count), log_limit(confidence)
@@ -186,7 +188,8 @@ class ConfidenceSequence:
         if math.isinf(highest):
             tried = (lowest + self.bounds.most_above / self.bounds.most_below * 2.0**step for step in range(STEPS))
             highest = next((r for r in tried if excluded(r, "below") and not excluded(r, "above")), math.inf)
-        # If both gamblers won at the same ratios, no ratio is left. The interval then consists of the disputed ones.
+        # If both gamblers won at the same ratios, no ratio is left. The interval then consists of the ratios at which
+        # both won.
         ends = (
             _boundary(lambda ratio: excluded(ratio, "above"), lowest, highest),
             _boundary(lambda ratio: not excluded(ratio, "below"), lowest, highest),
@@ -196,14 +199,14 @@ class ConfidenceSequence:
     def settle(self, requirement: Requirement, *, fail_confidence: float | None = None, least: int = 1) -> Settlement:
         """Return the first verdict that the sequence reaches on a threshold.
 
-        The gate passes as soon as the interval at `confidence` is on the required side, and fails as soon as the
-        interval at `fail_confidence` is on the wrong side. Every pair is looked at, so the result does not depend on
-        the batches in which they were measured.
+        The gate passes as soon as the interval at `confidence` is on the required side. It fails as soon as the
+        interval at `fail_confidence` is on the wrong side. The interval is checked after every pair, so the result does
+        not depend on the batches in which the pairs were measured.
 
         Args:
             requirement: The threshold.
-            fail_confidence: The confidence at which a failure is decided; None for that of the sequence.
-            least: The least number of pairs for a verdict.
+            fail_confidence: The confidence at which a failure is decided; None for the confidence of the sequence.
+            least: The smallest number of pairs at which a verdict may be reached.
         """
         fail_confidence = self.confidence if fail_confidence is None else fail_confidence
         sides: tuple[Side, Side] = ("above", "below") if requirement.direction == "at_least" else ("below", "above")
@@ -216,7 +219,7 @@ class ConfidenceSequence:
         return Settlement(verdict="inconclusive", count=len(self), spent_error=0.0)
 
     def _first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
-        """Return after how many pairs, but at least `least`, a gambler has won; None if it has not."""
+        """Return the smallest number of pairs, at least `least`, after which a gambler has won; None if it has not."""
         won = np.flatnonzero(self.log_capital(ratio, side) >= log_limit(confidence))
         return max(int(won[0]) + 1, least) if len(won) and len(self) >= least else None
 
@@ -229,19 +232,19 @@ def log_limit(confidence: float) -> float:
 def plug_in_bets(above: Floats, below: Floats, bounds: RatioBounds, *, confidence: float, unbet: int = 0) -> Floats:
     """Return the bets λ of Waudby-Smith & Ramdas 2024, eq. 26, each of which depends on earlier pairs only.
 
-    The bet on pair t is √(2 log(2/α) / (σ² t log(t + 1))). Here, σ² is the estimated variance of a - θ b, with the
-    ratio of the means so far as θ. Both estimates start from one imagined pair in the middle between the bounds, unless
-    there are first pairs without bets.
+    The bet on pair t is √(2 log(2/α) / (σ² t log(t + 1))). Here, θ is the ratio of the means of the earlier pairs, and
+    σ² is the estimated variance of a - θ b. If `unbet` is 0, both estimates start from an artificial pair in the middle
+    between the bounds.
 
     Args:
         above: (..., T) values of a. The other axes are independent sequences.
         below: (..., T) values of b.
         bounds: The bounds of a and b.
         confidence: 1 - α.
-        unbet: The number of first pairs on which the bet is 0. They do not count in t.
+        unbet: The number of pairs at the start on which the bet is 0. They do not count in t.
 
     Returns:
-        (..., T) bets, at least 0. They are infinite as long as no values have varied.
+        (..., T) bets, at least 0. A bet is infinite if the earlier pairs do not vary.
     """
     informed = unbet >= 2
     middle_below = bounds.most_below
@@ -253,7 +256,7 @@ def plug_in_bets(above: Floats, below: Floats, bounds: RatioBounds, *, confidenc
     total_below = np.cumsum(below, axis=-1) + weight * middle_below
     ratio = np.divide(total_above, total_below, out=np.full_like(total_above, middle), where=total_below > 0)
     squares = np.cumsum((above - ratio * below) ** 2, axis=-1) + weight * spread**2
-    known = np.arange(1, above.shape[-1] + 1) + weight  # pairs, with the imagined one
+    known = np.arange(1, above.shape[-1] + 1) + weight  # pairs, including the artificial one
     variance = np.concatenate([np.full((*above.shape[:-1], 1), spread**2), (squares / known)[..., :-1]], axis=-1)
     number = np.arange(above.shape[-1]) + 1 - unbet
     later = np.maximum(number, 1)
@@ -265,9 +268,9 @@ def plug_in_bets(above: Floats, below: Floats, bounds: RatioBounds, *, confidenc
 def log_capital(above: Floats, below: Floats, bets: Floats, bounds: RatioBounds, ratio: float, side: Side) -> Floats:
     """Return the logarithm of the capital of one gambler, which is 0 before the first pair.
 
-    The capital is the product of 1 + λ (a - θ b) for a gambler who bets on a ratio "above" θ, and of 1 - λ (a - θ b)
-    for one who bets on a ratio "below" it. The bets are limited such that no possible pair takes more than 75% of the
-    capital. The higher θ, the lower the capital of the first, and the higher that of the second.
+    If the gambler bets that the true ratio is "above" θ, the capital is the product of 1 + λ (a - θ b) over the pairs.
+    If the bet is "below", it is the product of 1 - λ (a - θ b). A gambler "above" has less capital at a higher θ, and a
+    gambler "below" has more. The bets are limited such that no possible pair takes more than 75% of the capital.
 
     Args:
         above: (..., T) values of a.
@@ -284,7 +287,7 @@ def log_capital(above: Floats, below: Floats, bets: Floats, bounds: RatioBounds,
     risk = bounds.largest_loss(ratio) if side == "above" else bounds.largest_gain(ratio)
     limited = np.minimum(bets, LARGEST_STAKE / risk) if risk > 0 else bets
     gains = sign * (above - ratio * below)
-    # Where nothing varied so far, a bet may be infinite and a gain 0.
+    # If the earlier pairs do not vary, a bet may be infinite while the gain is 0.
     with np.errstate(invalid="ignore"):
         changes = np.where(gains == 0, 0.0, limited * gains)
     capital: Floats = np.cumsum(np.log1p(changes), axis=-1)
@@ -292,7 +295,7 @@ def log_capital(above: Floats, below: Floats, bets: Floats, bounds: RatioBounds,
 
 
 def _boundary(before: Callable[[float], bool], low: float, high: float) -> float:
-    """Return where a condition that holds up to some ratio ends; `low` or `high` if it holds nowhere or everywhere."""
+    """Return the largest ratio at which a condition holds: `low` if it holds nowhere, `high` if it holds everywhere."""
     if not before(low):
         return low
     if math.isinf(high) or before(high):

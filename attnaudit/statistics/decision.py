@@ -1,4 +1,4 @@
-"""Decide a case, that is, one check of one model on one data set.
+"""Decide a case. A case is one check of one model on one data set.
 
 A decision contains the intervals, the verdict, and the smallest change that the case detects. If the case is
 inconclusive, it also contains the number of instances that would decide it.
@@ -35,12 +35,12 @@ class Decision:
         reason: The reason for the verdict, as a clause without a full stop.
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
-        planning: How many instances would decide an inconclusive case. None for any other verdict. Also None if there
-            is no threshold or no interval, or if more instances would not narrow the interval.
+        planning: How many instances would decide an inconclusive case. None for any other verdict, without a threshold
+            or an interval, or if more instances would not narrow the interval.
         sampling_error: How much the value varies between samples; None without an interval.
-        detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if too
-            few instances have a value for any verdict.
-        coverage_warning: Why the interval may be too narrow; "" if nothing suggests it.
+        detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if
+            fewer instances have a value than a verdict requires.
+        coverage_warning: Why the interval may be too narrow; "" if there is no reason to suspect it.
     """
 
     verdict: VerdictName
@@ -77,10 +77,12 @@ def decision(
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
         confidence: The confidence of the check, at which a pass is decided.
-        gated: Number of gates in the policy. The confidence of failures is corrected for it; 1 means no correction.
+        gated: Number of gates in the policy. The confidence of failures is corrected for this number; 1 means no
+            correction.
         no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
         bounds: The lowest and the highest possible value.
-        no_difference: The value of a model without any difference, if the threshold is a margin around it.
+        no_difference: The value of a model that does not differ from its reference, if the threshold is a margin around
+            this value; otherwise None.
         severity: "gate", or "report" for an informational check.
         unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
     """
@@ -111,7 +113,8 @@ def decision(
             n=n_defined,
         )
     detectable = None
-    # A gate that stops as soon as it has settled has no fixed number of rows, to which a detectable change would refer.
+    # A detectable change refers to a fixed number of rows. A gate that stops as soon as it is decided has no such
+    # number.
     fixed = interval is not None and interval.method != METHOD
     enough = n_defined >= max(MINIMUM_DEFINED, MINIMUM_SHARE * n)
     if value is not None and estimate and requirement and enough and fixed:

@@ -1,8 +1,8 @@
 """Estimate the smallest change that a gate detects: its statistical power.
 
-A gate decides with certainty only if the true value is far enough from its threshold. Cohen (1988) calls the
-probability of a correct decision the power of a test, and recommends 80%. A test without enough power rarely detects
-the change it was made for (Card et al. 2020, "With Little Power Comes Great Responsibility").
+The closer the true value is to the threshold of a gate, the less often the gate reaches a decision. The probability of
+a correct decision is called the power of a test; Cohen (1988) recommends 80%. A test without enough power rarely
+detects the change that it was designed for (Card et al. 2020, "With Little Power Comes Great Responsibility").
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quan
 from attnaudit.statistics.sample_size import POWER
 from attnaudit.statistics.shares import ShareSample
 
-#: Bisection ends after this many steps, at 2⁻⁶⁰ of the range that it began with.
+#: The number of bisection steps. They narrow a range to 2⁻⁶⁰ of its initial width.
 STEPS = 60
 UNBOUNDED = (-math.inf, math.inf)
-#: Without an end of the range, the search begins at this distance and doubles it.
+#: If the range has no end, the search begins at this distance and doubles it.
 FIRST_DISTANCE = 1e-3
 
 
@@ -35,19 +35,21 @@ def detectable_change(
 ) -> DetectableChange:
     """Estimate how far from the threshold the true value must be for the gate to be decided in 80% of samples.
 
-    Take a lower limit T. A sample passes if the lower bound of its interval is at least T. So a true value is detected
-    if it is so far above T that the lower bounds of 80% of samples are not further below it. The same holds for a
-    failure, with the upper bound at the corrected confidence. For a normal distribution with a known standard error s,
-    the distance is (z + z_0.8) · s, where z is the normal quantile of the confidence (Cohen 1988, ch. 2).
+    For a threshold T that the value must reach or exceed, a sample passes if the lower bound of its interval is at
+    least T. The result is the smallest distance of the true value above T at which 80% of samples pass. For a failure,
+    it is the smallest distance below T at which the upper bounds of 80% of samples, at the corrected confidence, are
+    below T. For a normal distribution with a known standard error s, the distance is (z + z_0.8) · s, where z is the
+    normal quantile of the confidence (Cohen 1988, ch. 2).
 
-    How far the bounds of samples are from the true value follows from the interval. For the bootstrap, the bounds are
-    resampled (see `ResampledLimits`). For a share of rows, the number of rows that count is binomial, and the interval
-    is Wilson's. For other intervals, it is the distance of the observed bound plus z_0.8 · s.
+    How far the bounds of samples are from the true value depends on the kind of interval. For the bootstrap, the bounds
+    themselves are resampled (see `ResampledLimits`). For a share of rows, the number of rows that count follows a
+    binomial distribution, and the interval is Wilson's. For other intervals, the distance is that of the observed bound
+    from the observed value, plus z_0.8 · s.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share. For other
-    values, the distances in the observed sample are scaled by the standard deviation that their skewness predicts at
-    the other value (see `relative_variance`). The factor is 1 if the observed value is the true one, and less certain
-    the further it is away.
+    statistics, the distances in the observed sample are multiplied by a factor: the standard deviation at the true
+    value relative to that at the observed value, as predicted by the skewness (see `relative_variance`). The prediction
+    is less reliable the further apart the two values are.
 
     Args:
         value: The observed value.
@@ -56,8 +58,9 @@ def detectable_change(
         confidence: The confidence at which a pass is decided.
         fail_confidence: The confidence at which a failure is decided.
         bounds: The lowest and the highest possible value.
-        no_difference: The value of a model without any difference, if the threshold is a margin around it; otherwise
-            None. It is the value of the references for a relative threshold, and 0 for a difference to a baseline.
+        no_difference: The value of a model that does not differ from its reference, if the threshold is a margin around
+            this value; otherwise None. For a relative threshold, it is the value of the reference. For a difference
+            from a baseline, it is 0.
     """
     lower_limit = requirement.direction == "at_least"
     to_pass = _distance(value, estimate, requirement.value, confidence, bounds, upwards=lower_limit)
@@ -71,14 +74,14 @@ def detectable_change(
 
 
 def detectable_difference(estimate: IntervalEstimate, value: float) -> float | None:
-    """Return how far from 0 a true difference must be for 80% of samples to have an interval without 0.
+    """Return how far from 0 a true difference must be so that the intervals of 80% of samples exclude 0.
 
     Args:
         estimate: The interval estimate of the difference.
         value: The observed difference.
 
     Returns:
-        The distance, up or down, whichever is longer; None if none is enough.
+        The distance, which is enough in both directions; None if no distance is enough.
     """
     sides, confidence = (True, False), estimate.confidence
     reach = max(_reach(value, estimate, confidence, UNBOUNDED, above=above) for above in sides)
@@ -96,9 +99,9 @@ def _distance(
     *,
     upwards: bool,
 ) -> float | None:
-    """Return the distance of the true value at which 80% of samples have their whole interval beyond the threshold.
+    """Return how far the true value must be from the threshold so that 80% of samples have their interval beyond it.
 
-    It is None if no possible value is that far away.
+    Return None if no possible value is far enough.
     """
     direction, end = (1.0, bounds[1]) if upwards else (-1.0, bounds[0])
     room = direction * (end - threshold)
@@ -108,7 +111,7 @@ def _distance(
     least = estimate.limits.unvaried_reach(confidence, POWER, above=not upwards) if estimate.limits is not None else 0.0
 
     def beyond(distance: float) -> float:
-        """Return how far the bound of 80% of samples is beyond the threshold if the true value is at this distance."""
+        """Return how far beyond the threshold the bounds of 80% of samples are, for a true value at this distance."""
         variance = relative_variance(threshold + direction * distance, value, estimate.slope, bounds)
         return distance - max(math.sqrt(variance) * reach, least)
 
@@ -118,8 +121,8 @@ def _distance(
 def _distance_of_share(
     sample: ShareSample, threshold: float, confidence: float, room: float, *, upwards: bool
 ) -> float | None:
-    """Return the same distance for a share, whose interval is Wilson's."""
-    # Downwards, the rows that do not count are counted instead, so that their share is to be above the threshold.
+    """Return the distance of `_distance` for a share of rows, with Wilson's interval."""
+    # A share below the threshold is a share of the other rows above 1 - threshold.
     limit = threshold if upwards else 1 - threshold
     least = _smallest(lambda distance: sample.bounds(min(1.0, limit + distance), confidence)[0] - limit, room)
     if least is None:
@@ -130,7 +133,7 @@ def _distance_of_share(
 def _reach(
     value: float, estimate: IntervalEstimate, confidence: float, bounds: tuple[float, float], *, above: bool
 ) -> float:
-    """Return the distance from the true value that the upper or the lower bound of 80% of samples does not exceed."""
+    """Return the distance from the true value within which the upper or lower bounds of 80% of samples lie."""
     if estimate.limits is not None:
         return estimate.limits.reach(confidence, POWER, above=above)
     from scipy.special import ndtri
@@ -138,16 +141,17 @@ def _reach(
     interval = estimate.at(confidence)
     distances = [max(0.0, value - interval.low), max(0.0, interval.high - value)]
     cut_off = interval.high >= bounds[1] if above else interval.low <= bounds[0]
-    length = max(distances) if cut_off else distances[above]  # an end of the range cuts off the distance
+    length = max(distances) if cut_off else distances[above]  # at an end of the range, the distance is clipped
     return max(length, normal_quantile(confidence) * estimate.error) + float(ndtri(POWER)) * estimate.error
 
 
 def relative_variance(value: float, observed: float, slope: float, ends: tuple[float, float]) -> float:
     """Return the variance at another value, relative to that at the observed value.
 
-    Values that are skewed away from an end of their range vary less near that end. The variance is taken to be
-    proportional to a power of the distance to this end, between 0 (constant) and 2 (standard deviation proportional to
-    the distance), which has the given slope at the observed value. It is constant if this end is infinite.
+    Values that are skewed away from an end of their range vary less near that end. The variance is assumed to be
+    proportional to a power of the distance to this end. The exponent follows from the given slope at the observed
+    value. It lies between 0 (constant variance) and 2 (standard deviation proportional to the distance), and is 0 if
+    the end is infinite.
 
     Args:
         value: The other value.
@@ -163,7 +167,9 @@ def relative_variance(value: float, observed: float, slope: float, ends: tuple[f
 
 
 def _smallest(function: Callable[[float], float], most: float) -> float | None:
-    """Return the smallest distance up to `most` at which an increasing function is at least 0; None without any."""
+    """Return the smallest distance up to `most` at which an increasing function is at least 0; None if there is
+    none.
+    """
     if function(0.0) >= 0:
         return 0.0
     high = most
@@ -184,7 +190,7 @@ def _smallest(function: Callable[[float], float], most: float) -> float | None:
 def _warning(
     to_pass: float | None, to_fail: float | None, requirement: Requirement, no_difference: float | None
 ) -> str:
-    """Return why the sample is too small for the threshold, as a clause; "" if it is not."""
+    """Return why the sample is too small for the threshold, as a clause; "" if it is large enough."""
     highest, lowest = ("largest", "smallest") if requirement.direction == "at_least" else ("smallest", "largest")
     if to_pass is None:
         return f"even the {highest} possible value would pass in fewer than 80% of samples of this size"

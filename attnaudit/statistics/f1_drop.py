@@ -1,4 +1,4 @@
-"""The drop in F1 from one kind of predictions to another, computed from sums over instances."""
+"""The drop in F1 between two kinds of predictions, computed from sums over instances."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from attnaudit.statistics.intervals import linearised_interval
 
 @dataclass(frozen=True, slots=True)
 class F1Drop:
-    """The mean F1 of Q sets of predictions minus the mean F1 of R other sets (Tutek & Šnajder 2020, §3.2).
+    """The mean F1 of Q sets of predictions minus the mean F1 of R other sets of predictions (Tutek & Šnajder 2020,
+    §3.2).
 
-    A set contains one prediction per instance. The first Q sets are usually the predictions of the model itself, and
-    the other R sets are predictions with replaced attention. With two classes, F1 is that of class 1. With more
+    A set contains one prediction per instance. Usually, the first Q sets are predictions of the unchanged model, and
+    the other R sets are predictions with replaced attention. With two classes, F1 is the score of class 1. With more
     classes, it is the macro average. As in scikit-learn, a class that neither occurs nor is predicted is left out of
     the average.
 
@@ -43,8 +44,9 @@ class F1Drop:
 
         Args:
             labels: (n,) class indices; -1 where there is no label.
-            own: (n, Q) predicted class indices of the first kind, such as those of the model itself.
-            replaced: (n, R) predicted class indices of the second kind, such as those with replaced attention.
+            own: (n, Q) predicted class indices of the first kind, such as the predictions of the unchanged model.
+            replaced: (n, R) predicted class indices of the second kind, such as the predictions with replaced
+                attention.
             classes: Number of classes of the model.
         """
         averaged = (1,) if classes == 2 else tuple(range(classes))
@@ -67,7 +69,7 @@ class F1Drop:
             totals: (b, D) sums of `columns` over b samples of the instances.
 
         Returns:
-            (b, Q + R) F1 scores, those of the first Q sets first; NaN where F1 is undefined.
+            (b, Q + R) F1 scores, starting with the Q sets of the first kind; NaN where F1 is undefined.
         """
         width = 1 + 2 * self.sets
         f1 = np.full((len(self.classes), len(totals), self.sets), np.nan)
@@ -87,7 +89,9 @@ class F1Drop:
         return drops
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
-        """Return the mean F1 of the first Q sets, that of the other R sets, and the drop; NaN where undefined."""
+        """Return the mean F1 of the first Q sets, the mean F1 of the other R sets, and the drop; NaN where
+        undefined.
+        """
         scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
@@ -104,9 +108,10 @@ class F1Drop:
         )
 
     def _changes(self, groups: Groups) -> Floats:
-        """Return (P, D) rows of artificial instances for the interval.
+        """Return (P, D) `columns` of artificial instances, one per pair of classes (see `linearised_interval`).
 
-        In each, the first Q sets predict one class and the other R sets predict another. One of the two is the label.
+        For such an instance, the first Q sets predict one class, the other R sets predict another class, and one of
+        these two classes is the label.
         """
         width = 1 + 2 * self.sets
         totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
 
-#: With fewer effective groups than this, a bootstrap is unreliable and Student's t replaces it.
+#: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.
 FEW_GROUPS = 10
 
 
@@ -58,7 +58,9 @@ class Groups:
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, and otherwise less."""
+        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, and less than G
+        otherwise.
+        """
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 
@@ -81,7 +83,7 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
 
     Args:
         groups: The instances, grouped by source.
-        effective: The effective number of groups, if rows have weights; None for that of equally weighted rows.
+        effective: The effective number of groups, if rows have weights; None if all rows have the same weight.
     """
     if min(groups.effective, groups.effective if effective is None else effective) >= FEW_GROUPS:
         return ""
@@ -99,7 +101,7 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
 
 
 def leverage(parts: Floats) -> Floats:
-    """Compute the factor by which a delete-one-group jackknife inflates each group's squared sum.
+    """Compute the factors by which a delete-one-group jackknife multiplies the squared sum of each group.
 
     Args:
         parts: (G,) sizes of the groups. For a ratio, the (G,) sums of their denominators.

@@ -1,7 +1,7 @@
 """Intervals from random halves of the sources.
 
-They replace the bootstrap for statistics that are biased by duplicates, which every bootstrap sample contains. Mutual
-information is such a statistic: duplicates raise it.
+Every bootstrap sample contains duplicates. Half samples contain none, so they suit statistics that duplicates bias,
+such as mutual information, which duplicates raise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attnaudit.statistics.resample_quantiles import upper_tail
 SUBSAMPLES = 400
 #: With fewer groups than this, there is no interval.
 FEWEST_TO_HALVE = 4
-#: The statistic must be defined on at least this share of the half samples.
+#: The statistic must be defined on at least this fraction of the half samples.
 DEFINED_SHARE = 0.9
 
 
@@ -71,8 +71,8 @@ def from_half_samples(
 ) -> IntervalEstimate | None:
     """Estimate a symmetric interval from the values of half samples.
 
-    The value on a half sample deviates from the observed value. This deviation has the same variance as the deviation
-    of the observed value from the true value, so it is used without rescaling.
+    The deviation of a half sample from the observed value has the same variance as the deviation of the observed value
+    from the true value. Therefore, it is used without rescaling.
 
     Args:
         values: (400,) values of the statistic on the half samples; NaN where undefined.

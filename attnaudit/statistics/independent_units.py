@@ -1,11 +1,12 @@
-"""Units of a few rows each, in random order, from which a confidence sequence bets once per unit.
+"""Divide rows into small units in random order. A confidence sequence bets once per unit.
 
-A sequence needs independent pairs (a, b) such that E a / E b is exactly the statistic. Class weights and variances that
-were estimated from the sample would not do. A unit therefore contains the rows that one pair needs:
+A sequence needs independent pairs (a, b) such that E a / E b is exactly the statistic. This excludes class weights and
+variances that are estimated from the whole sample. A unit therefore contains all rows that one pair needs:
 
 * If every class has the same weight, a unit has equally many rows of each class, and a and b are means over the
-  classes. No share of a class needs to be known.
-* Twice the variance is the expected squared distance of two independent rows, so a unit has two rows of each class.
+  classes. The shares of the classes need not be known.
+* If the statistic contains a variance, a unit has two rows of each class, because twice the variance is the expected
+  squared distance of two independent rows.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def keyed_order(names: Sequence[str], seed: int) -> list[int]:
     """Return positions in a random order that depends only on the seed and the names.
 
     Args:
-        names: The names of sources or instances, all different.
-        seed: The seed. The order of a part of the names is the same as in the whole.
+        names: The names of sources or instances, without duplicates.
+        seed: The seed. Adding or removing names does not change the order of the others.
     """
     keys = [(hashlib.sha256(f"{seed}\x1f{name}".encode()).digest(), name) for name in names]
     return sorted(range(len(names)), key=keys.__getitem__)
@@ -32,16 +33,17 @@ def keyed_order(names: Sequence[str], seed: int) -> list[int]:
 def balanced_units(classes: Integers, order: Sequence[int], rows_per_class: int) -> Integers:
     """Divide independent rows into units with equally many rows of each class.
 
-    Every class is a queue of its rows. As soon as each has enough of them, the first ones form a unit.
+    Each row joins the queue of its class. As soon as every queue is long enough, the first rows of all queues form a
+    unit.
 
     Args:
-        classes: (n_all,) the class of each row. It must be known without measuring, as a label is.
-        order: The rows to divide, in random order. Each must be a source of its own.
+        classes: (n_all,) the class of each row. It must be known before any measurement, as a label is.
+        order: The rows to divide, in random order. No two of them may have the same source.
         rows_per_class: The number of rows of each class in a unit.
 
     Returns:
-        (U, C, rows_per_class) rows of U units, in the order in which they are completed. Every class among the rows is
-        one of the C classes. Rows that fill no unit are left out.
+        (U, C, rows_per_class) positions of the rows of U units, in the order in which the units are completed. C is the
+        number of classes that occur among the rows. Rows left in an incomplete unit are dropped.
     """
     rows = np.asarray(order, dtype=np.int64)
     members = [rows[classes[rows] == one] for one in np.unique(classes[rows])]
@@ -53,7 +55,7 @@ def balanced_units(classes: Integers, order: Sequence[int], rows_per_class: int)
 
 
 def means_of_units(values: Floats, units: Integers) -> Floats:
-    """Return the (U,) means of (n_all,) values in each of (U, C, k) units. Every class has the same weight."""
+    """Return (U,) means, one per unit, from (n_all,) values and (U, C, k) units. Every class has the same weight."""
     means: Floats = values[units].mean((1, 2))
     return means
 
@@ -61,18 +63,18 @@ def means_of_units(values: Floats, units: Integers) -> Floats:
 def squared_distances_of_units(outputs: Floats, units: Integers) -> Floats:
     """Return the mean squared distance of two rows of each unit; every pair of classes has the same weight.
 
-    Its expected value is 2 V, where V is the variance of the output of a row of a class that is drawn at random. Rows
-    are not compared with themselves.
+    The expected value of this distance is 2 V. Here, V is the variance of the output of a random row, drawn by first
+    drawing a class with equal probabilities. Rows are not compared with themselves.
 
     Args:
         outputs: (n_all, D) outputs.
-        units: (U, C, k) rows, from `balanced_units`, with at least two rows of a class.
+        units: (U, C, k) rows from `balanced_units`, with k of at least 2.
 
     Returns:
         (U,) mean squared Euclidean distances.
 
     Raises:
-        ValueError: There is only one row of each class in a unit.
+        ValueError: The units have only one row of each class.
     """
     number, classes, rows = units.shape
     if rows < 2:

@@ -17,23 +17,23 @@ from attnaudit.statistics.shares import ShareSample
 class IntervalEstimate:
     """The uncertainty of a statistic, which yields an interval at any confidence.
 
-    A verdict needs several intervals of one value: one at the confidence of the check, a wider one for failures, and
-    the 50% interval for planning. All of them come from the same resamples, so an interval at a higher confidence is
-    never shorter.
+    A verdict needs several intervals of one value: an interval at the confidence of the check, a wider interval for
+    failures, and the 50% interval for planning. All intervals come from the same resamples, so an interval at a higher
+    confidence is never shorter.
 
     Attributes:
         error: The standard error of the statistic, in its unit.
         confidence: The confidence of `low`, `high` and `method`, between 0 and 1.
         interval_at: Computes the interval at a given confidence between 0 and 1.
-        coverage_warning: Why the interval may be too narrow according to simulations, as a clause; "" if nothing
-            suggests that.
-        narrows_with_n: Whether more instances narrow the interval without limit. It is False if part of the error has
-            another cause, such as a small number of randomised models.
-        slope: The relative change of the variance per unit of the value, if the same rows occur more or less often
+        coverage_warning: Why the interval may be too narrow according to simulations, as a clause; "" if there is no
+            reason to suspect it.
+        narrows_with_n: Whether the width of the interval tends to 0 as the number of instances grows. It is False if
+            part of the error has another cause, such as a small number of randomised models.
+        slope: The relative change of the variance per unit of the value, if rows with higher values occur more often
             (exponential tilting, Efron 1981). For a mean, it is κ₃ / κ₂², where κ₂ and κ₃ are the second and the third
-            cumulant of a row. 0 if the variance is taken to be constant.
-        share: How much the sample says about a share of rows, so that the interval of another share is known; None for
-            other statistics.
+            cumulant of a row. 0 if the variance is assumed to be constant.
+        share: For a share of rows, the number of independent rows, from which the interval around any other share
+            follows; None for other statistics.
         limits: Resampled limits of the interval; None if it is not a bootstrap interval.
     """
 
@@ -67,17 +67,18 @@ class IntervalEstimate:
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return the z for which a standard normal variable lies in [-z, z] with probability `confidence`."""
+    """Return the number z such that a standard normal variable lies in [-z, z] with probability `confidence`."""
     from scipy.special import ndtri
 
     return float(ndtri((1 + confidence) / 2))
 
 
 def tilting_slope(base: Floats) -> float:
-    """Return the relative change of the variance of a ratio per unit of it, if rows are tilted exponentially.
+    """Return `IntervalEstimate.slope` of a ratio, by exponential tilting.
 
     Args:
-        base: (G, 2) residuals of the ratio and denominators per group, relative to the mean denominator.
+        base: (G, 2) numbers per group: the residual of the ratio, and the denominator. Both are divided by the mean
+            denominator.
     """
     influence, denominators = base.T
     variance = float((influence**2).mean())
@@ -101,9 +102,9 @@ def point(value: float, confidence: float, method: str) -> IntervalEstimate:
 def bracket(below: IntervalEstimate, above: IntervalEstimate) -> IntervalEstimate:
     """Combine the estimates of a lower and an upper bound on a value.
 
-    The interval extends from the lower end of the first interval to the upper end of the second. Use it for a value
-    that is only known to lie between two others, such as a maximum that lies between the largest value that a search
-    found and a proven upper bound.
+    The interval extends from the lower end of the first interval to the upper end of the second. Use it if a value is
+    only known to lie between two bounds. An example is a maximum: the lower bound is the largest value that a search
+    found, and the upper bound is proven.
 
     Args:
         below: The estimate of the lower bound on the value.

@@ -1,7 +1,8 @@
 """Confidence intervals of means, ratios, medians, proportions and smooth functions of sums.
 
 The unit of sampling is the source: the instances of one source are always drawn together. A seeded generator makes
-every interval reproducible. benchmarks/coverage.py simulates how often each kind of interval contains the true value.
+every interval reproducible. The script benchmarks/coverage.py measures by simulation how often each kind of interval
+contains the true value.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from attnaudit.statistics.shares import ShareSample, weighted_share
 RESAMPLES = 4000
 #: The number of pseudo-sources that `linearised_interval` adds.
 PSEUDO_SOURCES = 2.0
-#: The step of the numerical derivative in `linearised_interval`, as a share of a row.
+#: The step of the numerical derivative in `linearised_interval`, as a fraction of a row.
 STEP = 1e-3
 #: Intervals of means are too narrow if the skewness is above `SKEWED` and there are fewer than `SOURCES_OF_SKEWED`
 #: sources (see benchmarks/coverage.md).
@@ -32,7 +33,7 @@ SOURCES_OF_SKEWED = 500
 WIDEST = 4.0
 #: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
-#: The largest number of array elements that a block of resamples may have, which limits the memory.
+#: The largest number of array elements in a block of resamples. It limits the memory.
 CHUNK = 4_000_000
 
 #: A function that computes (b, ...) values from (b, D) totals.
@@ -40,7 +41,7 @@ Statistic = Callable[[Floats], Floats]
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """Yield (b, G) blocks of counts, which give how often each of G groups occurs in each of b bootstrap samples."""
+    """Yield (b, G) blocks of counts: how often each of G groups occurs in each of b bootstrap samples."""
     step = max(1, CHUNK // groups)
     for start in range(0, RESAMPLES, step):
         size = min(step, RESAMPLES - start)
@@ -50,7 +51,7 @@ def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
 
 
 def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
-    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return the (4000, ...) values of a statistic."""
+    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return (4000, ...) values of the statistic."""
     return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
@@ -93,12 +94,13 @@ def ratio_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ above / Σ below by the studentised bootstrap (Davison & Hinkley 1997, §5.2).
 
-    Groups are resampled with replacement. The standard error is that of the delete-one-group jackknife. Unlike a normal
-    interval, the interval is asymmetric for skewed values. With fewer than 10 effective groups, Student's t replaces
-    the bootstrap. Its degrees of freedom are the effective number of groups minus 1, but at least 1.
+    Groups are resampled with replacement. The standard error is estimated by the delete-one-group jackknife. Unlike a
+    normal interval, the interval is asymmetric for skewed values. With fewer than 10 effective groups, the interval
+    uses Student's t instead of the bootstrap. The degrees of freedom are the effective number of groups minus 1, but at
+    least 1.
 
-    If every row has the same ratio, resamples do not vary. The interval then allows for rows with numerators at
-    `extremes` that the sample may have missed (see `_unvaried_interval`). A row is an instance.
+    If every row (instance) has the same ratio, resamples do not vary. The interval then allows for rows that the sample
+    may have missed, with numerators at `extremes` (see `_unvaried_interval`).
 
     Args:
         above: (n_all,) numerators.
@@ -108,7 +110,7 @@ def ratio_interval(
         generator: Draws the bootstrap samples.
         bounds: The lowest and the highest possible ratio.
         extremes: The lowest and the highest possible numerator of a row whose denominator is 1.
-        effective: The effective number of groups, if rows have weights; None for that of equally weighted rows.
+        effective: The effective number of groups, if rows have weights; None if all rows have the same weight.
         freedom: The degrees of freedom of the standard error; None for the effective number of groups minus 1.
 
     Returns:
@@ -163,7 +165,7 @@ def ratio_interval(
     bootstrapped = freedom + 1 >= FEW_GROUPS
 
     def quantile(level: float, upper: bool) -> float:
-        """Return how many standard errors a limit is from the ratio."""
+        """Return the distance of a limit of the interval from the ratio, in standard errors."""
         tail = (1 - level) / 2
         student = float(stdtrit(freedom, 1 - tail))
         # A resample of nearly equal values has a standard error near 0, so its t can be arbitrarily large.
@@ -175,7 +177,9 @@ def ratio_interval(
         return Interval(low=low, high=high, confidence=level, method=method)
 
     def unseen(level: float, upper: bool) -> float:
-        """Return the distance of a limit from the ratio in a sample whose rows all have this ratio."""
+        """Return the distance of a limit of the interval from the ratio, for a sample in which all rows have this
+        ratio.
+        """
         mean = float(denominators.mean())
         unvaried = _unvaried_interval(
             ratio, mean, groups, groups.effective, confidence=level, bounds=(-np.inf, np.inf), extremes=extremes
@@ -203,7 +207,7 @@ def ratio_interval(
 
 
 def _coverage_warning(residuals: Floats, groups: Groups, effective: float) -> str:
-    """Return a clause that warns of intervals that were too narrow in simulations of such values; "" for no warning."""
+    """Return a clause that warns of an interval that may be too narrow according to simulations; "" for no warning."""
     few, sources = few_sources_warning(groups, effective), len(groups)
     if few:
         return (
@@ -276,10 +280,9 @@ def _unvaried_interval(
 def median_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a median by Woodruff's method (Woodruff 1952).
 
-    The method first computes an interval of the share of values below the median, by Student's t. The interval of the
-    median then extends between the quantiles at the two ends of that interval, rounded outwards to observed values. The
-    standard error of the share is estimated over groups. It is never smaller than it would be for independent
-    instances.
+    First, the method computes an interval for the share of values below the median, by Student's t. Then, it returns
+    the quantiles of the values at the two ends of this interval, rounded outwards to observed values. The standard
+    error of the share is estimated over groups. It is never smaller than it would be for independent instances.
 
     Args:
         values: (n_all,) values.
@@ -298,8 +301,8 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     if ordered[0] == ordered[-1]:
         return point(median, confidence, "all values are equal")
     # Values that are equal to the median can count as below it, as not below it, or as half. Counting half keeps the
-    # share at one half, but can make its error too small. The largest of the three errors, and of the error of
-    # independent rows, is therefore used.
+    # share at one half, but can make its error too small. Therefore, the error is the largest of four: those of the
+    # three counts, and the error of independent rows.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
     error = max(
         0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
@@ -324,8 +327,8 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
 def proportion_interval(values: Floats, groups: Groups, *, confidence: float) -> IntervalEstimate | None:
     """Estimate the interval of a proportion by Wilson's method (Wilson 1927), with Student's t.
 
-    The method needs the number of independent observations. It is p (1 - p) / error², where p is the proportion and
-    error is its standard error over groups, but at most n. If fewer than 10 groups contain the rarer value, the
+    The method needs the number of independent observations. This number is p (1 - p) / error², but at most n. Here, p
+    is the proportion, and error is its standard error over groups. If fewer than 10 groups contain the rarer value, the
     similarity of the instances within a group cannot be estimated. The number is then at most the effective number of
     groups.
 
@@ -380,15 +383,15 @@ def linearised_interval(
     The interval uses Student's t.
 
     Two pseudo-sources are added to the data, as in the adjusted interval of a difference of paired proportions (Agresti
-    & Min 2005; Bonett & Price 2012). Without them, the interval would have no width if no instance of the sample
-    affected the difference. A bootstrap would be no alternative: if such instances are rare, its intervals are far too
+    & Min 2005; Bonett & Price 2012). Without them, the interval would have width 0 if no instance in the sample changed
+    the statistic. A bootstrap does not solve this problem: if such instances are rare, its intervals are far too
     narrow.
 
     Args:
         statistic: Computes (b,) values from (b, D) totals, which are sums of `columns`.
         columns: (n_all, D) numbers, with one row per instance.
         groups: The instances to sum over, grouped by source.
-        pseudo: (P, D) rows of the pseudo-sources. Together, they have the weight of two sources of average size.
+        pseudo: (P, D) rows of the pseudo-sources. Together, the rows have the weight of two sources of average size.
         confidence: Nominal confidence of the estimate's `low` and `high`.
         bounds: The lowest and the highest possible value.
 

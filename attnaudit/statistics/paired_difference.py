@@ -1,7 +1,7 @@
 """The difference between two models on the same instances, and its interval.
 
-Each instance is measured with both models, so whatever makes an instance hard for both cancels. The interval is
-therefore shorter than that of the difference between two independent samples.
+Each instance is measured with both models, so the difficulty of an instance that both models share cancels. The
+interval is therefore shorter than for two independent samples.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class PairedDifference:
     Attributes:
         value: The value of the candidate minus that of the baseline; None if one of the two is undefined.
         interval: The interval of the difference; None if there is none.
-        differences: (n,) numbers whose mean is the difference, NaN at the instances that neither value uses. For means,
-            they are the differences of the values of the instances.
+        differences: (n,) numbers whose mean is the difference. Instances that count in neither value have NaN. If both
+            models have a number for every instance, these are the differences of the two numbers.
     """
 
     value: float | None
@@ -44,15 +44,16 @@ def paired_difference(
     generator: np.random.Generator,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> PairedDifference:
-    """Estimate the difference of two means over the same instances, by the studentised bootstrap over sources.
+    """Estimate the difference between two means over the same instances, by the studentised bootstrap over sources.
 
-    If an instance has a number for only one of the models, it counts in the mean of that model only. The difference is
-    thus always that of the two reported values.
+    If an instance has a number for only one of the models, it counts in the mean of that model only. The difference
+    therefore always equals the difference between the two reported values.
 
-    The variance can come from a few sources only, for example if most instances have the same number with both models,
-    or if a class is rare. With fewer than 10 such sources, Student's t replaces the bootstrap (see
-    `intervals.ratio_interval`). Their number is 3 (Σ s²)² / Σ s⁴, where s are the sums over the sources of the
-    deviations from the mean. For normally distributed sums, it is about the number of sources.
+    Sometimes, most of the variance comes from a few sources, for example if most instances have the same number with
+    both models, or if a class is rare. If the variance comes from fewer than 10 sources, the interval uses Student's t
+    instead of the bootstrap (see `intervals.ratio_interval`). This number of sources is estimated as 3 (Σ s²)² / Σ s⁴,
+    where s is the sum of the deviations from the mean over one source. For normally distributed sums, it is about the
+    number of all sources.
 
     Args:
         candidate: (n,) numbers of the candidate, such as `Check.linearised_values` returns; NaN where undefined.
@@ -60,8 +61,9 @@ def paired_difference(
         groups: The instances to compare, grouped by source.
         confidence: Nominal confidence of the estimate's `low` and `high`.
         generator: Draws the bootstrap samples.
-        bounds: The lowest and the highest possible value of one model. They limit what unseen instances could change if
-            all differences are equal. If they are infinite, the range of the observed numbers takes their place.
+        bounds: The lowest and the highest possible value of one model. If all differences are equal, the bounds limit
+            how much unseen instances could change the result. If they are infinite, the range of the observed numbers
+            is used.
 
     Returns:
         The difference. It has no interval with fewer than two sources, or if all numbers of both models are equal and
@@ -100,28 +102,28 @@ def paired_difference(
     )
     if interval is not None and effective < FEW_GROUPS <= compared.effective:
         warning = (
-            f"the difference comes from few of the {len(compared)} sources, whose variance is that of about "
-            f"{effective:.0f} sources, so the interval may be too narrow"
+            f"most of the variance of the difference comes from about {effective:.0f} of the {len(compared)} sources, "
+            "so the interval may be too narrow"
         )
         interval = replace(interval, coverage_warning=warning)
     return PairedDifference(value=means[0] - means[1], interval=interval, differences=differences)
 
 
 def _mean(numbers: Floats) -> float:
-    """Return the mean of the numbers that are not NaN; NaN if all are."""
+    """Return the mean of the numbers that are not NaN; NaN if all numbers are NaN."""
     defined = numbers[~np.isnan(numbers)]
     return float(defined.mean()) if len(defined) else float("nan")
 
 
 def _influence(numbers: Floats, mean: float) -> Floats:
-    """Return the (n,) influence of each instance on the mean of the numbers that are not NaN; 0 at the others."""
+    """Return (n,) influences of the instances on the mean of the numbers that are not NaN; 0 where a number is NaN."""
     defined = ~np.isnan(numbers)
     influence: Floats = np.where(defined, numbers - mean, 0.0) * (len(numbers) / np.count_nonzero(defined))
     return influence
 
 
 def _only(groups: Groups, rows: Integers) -> Groups:
-    """Return the groups with only some of their rows, which are in the order of the groups."""
+    """Return the groups restricted to `rows`, which must be in the order of the groups."""
     numbers = np.repeat(np.arange(len(groups)), groups.sizes)[np.isin(groups.rows, rows)]
     return Groups(rows, np.flatnonzero(np.diff(numbers, prepend=-1)))
 
@@ -133,7 +135,10 @@ def _range(*numbers: Floats) -> tuple[float, float]:
 
 
 def _sources_with_variance(differences: Floats, groups: Groups) -> float:
-    """Return how many sources the variance of the differences comes from; the number of sources if they do not vary."""
+    """Return how many sources the variance of the differences comes from.
+
+    It is the effective number of sources if the differences do not vary.
+    """
     sums = groups.sums((differences - differences[groups.rows].mean())[:, None])[:, 0]
     fourth = float((sums**4).sum())
     if fourth == 0:

@@ -1,4 +1,4 @@
-"""How far the limits of an interval are from the true value: a bootstrap of the limits themselves."""
+"""Estimate how far the limits of an interval are from the true value, by a bootstrap of the limits themselves."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from attnaudit.arrays import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResampledLimits:
-    """Bootstrap samples of a value and of its standard error, from which the limits of an interval follow.
+    """Bootstrap samples of a value and its standard error. They determine the limits of intervals.
 
     Attributes:
         error: The observed standard error, above 0.
         centres: (S,) values of the resamples minus the observed value.
         errors: (S,) standard errors of the resamples.
-        sources: The number of sources from which the variance comes, (Σ s²)² / Σ s⁴, where s are their deviations.
-        quantile: Returns how many standard errors a limit is from the value, at a confidence: the upper limit (True) or
-            the lower one (False).
-        unseen: Returns the same distance, in the unit of the value, for a sample in which nothing varies; infinite if
-            such a sample has no interval.
+        sources: The number k of sources from which the variance comes, (Σ s²)² / Σ s⁴, where s is the deviation of a
+            source.
+        quantile: Takes a confidence, and True for the upper limit or False for the lower limit. Returns the distance of
+            this limit from the value, in standard errors.
+        unseen: Takes the same arguments. Returns the distance of the limit from the value in a sample in which all rows
+            have the same value. The distance is in the unit of the value, and infinite if such a sample has no
+            interval.
     """
 
     error: float
@@ -34,22 +36,22 @@ class ResampledLimits:
     unseen: Callable[[float, bool], float] = field(repr=False)
 
     def reach(self, confidence: float, power: float, *, above: bool) -> float:
-        """Return the distance from the true value that a limit does not exceed in a share `power` of samples.
+        """Return the distance from the true value within which the limit lies in a share `power` of samples.
 
-        From sample to sample, a limit varies with the value and with the length of the interval. If values are skewed,
-        the two vary together: on the side of the long tail, a sample with an extreme value also has a long interval.
-        The quantile of the resampled limits includes this.
+        The limit of a sample depends on its value and on the length of its interval. If values are skewed, the two are
+        correlated: on the side of the long tail, a sample with an extreme value also has a long interval. The quantile
+        of the resampled limits takes this correlation into account.
 
-        The distance is proportional to the standard error of the sample that reports it, and too short if that error
-        happens to be small. Browne (1995) therefore plans samples with the upper limit of the standard deviation of a
-        pilot study. If the variance comes from k sources, it is proportional to k, which is the count of rare events:
-        with the upper limit u of their mean at the confidence `power` (Garwood 1936), the distance is multiplied by
-        √(u / k).
+        The distance is proportional to the standard error of the observed sample. It is too short if this error happens
+        to be small. Browne (1995) therefore plans samples with an upper confidence limit of the standard deviation of a
+        pilot study. Here, the variance comes from k sources and is proportional to k, and k is treated as a count of
+        rare events. Its mean has the upper limit u at the confidence `power` (Garwood 1936), so the distance is
+        multiplied by √(u / k).
 
         Args:
             confidence: The confidence of the interval.
             power: The share of samples.
-            above: Whether the upper limit is meant.
+            above: True for the upper limit, False for the lower limit.
 
         Returns:
             The distance, in the unit of the value.
@@ -61,24 +63,24 @@ class ResampledLimits:
         return distance * math.sqrt(float(gammaincinv(self.sources + 1, power)) / self.sources)
 
     def unvaried_reach(self, confidence: float, power: float, *, above: bool) -> float:
-        """Return the same distance if too many samples lack the few sources from which the variance comes.
+        """Return the distance of `reach` if too many samples contain none of the sources from which the variance comes.
 
-        About exp(-k) of the samples have none of k sources. Nothing varies in these samples, and their interval, which
-        allows for unseen values, can be much longer than the observed one. If they are more than 1 - power of all
-        samples, their limit is the distance.
+        A share of about exp(-k) of the samples contains none of the k sources. The values in these samples do not vary.
+        Their interval allows for unseen values, and can be much longer than the observed interval. If their share
+        exceeds 1 - power, the limit of these samples determines the distance.
 
         Args:
             confidence: The confidence of the interval.
             power: The share of samples.
-            above: Whether the upper limit is meant.
+            above: True for the upper limit, False for the lower limit.
 
         Returns:
-            The distance, in the unit of the value; 0 if few samples lack these sources, infinite if such a sample has
-            no interval.
+            The distance, in the unit of the value. It is 0 if the share is at most 1 - power, and infinite if a sample
+            without variation has no interval.
         """
         if math.exp(-self.sources) <= 1 - power:
             return 0.0
-        moved = _quantile(self.centres if above else -self.centres, power)  # by the sources that are lacking
+        moved = _quantile(self.centres if above else -self.centres, power)  # because these sources are missing
         return self.unseen(confidence, above) + max(0.0, moved)
 
 

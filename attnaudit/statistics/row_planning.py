@@ -10,23 +10,24 @@ from attnaudit.statistics.interval_estimate import normal_quantile
 from attnaudit.statistics.sample_size import POWER
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
-#: `detectable_effect` ends after this many steps, at 2⁻⁶⁰ of the range that it began with.
+#: The number of bisection steps in `detectable_effect`. They narrow a range to 2⁻⁶⁰ of its initial width.
 STEPS = 60
-#: Without an end of the range, no effect is larger than this.
+#: The largest effect that is considered if the range of values has no end.
 LARGEST_EFFECT = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSpread:
-    """How much a value varies between samples of one row, that is, its standard error times the root of their number.
+    """The standard deviation of the value of one row: the standard error of a sample times the root of its number of
+    rows.
 
     Attributes:
         ends: The lowest and the highest possible value.
-        deviation: The standard deviation at `value`; None if it follows from the ends.
-        value: The value at which it was measured.
+        deviation: The standard deviation of a row at `value`; None if it was not measured and is derived from the ends.
+        value: The value at which `deviation` was measured.
         slope: The relative change of the variance per unit of the value.
-        rows_per_row: Without a deviation, the number of rows that carry as much information as one independent row of
-            equal weight.
+        rows_per_row: The number of rows that carry as much information as one independent row of equal weight. It is
+            used if `deviation` is None.
     """
 
     ends: tuple[float, float]
@@ -36,10 +37,10 @@ class RowSpread:
     rows_per_row: float = 1.0
 
     def at(self, value: float) -> float:
-        """Return the standard deviation if this is the true value.
+        """Return the standard deviation of a row if `value` is the true value.
 
-        Without a measured deviation, it is the largest that values between two ends can have: that of values that lie
-        on the ends only, such as zeros and ones.
+        Without a measured deviation, it is the largest standard deviation of values between the two ends. Values that
+        lie only on the ends, such as zeros and ones, have this deviation.
         """
         if self.deviation is None:
             return math.sqrt(self.rows_per_row * abs(value - self.ends[0]) * abs(value - self.ends[1]))
@@ -47,22 +48,23 @@ class RowSpread:
 
 
 def rows_needed(spread: RowSpread, *, threshold: float, effect: float, confidence: float) -> int | None:
-    """Return the number of rows that decides a gate in 80% of samples.
+    """Return the number of rows with which a gate is decided in 80% of samples.
 
-    It is ((z · s(T) + z_0.8 · s(T + d)) / d)², where T is the threshold, d the distance of the true value from it, s(v)
-    the standard deviation of a row at the value v, and z the two-sided normal quantile of the confidence. This is the
-    sample size of a one-sided test of a mean (Cohen 1988, ch. 2), and of a proportion (Fleiss, Levin & Paik 2003).
-    The true value is not the observed one here: an effect is chosen before anything is measured.
+    The number is ((z · s(T) + z_0.8 · s(T + d)) / d)². Here, T is the threshold, d is the true value minus T, s(v) is
+    the standard deviation of a row at the value v, and z is the two-sided normal quantile of the confidence. This is
+    the sample size of a one-sided test of a mean (Cohen 1988, ch. 2), and of a proportion (Fleiss, Levin & Paik 2003).
+    The user chooses the effect d before anything is measured.
 
     Args:
         spread: How much the value varies.
         threshold: The threshold.
-        effect: The true value minus the threshold. It is above 0 for a lower limit that is to pass, and for an upper
-            limit that is to fail.
+        effect: d, the true value minus the threshold. It is above 0 for a pass of an `at_least` threshold and for a
+            failure of an `at_most` threshold. In the other two cases, it is below 0.
         confidence: The confidence at which the decision is made.
 
     Returns:
-        The number of rows, at least the 30 that a verdict requires. None if the true value is not a possible one.
+        The number of rows, at least the 30 that a verdict requires. None if the true value is outside the possible
+        range.
     """
     from scipy.special import ndtri
 
@@ -76,7 +78,7 @@ def rows_needed(spread: RowSpread, *, threshold: float, effect: float, confidenc
 def detectable_effect(
     spread: RowSpread, *, threshold: float, upwards: bool, confidence: float, rows: int
 ) -> float | None:
-    """Return the smallest distance from the threshold at which a number of rows decides a gate in 80% of samples.
+    """Return the smallest effect with which a gate on this number of rows is decided in 80% of samples.
 
     Args:
         spread: How much the value varies.
@@ -86,7 +88,7 @@ def detectable_effect(
         rows: The number of rows.
 
     Returns:
-        The distance, above 0; None if no possible value is that far.
+        The distance of the true value from the threshold, above 0; None if no possible value is far enough.
     """
     direction = 1.0 if upwards else -1.0
     high = min(LARGEST_EFFECT, abs(spread.ends[1 if upwards else 0] - threshold))

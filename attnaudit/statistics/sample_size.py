@@ -10,10 +10,10 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 #: The probability that a sample of the planned size decides the case.
 POWER = 0.8
-#: The range of the plan is computed from the interval of the value at this confidence.
+#: The confidence of the interval from which the range of the plan is computed.
 RANGE = 0.5
-#: No number is given if more than this many times the audited instances would be needed. The value is then too close to
-#: the threshold.
+#: If the plan would need more than this many times the audited instances, it gives no number, because the value is too
+#: close to the threshold.
 TOO_MANY = 1000
 
 
@@ -28,15 +28,15 @@ def plan(
 ) -> Planning:
     """Estimate the number of instances that decides the case with a probability of 80%.
 
-    The number follows from the usual power calculation of a test of a mean: n · ((z + z_0.8) · s / d)². Here d is the
-    distance of the value from the threshold, s is the standard error of the value, z is the two-sided normal quantile
-    of the confidence, and z_0.8 is the 80% quantile. If the value is on the required side of the threshold, the
-    confidence is that of a pass, and otherwise that of a failure.
+    The number is the usual sample size of a test of a mean, n · ((z + z_0.8) · s / d)². Here, d is the distance of the
+    value from the threshold, s is the standard error of the value, z is the two-sided normal quantile of the
+    confidence, and z_0.8 is the 80% quantile. The confidence is `confidence` if the value is on the required side of
+    the threshold, and `fail_confidence` otherwise.
 
-    The calculation makes three assumptions: the observed value is the true one, the value is approximately normal, and
-    further instances resemble the present ones, so that the standard error shrinks with the square root of their
-    number. The observed value is itself uncertain. The calculation is therefore repeated with both ends of its 50%
-    interval, which gives a range. If the threshold lies inside that interval, the range has no upper limit.
+    The calculation makes three assumptions. The observed value is the true value. Its sampling distribution is
+    approximately normal. Further instances resemble the present ones, so the standard error shrinks with the square
+    root of their number. Because the observed value is uncertain, the calculation is repeated with both ends of its 50%
+    interval. This gives a range. If the threshold lies inside the 50% interval, the range has no upper limit.
 
     Args:
         value: The observed value.
@@ -55,7 +55,7 @@ def plan(
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # distance that n can decide
+    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # the smallest distance that n instances decide
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)

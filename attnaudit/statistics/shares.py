@@ -1,7 +1,7 @@
-"""Shares of rows: their interval by Wilson's method, and how many independent rows they are worth.
+"""Shares of rows: Wilson's interval, and the effective number of independent rows.
 
-The spread of a share follows from the share itself: its variance is p (1 - p) / N, where N is the effective number of
-independent rows. It is therefore known for shares other than the observed one, which `detectable_change` needs.
+The variance of a share p is p (1 - p) / N, where N is the effective number of independent rows. The variance is
+therefore also known for shares that were not observed. `detectable_change` uses this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.statistics.groups import Groups
 
-#: Numbers of rows may differ from a whole number by this much, through rounding.
+#: Because of rounding, numbers of rows may differ from a whole number by this much.
 ROUNDING = 1e-9
 
 
@@ -26,7 +26,7 @@ class ShareSample:
         rows: The effective number of independent rows with equal weights.
         freedom: The degrees of freedom of Student's t.
         weighty: From how many sources the uncertainty of `rows` comes (see `weighty_sources`); infinite if all weights
-            are equal, so that the number is known.
+            are equal, because `rows` is then known exactly.
     """
 
     rows: float
@@ -40,10 +40,10 @@ class ShareSample:
         return wilson(share, self.rows, float(stdtrit(self.freedom, (1 + confidence) / 2)))
 
     def cautious(self, power: float) -> ShareSample:
-        """Return the sample with the lower limit of `rows` at the confidence `power`.
+        """Return a copy of the sample in which `rows` is replaced by its lower limit at the confidence `power`.
 
-        The variance of the share is proportional to Σ w², where w are the weights of the sources. It is replaced by its
-        upper limit, as in `ResampledLimits.reach`.
+        The variance of the share is proportional to Σ w², where w are the weights of the sources. The lower limit of
+        `rows` follows from the upper limit of Σ w², as in `ResampledLimits.reach`.
         """
         from scipy.special import gammaincinv
 
@@ -52,10 +52,10 @@ class ShareSample:
         return replace(self, rows=self.rows * self.weighty / float(gammaincinv(self.weighty + 1, power)))
 
     def chance(self, least: float, true: float) -> float:
-        """Return the probability that a sample has at least a share `least` if another share is the true one.
+        """Return the probability that the share in a sample is at least `least`, if the true share is `true`.
 
-        The number of rows that count is binomial. If the effective number of rows is no whole number, the incomplete
-        beta function interpolates between binomial distributions.
+        The number of rows that count follows a binomial distribution. If the effective number of rows is not a whole
+        number, the incomplete beta function interpolates between binomial distributions.
         """
         from scipy.special import betainc
 
@@ -84,7 +84,7 @@ def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
 def weighty_sources(weights: Floats) -> float:
     """Return from how many sources the uncertainty of Σ w² comes: (Σ w²)² / (Σ w⁴ - (Σ w²)² / G).
 
-    It is the inverse of the squared relative standard error of Σ w², and infinite for equal weights.
+    This is the inverse of the squared relative standard error of Σ w². It is infinite for equal weights.
 
     Args:
         weights: (G,) weights of the sources.
@@ -96,12 +96,12 @@ def weighty_sources(weights: Floats) -> float:
 
 
 def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float, freedom: float) -> ShareSample | None:
-    """Return how much a sample says about the ratio Σ above / Σ below, if this is the share of a total.
+    """Return the `ShareSample` of the ratio Σ above / Σ below, if the ratio is a weighted share of rows.
 
-    In such a ratio, every numerator is 0 or equals its denominator. The effective number of rows is the smaller of two
-    numbers. p (1 - p) / error² is that of the observed share p. It is too large for other shares if the rows of the
-    rarer kind happen to have small weights. Kish's effective sample size (Kish 1965) is (Σ b)² / Σ b², where b is the
-    sum of the denominators of a source. It does not depend on which rows are of which kind.
+    In a weighted share, every numerator is 0 or equals its denominator. The effective number of rows is the smaller of
+    two numbers. The first is p (1 - p) / error², where p is the observed share. For other shares, this number is too
+    large if the rows of the rarer kind happen to have small weights. The second is Kish's effective sample size (Σ b)²
+    / Σ b², where b is the sum of the denominators of a source (Kish 1965). It does not depend on which rows count.
 
     Args:
         above: (n_all,) numerators.
@@ -111,7 +111,7 @@ def weighted_share(above: Floats, below: Floats, groups: Groups, *, error: float
         freedom: The degrees of freedom of the error.
 
     Returns:
-        The sample; None if the ratio is not such a share.
+        The sample; None if the ratio is not a weighted share.
     """
     numerators, denominators = above[groups.rows], below[groups.rows]
     counted = numerators == denominators

@@ -1,4 +1,4 @@
-"""Probabilities that depend neither on the scale of the logits nor on a bias per class: softmax of standard scores."""
+"""The softmax of standardised logits, which depends neither on the scale of the logits nor on a bias per class."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.balanced_rows import WeightedRows
 
-#: Logits do not vary if their standard deviation is at most this share of their size: such differences are rounding.
-#: Nor does a text's output change if its logits move by no more.
+#: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
+#: with a smaller standard deviation do not vary, and an output does not change if its logits move by less.
 ROUNDING = 1e-6
 
 
@@ -21,7 +21,7 @@ class OtherLogits:
 
     Attributes:
         logits: (M, C) logits minus their mean over the classes, without NaN.
-        rows: (M,) the row of each.
+        rows: (M,) the row that each of the M logits belongs to.
         count: n, the number of all rows.
     """
 
@@ -34,9 +34,10 @@ class OtherLogits:
         """Collect the logits of rows.
 
         Args:
-            logits: A row -> its logits under each of K weights, K · C numbers. Those with a NaN are left out.
+            logits: Row -> its logits under K different attention weights, as K · C numbers. Logits with a NaN are left
+                out.
             count: The number of all rows.
-            classes: C.
+            classes: C, the number of classes.
         """
         parts = [each.reshape(-1, classes) for each in logits.values()]
         stacked = np.concatenate([np.zeros((0, classes)), *parts])
@@ -45,7 +46,7 @@ class OtherLogits:
         return cls(stacked[defined], rows[defined], count)
 
     def mean_of_rows(self, values: Floats) -> Floats:
-        """Return the (n, D) means of (M, D) values over each row; NaN at rows without any."""
+        """Average (M, D) values over each row, and return (n, D) means; NaN for rows without any values."""
         counts = np.bincount(self.rows, minlength=self.count).astype(np.float64)
         sums = [np.bincount(self.rows, column, self.count) for column in values.T]
         means: Floats = np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None]
@@ -54,14 +55,14 @@ class OtherLogits:
 
 @dataclass(frozen=True, slots=True)
 class StandardisedLogits:
-    """The mean and the scale of centred logits, from which standardised probabilities follow. Build it with `of`.
+    """The mean and the scale of centred logits. They determine standardised probabilities. Build it with `of`.
 
     Attributes:
         mean: (C,) weighted mean of the centred logits of each class.
-        scale: √(V / C), where V is their weighted variance, summed over the classes. Divided by it, each centred logit
-            has the variance 1 on average over the classes, and the two logits of two classes differ with standard
-            deviation 2.
-        rounding: Squared distances between two vectors of logits up to this one are rounding errors.
+        scale: √(V / C), where V is the weighted variance of the centred logits, summed over the classes. Logits that
+            are divided by the scale have variance 1 on average over the classes. With two classes, the difference
+            between the two logits has standard deviation 2.
+        rounding: A squared distance between two vectors of logits is a rounding error if it is at most this number.
     """
 
     mean: Floats
@@ -107,32 +108,32 @@ class StandardisedLogits:
 
         Args:
             logits: (n, C) logits minus their mean over the classes.
-            others: Other logits of each row. Those that differ by no more than rounding count as equal.
+            others: Other logits of each row. Logits that differ by at most a rounding error count as equal.
 
         Returns:
-            (n,) means over the other logits of each row; NaN at rows without any.
+            (n,) means over the other logits of each row; NaN for rows without other logits.
         """
         return others.mean_of_rows((self._moves(logits, others) ** 2).sum(1)[:, None])[:, 0]
 
     def derivatives_of_changes(self, logits: Floats, others: OtherLogits) -> Floats:
-        """Return the derivatives of `squared_changes` by each mean and by the logarithm of the scale.
+        """Return the derivatives of `squared_changes` with respect to each mean and the logarithm of the scale.
 
         Args:
             logits: (n, C) logits minus their mean over the classes.
             others: Other logits of each row.
 
         Returns:
-            (n, C + 1) derivatives, the last of which is that by the logarithm of the scale; NaN at rows without any.
+            (n, C + 1) derivatives, with the logarithm of the scale last; NaN for rows without other logits.
         """
         moves, own = self._moves(logits, others), logits[others.rows]
         return others.mean_of_rows(2 * (self._derivatives(others.logits, moves) - self._derivatives(own, moves)))
 
     def derivatives_of_deviation(self, logits: Floats, deviations: Floats) -> Floats:
-        """Return the derivatives of the squared distance of standardised probabilities to a fixed point.
+        """Return the derivatives of the squared distance of standardised probabilities from a fixed point.
 
         Args:
             logits: (n, C) logits minus their mean over the classes.
-            deviations: (n, C) their standardised probabilities minus those of the point.
+            deviations: (n, C) standardised probabilities of the logits minus the fixed point.
 
         Returns:
             (n, C + 1) derivatives in the order of `derivatives_of_changes`.
@@ -140,26 +141,28 @@ class StandardisedLogits:
         return 2 * self._derivatives(logits, deviations)
 
     def influences(self, logits: Floats) -> Floats:
-        """Return by how much a row moves each mean and the logarithm of the scale, per unit of its weight.
+        """Return how much each row moves each mean and the logarithm of the scale, per unit of its weight.
 
         Args:
             logits: (n, C) logits minus their mean over the classes.
 
         Returns:
-            (n, C + 1) influences, whose weighted mean over the rows of `of` is 0.
+            (n, C + 1) influences. Their weighted mean over the rows that were passed to `of` is 0.
         """
         deviations = logits - self.mean
         relative = (deviations**2).mean(1) / self.scale**2
         return np.column_stack([deviations, (relative - 1) / 2])
 
     def _moves(self, logits: Floats, others: OtherLogits) -> Floats:
-        """Return by how much the probabilities of each of the M other logits differ, (M, C); 0 within rounding."""
+        """Return (M, C) changes of the probabilities under the M other logits; 0 for logits that differ by rounding
+        only.
+        """
         distances = ((others.logits - logits[others.rows]) ** 2).sum(1)
         moves = self.probabilities(others.logits) - self.probabilities(logits)[others.rows]
         return np.where((distances <= self.rounding)[:, None], 0.0, moves)
 
     def _derivatives(self, logits: Floats, direction: Floats) -> Floats:
-        """Return the (..., C + 1) derivatives of standardised probabilities along a direction (..., C)."""
+        """Return (..., C + 1) derivatives of the standardised probabilities, projected on a (..., C) direction."""
         probabilities = self.probabilities(logits)
         along = probabilities * direction
         along = along - probabilities * along.sum(-1, keepdims=True)

@@ -1,15 +1,16 @@
-"""The confidence sequences of the statistics of checks: means, ratios of weighted means, and the total-effect index.
+"""Confidence sequences for the statistics of checks: means, ratios of weighted means, and the total-effect index.
 
-Each needs bounds that do not depend on the values. A mean of bounded values has them. A ratio weighted by numbers
-without an upper bound, and the total-effect index, take a limit from the first units, on which nothing is bet:
+A sequence needs bounds that do not depend on the values. A mean of bounded values has such bounds. The other two
+statistics take a limit from the first units, on which nothing is bet (see `independent_units`):
 
-* The weight of a row is at most the largest weight in the first units.
-* A row's change of the output is at most the expected squared distance of two rows, estimated from the first units. A
-  row then contributes at most 1 to the index, as if it were exchanged for another one. This can only lower the index:
-  if the limited index reaches a threshold, so does the index.
+* In a ratio of weighted means, the weight of a row is limited to the largest weight in the first units.
+* In the total-effect index, the change of a row's output is limited to the expected squared distance of two rows,
+  estimated from the first units. A row then contributes at most 1 to the index, as if the row were exchanged for
+  another row. The limit can only lower the index: if the limited index reaches a threshold, the index reaches it too.
 
-Statistics that are not ratios of means have no sequence: F1, medians, correlations over the data set, information
-ranking, and checks that train models or compare classes that are known only after measuring.
+Statistics that are not ratios of means have no sequence: F1, medians, correlations over the data set, and information
+ranking. Checks that train models have no sequence either, nor have checks that compare classes that are known only
+after measuring.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBo
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.independent_units import means_of_units, squared_distances_of_units
 
-#: The number of first rows that limits are taken from.
+#: Limits are taken from the first units that together have at least this many rows.
 LIMIT_ROWS = 100
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_DISTANCE = 2.0
 
 
 def unbet_units(units: Integers) -> int:
-    """Return how many first units of (U, C, k) rows have at least 100 rows together."""
+    """Return the smallest number of units of (U, C, k) rows that together have at least 100 rows."""
     _, classes, rows = units.shape
     return math.ceil(LIMIT_ROWS / (int(classes) * int(rows)))
 
@@ -42,7 +43,8 @@ def mean_sequence(
 
     Args:
         values: (n_all,) values.
-        groups: The G sources of the rows that have a value. The largest size of a source must not depend on the values.
+        groups: The rows that have a value, grouped by their G sources. The size of the largest source must not depend
+            on the values.
         order: (G,) the random order of the sources.
         bounds: The lowest and the highest possible value, both finite.
         confidence: The confidence, between 0 and 1.
@@ -64,10 +66,10 @@ def limited_ratio_sequence(
     high: float = math.inf,
     largest: float | None = None,
 ) -> ConfidenceSequence:
-    """Return the sequence of a ratio of means of weighted values, in which every class counts the same.
+    """Return the sequence of a ratio of weighted means, in which every class counts the same.
 
-    Both values of a row are proportional to its weight. If the weights have no known limit, they get one (see above),
-    and the first units with 100 rows together are not bet on.
+    Numerator and denominator of a row are proportional to its weight. If the weights have no known limit, the limit is
+    taken from the first units, which together have at least 100 rows, and nothing is bet on these units.
 
     Args:
         above: (n_all,) numerators, from 0 to the weight.
@@ -75,11 +77,11 @@ def limited_ratio_sequence(
         weights: (n_all,) weights.
         units: (U, C, k) rows (see `balanced_units`).
         confidence: The confidence, between 0 and 1.
-        high: The largest possible ratio of a row. It is 1 for a weighted share, where the denominator is the weight.
-        largest: The largest possible weight, if it is known without the rows; None to limit the weights.
+        high: The largest possible ratio of a row. It is 1 for a weighted share, because the denominator is the weight.
+        largest: The largest possible weight, if it is known in advance; None to limit the weights as described above.
 
     Raises:
-        ValueError: There are no units to take the limit from, or none of their rows has a weight.
+        ValueError: There are no units to take the limit from, or all rows of these units have weight 0.
     """
     unbet = 0
     if largest is None:
@@ -100,18 +102,19 @@ def total_effect_sequence(
 ) -> ConfidenceSequence:
     """Return the sequence of the total-effect index of probabilities, in which every class counts the same.
 
-    The index is E ‖y - y′‖² / (2 V), and 2 V is the expected squared distance of two rows. The changes are limited (see
-    above). The first units with 100 rows together are not bet on. If the probabilities are standardised, their mean and
-    scale must be fixed or come from these units.
+    The index is E ‖y - y′‖² / (2 V), where 2 V is the expected squared distance of two rows. The changes are limited as
+    the documentation of this module describes. Nothing is bet on the first units, which together have at least 100
+    rows. If the probabilities are standardised, the mean and the scale of the logits must be fixed in advance or
+    estimated from these units.
 
     Args:
-        changes: (n_all,) expected squared distance of a row's output to that after the rearrangement.
+        changes: (n_all,) expected squared distance between a row's output before and after the weights are rearranged.
         outputs: (n_all, D) probabilities.
         units: (U, C, k) rows with k ≥ 2 (see `balanced_units`).
         confidence: The confidence, between 0 and 1.
 
     Raises:
-        ValueError: There are no units to take the limit from, or the outputs in them do not vary.
+        ValueError: There are no units to take the limit from, or the outputs in these units do not vary.
     """
     unbet = unbet_units(units)
     distances = squared_distances_of_units(outputs, units)

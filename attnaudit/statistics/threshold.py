@@ -15,7 +15,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.errors import CheckError, nearest
 
-#: Length limit in characters. It also limits the nesting, so that reading an expression cannot exhaust the stack.
+#: The length limit in characters. It also limits the nesting, so parsing an expression cannot exhaust the stack.
 MAX_LENGTH = 200
 
 
@@ -37,12 +37,11 @@ class Expression:
         """Compute the threshold of each instance from the values of its references.
 
         Args:
-            references: Reference name -> (n,) values per instance, NaN where undefined. It contains at least every
-                reference in the expression.
+            references: Reference name -> (n,) values, one per instance; NaN where undefined. Every reference in the
+                expression must be included.
 
         Returns:
-            (n,) thresholds, one per instance. A threshold is NaN if a reference in the expression is NaN for that
-            instance.
+            (n,) thresholds, one per instance; NaN if a reference in the expression is NaN for this instance.
         """
         size = len(next(iter(references.values())))
         total = np.full(size, self.constant)
@@ -103,9 +102,9 @@ def parse(text: str, known: Sequence[str]) -> Expression:
         known: The names of the references that the expression may use; at least one.
 
     Raises:
-        CheckError: The expression has invalid syntax, is not linear in the references, or contains a number that is too
-            large. Or it names an unknown reference, or no reference at all. The message gives the position of invalid
-            syntax.
+        CheckError: The expression has invalid syntax, is not linear in the references, contains a number that is too
+            large, names an unknown reference, or names no reference. For invalid syntax, the message gives the
+            position.
     """
     if len(text) > MAX_LENGTH:
         raise CheckError(f"the threshold has {len(text)} characters; expected at most {MAX_LENGTH}.")
@@ -121,7 +120,8 @@ def parse(text: str, known: Sequence[str]) -> Expression:
     weights = {name: weight for name, weight in terms.items() if name and weight != 0}
     if not weights:
         raise CheckError(
-            f"'{text}' names no reference. Expected a number without quotes or, for example, '{known[0]} + 0.2'."
+            f"'{text}' names no reference. Expected a number without quotes or an expression, such as "
+            f"'{known[0]} + 0.2'."
         )
     return Expression(text.strip(), terms.get("", 0.0), weights)
 

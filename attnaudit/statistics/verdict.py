@@ -25,19 +25,20 @@ def decide(
     severity: Severity = "gate",
     unseen_mixers: Sequence[str] = (),
 ) -> tuple[VerdictName, str]:
-    """Reach the verdict on a value.
+    """Reach the verdict on the value of a check.
 
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
-    * "undefined": there is no value, fewer than 80% of the instances have one, or the threshold of a gate is undefined.
-      Or the model of a gate has modules that the reading leaves out, so that the value does not answer the question.
-    * "informational": an informational check has no threshold.
+    * "undefined": there is no value, fewer than 80% of the instances have a value, or the threshold of a gate is
+      undefined. Also, for a gate, the model has modules that mix tokens and that the reading (the attention shown to
+      people) leaves out, so the value does not answer the question.
+    * "informational": the check is informational and has no threshold.
     * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
       fewer than 30 instances have a value.
 
-    Passes need no correction for the number of gates. A release is passed by mistake only if every check that should
-    block it passes by mistake (an intersection–union test). But a single mistaken failure blocks a release, so the
-    confidence of failures is corrected (see `fail_confidence`).
+    Passes need no correction for the number of gates, because a release passes by mistake only if every check that
+    should block it passes by mistake (an intersection–union test). Failures need a correction, because a single
+    mistaken failure blocks a release (see `fail_confidence`).
 
     Args:
         value: The statistic; None if it is undefined.
@@ -85,10 +86,10 @@ def decide(
 
 
 def fail_confidence(confidence: float, gated: int) -> float:
-    """Return the confidence at which failures are decided, with a Bonferroni correction for the number of gates.
+    """Return the confidence at which failures are decided. It has a Bonferroni correction for the number of gates.
 
-    Suppose that the true value of every gate meets its threshold. Then the probability that at least one gate fails,
-    for one model on one data set, is at most (1 - confidence) / 2.
+    For one model on one data set, assume that the true value of every gate meets its threshold. Then the probability
+    that at least one gate fails is at most (1 - confidence) / 2.
 
     Args:
         confidence: The confidence of the check.
@@ -103,7 +104,7 @@ def blocks(verdict: VerdictName, *, severity: Severity, inconclusive: Inconclusi
     Args:
         verdict: The verdict on the case.
         severity: "gate", or "report" for an informational check, which never blocks.
-        inconclusive: "fail" if the gate blocks when it is inconclusive, "warn" or "pass" if it does not.
+        inconclusive: The effect of an inconclusive gate: "fail" blocks the release, "warn" and "pass" do not.
     """
     if severity == "report" or verdict in ("pass", "informational"):
         return False

@@ -1,4 +1,4 @@
-"""The interval of a share of weighted rows, such as of texts that count by what is at stake in them."""
+"""The interval of a weighted share of rows, such as texts that are weighted by their importance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnaudit.statistics.groups import few_sources_warning
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.shares import ShareSample, weighty_sources
 
-#: How many sources the design effect of independent rows counts for, next to the observed one.
+#: In the average of the observed design effect with 1, the value 1 counts for this many sources.
 PRIOR_SOURCES = 2.0
 
 
@@ -20,20 +20,25 @@ def weighted_share_interval(
 ) -> IntervalEstimate | None:
     """Estimate the interval of Σ counted / Σ weights by Wilson's method (Wilson 1927), with Student's t.
 
-    The method needs the number of independent rows of equal weight that would know as much. For a class whose sources
-    are right or wrong as a whole, independently of their weight u, it is (Σ u)² / Σ u² (Kish 1965). If all wrong rows
-    belong to a class with the share w of all weight, it is that number divided by w, and the smallest of these numbers
-    is used. The observed errors of the sources give the design effect D, the ratio of the actual variance to the one
-    that this number implies, and the number is divided by D (Korn & Graubard 1998). Near 0 and 1, D is the estimate of
-    a few sources: if a single text with little weight is wrong, it is near 0. Therefore D is averaged with 1: it counts
-    for as many sources as have the rarer value, and 1 counts for two.
+    The method needs the effective number of rows: how many independent rows of equal weight carry the same information.
+    It is computed in two steps.
 
-    The interval has no jumps. A text whose weight tends to 0 has no effect, right or wrong, and if all texts are right,
-    the interval is that of Wilson for as many rows.
+    First, assume that all rows of a source count or none does, independently of the weight u of the source. For one
+    class, the effective number is then (Σ u)² / Σ u² (Kish 1965). It is divided by the class's share of all weight,
+    which allows for the case that the rows of the rarer value all belong to this class. The smallest result over the
+    classes is used.
+
+    Second, the number is divided by the design effect D, the ratio of the observed variance to the variance that the
+    number implies (Korn & Graubard 1998). If the share is near 0 or 1, only a few sources determine D. For example, D
+    is near 0 if a single text with little weight has the rarer value. D is therefore averaged with 1. In this average,
+    D counts for as many sources as have the rarer value, and 1 counts for two sources.
+
+    The interval is continuous in the weights: a text whose weight tends to 0 has no effect, whether it counts or not.
+    If all texts count, the interval is Wilson's interval for the effective number of rows.
 
     Args:
         counted: (n_all,) the weights of the rows that count, and 0 for the others.
-        weights: (n_all,) non-negative weights of the rows, before classes are balanced.
+        weights: (n_all,) non-negative weights of the rows, without the weights by class.
         rows: The selected rows, grouped by source, and their weights by class.
         confidence: Nominal confidence of the estimate's `low` and `high`.
 
@@ -51,7 +56,7 @@ def weighted_share_interval(
     size = of_weights = _effective_number(rows.weights * weights, rows)
     variance = float(((parts[:, 0] - share * parts[:, 1]) ** 2).sum()) / total**2 * len(groups) / (len(groups) - 1)
     rarer = min(share, 1 - share) * size
-    # D = variance · size / (share (1 - share)), which is 0/0 where the product with `rarer` is 0.
+    # D = variance · size / (share (1 - share)) is 0/0 if the share is 0 or 1. Its product with `rarer` is defined.
     rarer_times_effect = variance * size**2 / max(share, 1 - share)
     size *= (rarer + PRIOR_SOURCES) / (rarer_times_effect + PRIOR_SOURCES)
     freedom = max(1.0, rows.fewest_effective - 1)
@@ -69,16 +74,17 @@ def weighted_share_interval(
         confidence=confidence,
         interval_at=interval_at,
         coverage_warning=few_sources_warning(groups, min(rows.effective, freedom + 1)),
-        # D < 1 because the observed wrong texts have little weight would not hold for another share.
+        # If D < 1 because the texts of the rarer value have little weight, this would not hold for another share.
         share=ShareSample(min(size, of_weights), freedom, weighty_sources(parts[:, 1])),
     )
 
 
 def _effective_number(weights: Floats, rows: WeightedRows) -> float:
-    """Return the smallest effective number of sources of a class, divided by the share of the weight of the class.
+    """Return the smallest effective number of sources over the classes, each divided by the class's share of all
+    weight.
 
     Args:
-        weights: (n_all,) weights of the rows, whose sum over the selected rows is positive.
+        weights: (n_all,) weights of the rows. Their sum over the selected rows must be positive.
         rows: The selected rows by source and class.
     """
     groups = rows.groups
