@@ -1,7 +1,7 @@
 """Metrics: pure functions of batched tensors.
 
-Most metrics take padded rows (..., T) with a boolean mask that is True at real tokens. They compute in float64. If a
-metric is undefined for a row, its value is NaN, never 0. Divergences and mutual information are in nats.
+Most metrics take padded rows (..., T) with a boolean mask that is True at real tokens. They compute in float64. A
+metric that is undefined for a row returns NaN, never 0. Divergences and mutual information are in nats.
 """
 
 from attnaudit.metrics.divergence import jensen_shannon, largest_jensen_shannon, total_variation

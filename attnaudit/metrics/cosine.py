@@ -9,10 +9,11 @@ from attnaudit.metrics.padded_rows import padded_rows
 
 
 def cosine(first: Tensor, second: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the cosine of the angle between the two vectors of each row.
+    """Return the cosine similarity of the two vectors of each row.
 
-    Σ_i a_i b_i / (‖a‖₂ ‖b‖₂) over the real tokens. It does not change if a vector is multiplied by a positive number.
-    Each vector is divided by its largest element first, so that very small numbers do not underflow when squared.
+    The value is Σ_i a_i b_i / (‖a‖₂ ‖b‖₂) over the real tokens. Multiplying a vector by a positive number does not
+    change it. Each vector is first divided by its largest absolute element, so that very small numbers do not underflow
+    when squared.
 
     Args:
         first: (..., T) vectors.

@@ -1,7 +1,7 @@
-"""Counts of discordant and tied pairs, for many rows together.
+"""Counts of discordant and tied pairs, for many rows at once.
 
-A row is divided into blocks of neighbouring positions. Pairs within a block are compared one by one. Most pairs in
-different blocks are counted together, from a table of the number of values that each block has in each range of values.
+A row is divided into blocks of neighbouring positions. Pairs within a block are compared one by one. Most pairs from
+different blocks are counted together, from a table with the number of values of each block in each range of values.
 
 Shapes: R rows, T positions (real positions come first), b positions per block, K blocks per row.
 """
@@ -18,14 +18,16 @@ from torch import Tensor
 ONE_BLOCK = 32
 #: Positions per block -> length of the longest row with blocks of this size. Longer rows have blocks of 64.
 BLOCKS = {8: 128, 16: 1024, 32: 4096}
-#: Number of blocks whose pairs are compared together. So many blocks fit in the processor's cache.
+#: Number of blocks whose pairs are compared at once. The number is chosen such that the blocks fit in the processor's
+#: cache.
 BLOCKS_AT_ONCE = 2**13
 
 
 class Pairs(NamedTuple):
     """Numbers of pairs in each row, (R,) float64 each.
 
-    If there are weights, each number is a sum of pair weights. The weight of a pair is the product of its two weights.
+    If there are weights, each number is a sum of the weights of pairs. The weight of a pair is the product of the
+    weights of its two elements.
 
     Attributes:
         every: all pairs.
@@ -33,8 +35,7 @@ class Pairs(NamedTuple):
         tied_y: pairs tied in y.
         tied_both: pairs tied in both x and y.
         discordant: pairs that x and y order differently.
-        cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, which the variance of τ needs. It is never
-            weighted.
+        cubes_x: Σ t(t-1)(t-2) over the groups of t values tied in x, for the variance of τ. It is never weighted.
         cubes_y: the same for y.
     """
 
@@ -73,8 +74,8 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
     rank_x, rank_y = ((~same).cumsum(1) - 1 for same in (same_x, same_y))
     same_x, same_y = same_x & real, same_y & real
     rank_in_y = torch.empty_like(order_y).scatter_(1, order_y, position.expand_as(order_y))
-    # The values are sorted by x, and equal values of x by y, so that a tie in x is no inversion. Each sorting key
-    # contains the token's position in the order of y, which identifies the token.
+    # The values are sorted by x, and equal values of x by y, so a tie in x is not an inversion. Each sorting key
+    # contains the token's position in the order of y, so the key identifies the token.
     bits = max(1, (x.shape[1] - 1).bit_length())
     token = _sorted((rank_x << bits) + rank_in_y.gather(1, order_x)) & ((1 << bits) - 1)
     y_by_x = rank_y.gather(1, token)
@@ -96,7 +97,7 @@ def _ordered(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """Sort every row in ascending order, with padding at the end.
 
     Returns:
-        (R, T) positions in ascending order of their values; and a (R, T) mask over this order, True where a value
+        (R, T) positions in ascending order of their values; and an (R, T) mask of the sorted values, True where a value
         equals the value before it.
     """
     values = torch.where(real, values.double(), torch.inf)
@@ -118,7 +119,7 @@ def _sorted(values: Tensor) -> Tensor:
 
 
 def _repeats(ordered: Tensor) -> Tensor:
-    """Return a mask (R, T), True where a value equals the value before it."""
+    """Return an (R, T) mask, True where a value equals the value before it."""
     first = torch.zeros_like(ordered[:, :1], dtype=torch.bool)
     return torch.cat([first, ordered[:, 1:] == ordered[:, :-1]], dim=1)
 
@@ -128,7 +129,7 @@ def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
 
     Args:
         repeats: (R, T) True where a value equals the value before it.
-        weight: (R, T) weights in the same order. If None, every pair has weight 1.
+        weight: (R, T) weights in the order of the sorted values. If None, every pair has weight 1.
 
     Returns:
         (R,) total weight of the pairs of equal values; and (R,) Σ t(t-1)(t-2) over the groups of t equal values.
@@ -150,18 +151,19 @@ def _tied(repeats: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
 def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     """Return the total weight (R,) of the inversions: the pairs whose first value is greater than the second.
 
-    Every value is in a position block (b neighbouring positions) and in a value block (b neighbouring ranks). There are
-    three kinds of pairs:
+    Every value belongs to a position block (b neighbouring positions) and to a value block (b neighbouring ranks).
+    There are three kinds of pairs:
 
     - Pairs in the same position block are compared one by one.
-    - Pairs in the same value block, but in different position blocks, are also compared one by one. The values of the
-      block are sorted, and their position blocks are compared.
-    - All other pairs are counted from a K × K table. It has the number of values, or their weight, that each position
-      block has in each value block.
+    - Pairs in the same value block, but in different position blocks, are also compared one by one: the values of the
+      value block are sorted, and their position blocks are compared.
+    - All other pairs are counted from a K × K table. An entry is the number of values, or their total weight, that one
+      position block has in one value block.
 
     Args:
         values: (R, T) ranks in 0..T-1.
-        weight: (R, T) weights. A pair has the product of its two weights. If None, every pair has weight 1.
+        weight: (R, T) weights. The weight of a pair is the product of the weights of its elements. If None, every pair
+            has weight 1.
     """
     rows, width = values.shape
     if width <= ONE_BLOCK:
@@ -195,10 +197,11 @@ def _inversions_within(values: Tensor, weight: Tensor | None) -> Tensor:
 
     Args:
         values: (N, b) whole numbers.
-        weight: (N, b) weights. A pair has the product of its two weights. If None, every pair has weight 1.
+        weight: (N, b) weights. The weight of a pair is the product of the weights of its elements. If None, every pair
+            has weight 1.
     """
     # Positions are the first dimension, so that memory is read along the blocks. The difference of two whole numbers,
-    # clamped to [0, 1], is 1 if the first is greater, and 0 otherwise.
+    # clamped to [0, 1], is 1 if the first number is greater, and 0 otherwise.
     count, size = values.shape
     across = values.T.to(torch.float32 if weight is None else torch.float64).contiguous()
     along = None if weight is None else weight.T.contiguous()

@@ -1,4 +1,4 @@
-"""Dissimilarities of distributions: Jensen-Shannon divergence (in nats) and total variation."""
+"""Distances between distributions: Jensen-Shannon divergence (in nats) and total variation."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ def jensen_shannon(p: Tensor, q: Tensor, mask: Tensor | None = None) -> Tensor:
 def divergence_of_distributions(p: Tensor, q: Tensor) -> Tensor:
     """Return the JSD, in nats, of normalised distributions p (..., T) and q (..., T).
 
-    It is faster than `jensen_shannon`, because it neither checks nor normalises its arguments. Padding must be 0.
+    This function is faster than `jensen_shannon`, because it neither checks nor normalises its arguments. Padding must
+    be 0.
 
     Returns:
         (...) divergences; NaN in rows with a NaN.
     """
     middle = (p + q) / 2
     log_middle = torch.where(middle > 0, middle, 1.0).log()
-    # A weight of 0 adds nothing to the sum. Its logarithm is taken at 1, which keeps the gradient finite.
+    # A weight of 0 adds nothing to the sum. Its logarithm is replaced by ln 1, which keeps the gradient finite.
     from_p = p * (torch.where(p > 0, p, 1.0).log() - log_middle)
     from_q = q * (torch.where(q > 0, q, 1.0).log() - log_middle)
     divergence: Tensor = (from_p + from_q).sum(-1) / 2
@@ -86,10 +87,10 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
 
 
 def largest_jensen_shannon(attention: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the largest JSD, in nats, that any distribution over the same real tokens has to `attention`.
+    """Return the largest possible JSD, in nats, between `attention` and any distribution over the same real tokens.
 
-    JSD is convex, so its maximum over the simplex is at a one-hot distribution. The maximum is reached with all weight
-    on the token that has the smallest weight a: JSD = ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 if there is only
+    JSD is convex, so its maximum over the simplex is at a one-hot distribution, with all weight on the token that has
+    the smallest weight a in `attention`. The maximum is ln 2 + ½ (a ln a - (1 + a) ln(1 + a)). It is 0 if there is only
     one token, and ln 2 if some but not all weights are 0. The JSD of an adversarial attention, divided by this maximum,
     is in [0, 1].
 

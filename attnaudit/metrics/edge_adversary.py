@@ -1,8 +1,8 @@
-"""Candidates for adversarial attention on the vertices and edges of the simplex, for any decoder with two classes.
+"""Search the vertices and edges of the simplex for adversarial attention, for any decoder with two classes.
 
-At a vertex, all weight is on one token. On an edge, it is divided between two tokens. If the decoder is linear, the
-optimum is at such a point (see `attnaudit.metrics.exact_adversary`). For other decoders, such points are good
-candidates, especially those on edges at which the effects of the two tokens on the output cancel.
+At a vertex, all weight is on one token. On an edge, the weight is divided between two tokens. If the decoder is linear,
+the optimum is a vertex or a point on an edge (see `attnaudit.metrics.exact_adversary`). For other decoders, these
+points are good candidates, especially points on an edge at which the effects of the two tokens on the output cancel.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Candidates:
 
     Attributes:
         points: (B, M, T) distributions over the tokens.
-        jsd: (B, M) Jensen-Shannon divergence of each candidate to the original attention, in nats. NaN for entries
-            that are not candidates.
-        tvd: (B, M) total variation between the output for each candidate and the original output. NaN for entries that
-            are not candidates.
+        jsd: (B, M) Jensen-Shannon divergence between each candidate and the original attention, in nats. NaN for unused
+            entries.
+        tvd: (B, M) total variation between the output for each candidate and the original output. NaN for unused
+            entries.
     """
 
     points: Tensor
@@ -41,8 +41,8 @@ class Candidates:
         """Return the candidate with the largest JSD whose total variation is at most `tvd`.
 
         Returns:
-            (B, T) candidates; and a (B,) mask, True where such a candidate with a positive JSD exists. Elsewhere, the
-            returned distribution is arbitrary.
+            (B, T) candidates; and a (B,) mask, True if an instance has such a candidate with a positive JSD. If the
+            mask is False, the returned distribution is arbitrary.
         """
         value = torch.where(self.tvd <= tvd, self.jsd, -torch.inf).nan_to_num(nan=-torch.inf)
         most, which = value.max(1)
@@ -59,12 +59,12 @@ def vertices_and_edges(
     pairs: int = PAIRS,
     halvings: int = HALVINGS,
 ) -> Candidates:
-    """Return candidates: every vertex, and points on promising edges whose output is close to the original output.
+    """Return every vertex, and points on promising edges at which the output is close to the original output.
 
-    For every pair of tokens, the function first predicts the point of the edge that gives the original output, by
-    linear interpolation between the outputs of the two vertices. It keeps the pairs with the largest JSD at this point.
-    It then searches the actual point by bisection, and decodes one point per edge in each step. All of these points are
-    candidates. The best candidate need not be the optimum.
+    For every pair of tokens, the function first predicts which point of the edge has the original output, by linear
+    interpolation between the outputs of the two vertices. It keeps the pairs with the largest JSD at the predicted
+    point. It then searches the actual point by bisection, and decodes one point per edge in each step. All decoded
+    points are candidates. The best candidate is not necessarily the optimum.
 
     Args:
         attention: (B, T) weights of at least 0; they are normalised over the mask.
@@ -98,7 +98,8 @@ def vertices_and_edges(
     side = (at_corners - reference)[..., 1]
 
     first, second, exists = _pairs(alpha, side, mask, pairs)
-    # Bounds of the first token's share. At `high`, the output deviates to the same side as for the first token alone.
+    # Bounds of the first token's weight. At `high`, the output deviates in the same direction as for the first token
+    # alone.
     low = torch.zeros_like(exists, dtype=torch.float64)
     high = torch.ones_like(low)
     above = side.gather(1, first) > 0
@@ -138,7 +139,7 @@ def _pairs(alpha: Tensor, side: Tensor, mask: Tensor, pairs: int) -> tuple[Tenso
     up, down = side[:, :, None].clamp_min(0.0), -side[:, None, :].clamp_max(0.0)
     share = torch.where(opposite, down / (up + down).clamp_min(1e-300), 0.5)
     a, b = alpha[:, :, None], alpha[:, None, :]
-    # Twice the JSD of the point (share, 1 - share) on the edge. Only the terms of the two tokens depend on the point.
+    # Twice the JSD at the point (share, 1 - share) of the edge. Only the terms of the two tokens depend on the point.
     value = _term(share, a) + _term(1 - share, b) + (1 - a - b) * torch.log(torch.tensor(2.0, dtype=torch.float64))
     ranked = torch.where(opposite, value, -torch.inf).flatten(1)
     top = ranked.topk(min(pairs, ranked.shape[1]), dim=1)

@@ -9,14 +9,14 @@ from torch import Tensor
 def extreme_orders(falls: Tensor) -> tuple[float, float]:
     """Return the smallest and the largest AOPC over all orders of n tokens (Edin et al. 2025).
 
-    The AOPC of an order is the mean of f(S_k) over k = 1 to n - 1, where S_k are its first k tokens and f(S) is how
-    much the output falls if S is erased. All orders end with the same set, which is therefore not counted. The extremes
-    are found by dynamic programming over the sets: an order is best if its first k tokens are erased in the best order,
-    for every k.
+    The AOPC (area over the perturbation curve) of an order is the mean of f(S_k) over k = 1 to n - 1. Here, S_k is the
+    set of its first k tokens, and f(S) is the fall of the output if the set S is erased. The set of all n tokens is
+    left out, because every order ends with it. The extremes are found by dynamic programming over the sets: the best
+    order of a set is the best order of a set with one token less, followed by the missing token.
 
     Args:
-        falls: (2^n,) falls f(S), n >= 2. Token i belongs to set number k if bit i of k is set. The falls of the empty
-            set and of the whole set are not read.
+        falls: (2^n,) falls f(S), with n >= 2. Token i belongs to set number k if bit i of k is 1. The entries of the
+            empty set and of the set of all tokens are ignored.
 
     Returns:
         The smallest and the largest AOPC.

@@ -1,10 +1,10 @@
 """The exact optimum of the adversarial attention problem, for linear decoders over pooled hidden states.
 
-Let α be the model's attention, and h_i the fixed hidden states. The logit of a linear decoder under another attention α̃
-is w·α̃ + b, where w_i = W h_i. The attentions that keep the output within a total variation ε form a polytope: {α̃ in the
-simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is convex, so its maximum is at a vertex of the polytope. A vertex is
-either a one-hot distribution whose logit is within the bounds, or a point on an edge of the simplex at which the logit
-equals a bound. All O(n²) vertices have closed forms, so that the optimum is found without numerical optimisation.
+Let α be the model's attention, and h_i the fixed hidden states. Under another attention α̃, the logit of a linear
+decoder is w·α̃ + b, where w_i = W h_i. The attentions that keep the output within a total variation ε form a polytope:
+{α̃ in the simplex, lower <= w·α̃ + b <= upper}. JSD(·, α) is convex, so its maximum is at a vertex of the polytope. A
+vertex is either a one-hot distribution whose logit is within the bounds, or a point on an edge of the simplex at which
+the logit equals a bound. All O(n²) vertices have closed forms, so no numerical optimisation is needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 from attnaudit.metrics.divergence import jensen_shannon
 from attnaudit.metrics.padded_rows import ELEMENTS_PER_CHUNK, compact, distributions, length_chunks, padded_rows
 
-#: Largest amount by which the logit of a vertex may exceed its bound through rounding. A change of a logit changes a
-#: probability by at most a quarter of that change, so that the total variation is at most tvd + 1e-10.
+#: Because of rounding, the logit of a vertex may exceed its bound by this amount. A probability changes by at most a
+#: quarter of the change of the logit, so the total variation is at most tvd + 1e-10.
 LOGIT_SLACK = 4e-10
 
 
@@ -30,14 +30,14 @@ def exact_adversarial_attention(
     tvd: Tensor | float,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the attention with the largest JSD to `attention` that keeps a two-class output within `tvd`.
+    """Return the attention that differs most from `attention` in JSD but keeps a two-class output within `tvd`.
 
-    Let α be the given attention. The result α̃ maximises JSD(α̃, α) over all distributions over the real tokens for which
-    |σ(w·α̃ + b) - σ(w·α + b)| <= tvd. The left side is the total variation of the output. α itself always satisfies this
-    constraint. For a softmax over two logits, use w = (W₁ - W₀)h and b = b₁ - b₀.
+    Let α be the given attention. The result α̃ maximises JSD(α̃, α) among all distributions over the real tokens that
+    satisfy the constraint |σ(w·α̃ + b) - σ(w·α + b)| <= tvd. The left side is the total variation of the output. α
+    itself always satisfies the constraint. For a softmax over two logits, use w = (W₁ - W₀)h and b = b₁ - b₀.
 
-    Jain & Wallace 2019, §4.2.2, state this problem and search for a solution. This function finds the exact solution
-    (see the module's documentation).
+    Jain & Wallace 2019, §4.2.2, state this problem and solve it approximately by a search. This function finds the
+    exact solution (see the module's documentation).
 
     Args:
         attention: (..., T) weights of at least 0; they are normalised over the mask.
@@ -47,10 +47,10 @@ def exact_adversarial_attention(
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        The adversarial attention (..., T), float64, which is 0 at padding; and its JSD (...), in nats. The attention
-        has at most two nonzero weights, unless it is α itself. Its total variation, computed in float64, is at most
-        tvd + 1e-9. Both results are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows in
-        which a real token has a value that is not finite.
+        The adversarial attention (..., T), float64, 0 at padding; and its JSD (...) to α, in nats. The attention has at
+        most two nonzero weights, unless it is α itself. The total variation of its output, computed in float64, is at
+        most tvd + 1e-9. Both results are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows
+        in which a real token has a value that is not finite.
 
     Raises:
         ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
@@ -85,7 +85,7 @@ def adversarial_upper_bound(
     If the total variation is at most ε, the probability of each class changes by at most ε. This bounds the log-odds of
     each pair of classes from both sides, as in the two-class problem of `exact_adversarial_attention`. The adversarial
     attention satisfies the bounds of all pairs, so its JSD is at most the optimum of each two-class problem. The
-    function returns the smallest of these optima. With two classes, the bound is exact. A lower bound is given by
+    function returns the smallest of these optima. With two classes, the bound is exact. For a lower bound, use
     `searched_adversarial_attention`.
 
     Args:
@@ -140,11 +140,11 @@ def adversarial_upper_bound(
 
 
 def _per_row(value: Tensor | float, name: str, leading: torch.Size, like: Tensor) -> Tensor:
-    """Return a tensor with one value per flattened row, given a number or a tensor of the leading shape.
+    """Expand a number, or a tensor with one value per row, to a tensor with one value per flattened row.
 
     Args:
         value: the number or the tensor.
-        name: its name, for the error message.
+        name: the name of the argument, for the error message.
         leading: the shape of the rows before they were flattened.
         like: a tensor with the data type and device of the result.
 
@@ -228,8 +228,8 @@ def _search_vertices(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Find the vertex with the largest JSD to alpha in each row.
 
-    Let a vertex have weight t on token i and u = 1 - t on token j. Twice its JSD to alpha, minus the constant 2 ln 2,
-    is f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j), where f(x) = x ln x. Vertices are compared by it.
+    Let a vertex have weight t on token i and u = 1 - t on token j. Vertices are compared by twice their JSD to alpha,
+    minus the constant 2 ln 2. This equals f(t) + f(u) + f(α_i) + f(α_j) - f(t + α_i) - f(u + α_j), where f(x) = x ln x.
 
     Args:
         alpha: (B, T) original attention.
@@ -276,7 +276,7 @@ def _search_vertices(
             first[chosen] = low_places[better].gather(-1, low_index[:, None]).squeeze(-1)
             second[chosen] = high_places[better].gather(-1, high_index[:, None]).squeeze(-1)
             share[chosen] = t[better].flatten(1).gather(-1, flat[:, None]).squeeze(-1)
-    # α itself has JSD 0, and therefore the value -2 ln 2. A vertex whose value is not larger is rejected.
+    # α itself has JSD 0, so its value is -2 ln 2. A vertex is accepted only if its value is larger.
     is_further = best > -2 * math.log(2)
     return is_further, first, second, share
 

@@ -13,9 +13,9 @@ from attnaudit.arrays import Floats, Integers
 def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -> float | Floats:
     """Return the F1 score of class 1 if there are two classes, and the macro F1 score otherwise.
 
-    The F1 score of a class is 2 TP / (2 TP + FP + FN). The macro F1 score is its mean over the classes that occur in
-    `true` or in `predicted`, as in scikit-learn's `f1_score(average="macro")`. Tutek & Šnajder 2020, §3, use it to
-    measure fragility.
+    The F1 score of a class is 2 TP / (2 TP + FP + FN). The macro F1 score is the mean of these scores over the classes
+    that occur in `true` or in `predicted`, as in scikit-learn's `f1_score(average="macro")`. Tutek & Šnajder 2020, §3,
+    measure fragility by the drop in F1.
 
     Args:
         true: (n,) class indices.
@@ -24,7 +24,7 @@ def f1(true: ArrayLike, predicted: ArrayLike, classes: int | Sequence[object]) -
         classes: the number of classes, or their names.
 
     Returns:
-        A float, or an array (R,) for R sets of predictions. NaN if there are no instances. With two classes, also NaN
+        A float, or an array (R,) for R sets of predictions. It is NaN if there are no instances or, with two classes,
         if class 1 occurs neither in `true` nor in `predicted`.
 
     Raises:

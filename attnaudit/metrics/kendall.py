@@ -13,7 +13,8 @@ from torch import Tensor
 from attnaudit.metrics.discordance import Pairs, count_pairs
 from attnaudit.metrics.padded_rows import compact, length_chunks, padded_rows
 
-#: Assumed number of elements that counting needs per token. It makes chunks small enough for the processor's cache.
+#: Assumed number of tensor elements that counting needs per token. It makes chunks small enough for the processor's
+#: cache.
 COUNTING_COST = 128
 #: Largest number of tokens for which the p-value is always exact if there are no ties, as in scipy.
 EXACT_LIMIT = 33
@@ -34,8 +35,8 @@ class Kendall(NamedTuple):
 def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
     """Return Kendall's τ-b and its p-value for each row.
 
-    This is faster than calling `kendall_tau_b` and `kendall_p_value`, whose documentation has the details. Arguments,
-    undefined rows and errors are the same as those of `kendall_tau_b`.
+    A call is faster than separate calls of `kendall_tau_b` and `kendall_p_value`. See these two functions for details.
+    Arguments, undefined rows and errors are the same as for `kendall_tau_b`.
 
     Examples:
         >>> result = kendall(torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[1.0, 2, 4, 3]]))
@@ -78,13 +79,14 @@ def kendall_tau_b(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 def kendall_p_value(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the two-sided p-value of `kendall_tau_b`. The null hypothesis is that x and y are independent.
 
-    The method is that of `scipy.stats.kendalltau(method="auto")`. The p-value is exact if there are no ties and one of
-    three conditions holds: n <= 33, at most one pair is discordant, or at most one pair is concordant. It is then
-    computed from the number of inversions of a random permutation. Otherwise, it is a normal approximation whose
-    variance is corrected for ties.
+    The method is the same as in `scipy.stats.kendalltau(method="auto")`. The p-value is exact if there are no ties and
+    one of three conditions holds: n <= 33, at most one pair is discordant, or at most one pair is concordant. An exact
+    p-value is computed from the distribution of the number of inversions of a random permutation. Any other p-value is
+    a normal approximation with a variance that is corrected for ties.
 
-    The p-value depends mostly on n. You can report the share of instances with a p-value of at most .05, but a gate
-    should not use it. Arguments, undefined rows and errors are the same as those of `kendall_tau_b`.
+    The p-value depends mostly on the number n of tokens. You can report the share of instances with a p-value of at
+    most .05, but a gate should not use this share. Arguments, undefined rows and errors are the same as for
+    `kendall_tau_b`.
 
     Examples:
         >>> x = torch.arange(5.0).unsqueeze(0)
@@ -137,15 +139,15 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
 
 
 def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
-    """Return the share of nearly tied pairs in each row. The values of such a pair differ by at most a tolerance.
+    """Return the share of nearly tied pairs in each row, whose two values differ by at most a tolerance.
 
-    Pairs with equal values are included. Float32 rounding can create or break ties between such values at random, so
-    reports show this share next to τ.
+    Pairs with equal values are included. Float32 rounding can create or break ties between nearly equal values at
+    random, so reports show this share next to τ.
 
     Args:
         x: (..., T) values.
         mask: (..., T) True at real tokens; None if every position is real.
-        tolerance: largest difference of a nearly tied pair, at least 0.
+        tolerance: largest difference between the two values of a nearly tied pair, at least 0.
 
     Returns:
         (...) shares in [0, 1]. A row is NaN if it has fewer than two real tokens, or if a real token has a NaN.
@@ -209,7 +211,7 @@ def _tau(pairs: Pairs) -> Tensor:
 def _p_value(pairs: Pairs, lengths: Tensor) -> Tensor:
     """Return the p-value (R,), given the counts of pairs and the numbers of real tokens (R,).
 
-    The documentation of `kendall_p_value` says when it is exact.
+    See `kendall_p_value` for the cases in which it is exact.
     """
     defined = (pairs.tied_x < pairs.every) & (pairs.tied_y < pairs.every)
     n = lengths.double()
@@ -232,7 +234,7 @@ def _p_value(pairs: Pairs, lengths: Tensor) -> Tensor:
 @cache
 def _exact_p_value(length: int, inversions: int) -> float:
     """Return twice the probability that a random permutation has at most `inversions` inversions, limited to 1."""
-    if length > EXACT_LIMIT:  # at most one inversion: the identity and the swaps of two neighbours
+    if length > EXACT_LIMIT:  # at most one inversion: the identity, and swaps of neighbours
         permutations = 1 if inversions == 0 else length
     else:
         permutations = _permutations_up_to(length)[inversions]

@@ -1,4 +1,4 @@
-"""Plug-in mutual information of two label sequences, and its values after random shuffles of one of them."""
+"""Plug-in mutual information of two label sequences, with and without shuffling one of the sequences."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
     """Return the plug-in mutual information of two label sequences, in nats.
 
     MI = Σ_xy p(x, y) ln(p(x, y) / (p(x) p(y))), where p is the observed frequency. The estimate is biased upwards. For
-    two independent sequences of 334 instances, one with 50 labels and the other with 5, it is 0.34 nats on average. The
-    mean of `shuffled_information` estimates this bias.
+    example, take two independent sequences of 334 instances, one with 50 different labels and one with 5. The true
+    value is 0, but the estimate is 0.34 nats on average. The mean of `shuffled_information` estimates this bias.
 
     Args:
         a: (n,) labels of any sortable type.
@@ -42,7 +42,7 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
         a: (n,) labels of any sortable type.
         b: (n,) labels of any sortable type.
         shuffles: number of permutations, at least 1.
-        seed: seed of the permutations. They do not depend on `a`.
+        seed: seed of the permutations, which do not depend on `a`.
 
     Returns:
         (shuffles,) values; NaN for n = 0.
@@ -112,7 +112,7 @@ def pairwise_information(first: Integers, second: Integers) -> Floats:
 
 
 def _codes(a: ArrayLike, b: ArrayLike) -> tuple[Integers, Integers]:
-    """Check the shapes, and replace the labels of each sequence by integers from 0."""
+    """Check the shapes, and replace the labels of each sequence by the integers 0, 1, 2 and so on."""
     first, second = np.asarray(a), np.asarray(b)
     if first.ndim != 1:
         raise ValueError(f"a: expected shape (n,) but got {first.shape}")

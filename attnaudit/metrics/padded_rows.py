@@ -1,4 +1,4 @@
-"""Padded rows, the form in which metrics take their tensors: values (..., T) with a boolean mask of the real tokens."""
+"""Helpers for padded rows: the arguments of most metrics, values (..., T) with a boolean mask of the real tokens."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Rows(NamedTuple):
     Attributes:
         values: float64 tensors, each (B, T).
         mask: (B, T) True at real tokens.
-        leading: the shape of the original tensors without their last dimension. A metric reshapes its result (B,) to
-            this shape.
+        leading: the shape of the original tensors without the last dimension. A metric reshapes its result (B,) to this
+            shape.
     """
 
     values: tuple[Tensor, ...]
@@ -91,15 +91,15 @@ def distributions(values: Tensor, mask: Tensor, name: str) -> Tensor:
 
 
 def compact(mask: Tensor, *values: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Move the real tokens of every row to the front and keep their order.
+    """Move the real tokens of every row to the front, without changing their order.
 
     Args:
         mask: (B, T) True at real tokens.
         values: tensors (B, T) to move.
 
     Returns:
-        (B, T) original position of each moved token, (B,) number of real tokens, and the moved values. Padding follows
-        the real tokens.
+        (B, T) original positions of the moved tokens, (B,) numbers of real tokens, and the moved values. Padding
+        follows the real tokens.
     """
     lengths = mask.sum(-1)
     place = torch.arange(mask.shape[-1], device=mask.device)
@@ -121,8 +121,9 @@ def length_chunks(lengths: Tensor, cost: Callable[[int], int]) -> Iterator[tuple
         cost: length of a row -> number of elements that its temporary tensors need.
 
     Yields:
-        The row indices of a chunk, and the length of its longest row. If all rows of a chunk had this length, they
-        would need at most `ELEMENTS_PER_CHUNK` elements. A row that needs more is a separate chunk.
+        The row indices of a chunk, and the length of its longest row. The temporary tensors of a chunk whose rows are
+        padded to this length need at most `ELEMENTS_PER_CHUNK` elements. A single row that needs more elements is a
+        chunk of its own.
     """
     order = torch.argsort(lengths, stable=True)
     ordered: list[int] = lengths[order].tolist()

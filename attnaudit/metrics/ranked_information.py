@@ -1,8 +1,9 @@
 """The mutual-information ranking: does attention rank hidden states by their information about the output?
 
-Rank 1 is the most attended hidden state of every instance, rank 2 the second, and so on. For each rank, the mutual
-information between the hidden states and the outputs is estimated over all instances. Source: Wen, Subbalakshmi & Yang
-2022, §3.2. This module adds a null correction, and a rule for the number of clusters.
+Each instance's hidden states are ranked by their attention: rank 1 is the most attended state, rank 2 the second, and
+so on. For each rank, the mutual information between the hidden states and the outputs is estimated over all instances.
+Source: Wen, Subbalakshmi & Yang 2022, §3.2. This module adds a correction for bias, estimated by shuffling the outputs,
+and a rule for the number of clusters.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 
-#: When the number of ranks is chosen, a weight of at most this counts as no attention.
+#: When the number of ranks is chosen, a weight up to this value counts as no attention.
 FLOOR_WEIGHT = 1e-5
 #: Number of clusters of the outputs of a model with two classes.
 OUTPUT_CLUSTERS = 5
-#: Numbers of clusters that Wen, Subbalakshmi & Yang 2022 try.
+#: The numbers of clusters that Wen, Subbalakshmi & Yang 2022 try.
 WEN_CLUSTERS = range(50, 201)
 
 #: A floating-point array of any precision.
@@ -30,20 +31,20 @@ RealArray = NDArray[np.floating]
 
 @dataclass(frozen=True, kw_only=True)
 class InformationRanking:
-    """The ranking of k groups of hidden states by information and by attention.
+    """The information and the attention of the hidden states at each of k ranks.
 
     Attributes:
-        information: (k,) plug-in mutual information of each rank with the outputs, in nats.
-        null: (k,) mean of the same mutual information over label shuffles, in nats.
-        corrected: (k,) information - null.
+        information: (k,) plug-in mutual information of the hidden states at each rank with the outputs, in nats.
+        null: (k,) mean of this mutual information over random shuffles of the outputs, in nats.
+        corrected: (k,) `information` - `null`.
         attention: (k,) mean attention of each rank.
         weighted_tau: Shieh's weighted τ of `corrected` with `attention`. The weights are `attention`.
         tau_b: τ-b of `corrected` with `attention`.
-        clusters: N, the number of clusters. None if the rule of the preset found no N. In that case, `information`,
+        clusters: N, the number of clusters; None if the rule of the preset found no N. Without N, `information`,
             `null`, `corrected` and both τ are NaN, and `labels` has shape (k, 0).
         n: number of instances.
-        labels: (k, n) cluster of each hidden state. Subsamples of the instances can be evaluated without clustering
-            again.
+        labels: (k, n) cluster of each hidden state. With these labels, subsamples of the instances can be evaluated
+            without clustering again.
         outputs: (n,) cluster of each output.
     """
 
@@ -62,9 +63,9 @@ class InformationRanking:
 def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
     """Return k, the number of ranks to compare, and the rule that determined it.
 
-    k is the smaller of two numbers, but at least 1: the 10th percentile of the lengths, rounded down; and the largest r
-    for which at least 80% of the r-th largest weights exceed 1e-5. Instances shorter than k have no hidden state at
-    rank k, so the caller must leave them out.
+    k is at least 1, and otherwise the smaller of two numbers. The first is the 10th percentile of the lengths, rounded
+    down. The second is the largest rank r at which the weights of at least 80% of the instances exceed 1e-5. Instances
+    shorter than k have no hidden state at rank k, so the caller must leave them out.
 
     Args:
         lengths: (n,) number of real tokens.
@@ -72,7 +73,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
             instance are ignored. k never exceeds K.
 
     Returns:
-        k, and a short text that names the rule that determined it.
+        k, and a short description of the rule that determined it.
 
     Raises:
         ValueError: there is no instance, or the shapes do not fit.
@@ -110,8 +111,8 @@ def default_clusters(instances: int) -> int:
 def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WEN_CLUSTERS) -> int | None:
     """Return the number of clusters by the rule of Wen, Subbalakshmi & Yang 2022.
 
-    It is the smallest N from 50 to 200 for which every cluster of every rank has at least two members. Often there is
-    no such N, because even with N = 50 some clusters have a single member.
+    It is the smallest number N from 50 to 200 with which every cluster of every rank has at least two members. Often
+    there is no such N, because even with N = 50 some clusters have a single member.
 
     Args:
         states: (n, k, m) hidden states by rank.
@@ -144,11 +145,12 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
 def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
     """Cluster points by k-means, and merge each cluster with a single point into the nearest larger cluster.
 
-    If every cluster has a single point, none is merged.
+    If every cluster has a single point, no clusters are merged.
 
     Args:
         points: (n, m) points, n >= 1.
-        clusters: number of clusters for k-means, at least 1. If there are fewer distinct points, their number is used.
+        clusters: number of clusters for k-means, at least 1. It is reduced to the number of distinct points if there
+            are fewer of them.
         seed: seed of k-means.
 
     Returns:
@@ -180,8 +182,9 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
 def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
     """Cluster the outputs of a model.
 
-    With more than two classes, each predicted class is a cluster. With two classes, k-means divides the logits into 5
-    clusters. It uses the single logit if C = 1, and the difference of the two logits if C = 2.
+    With more than two classes, instances with the same predicted class form a cluster. With two classes, k-means
+    divides the instances into 5 clusters. It uses the single logit if C = 1, and the difference of the two logits if C
+    = 2.
 
     Args:
         logits: (n, C) logits. C = 1 for a model with a single sigmoid output.
@@ -218,20 +221,21 @@ def information_ranking(
 ) -> InformationRanking:
     """Compare the attention of each rank with the information that its hidden states hold about the output.
 
-    The hidden states of each rank, and the outputs, are clustered. The information of rank r is the mutual information
-    of the two clusterings, in nats, minus its mean over label shuffles. The agreement is Shieh's weighted τ between the
-    information and the mean attention of the ranks, with this attention as the weights. The first rank often has nearly
-    all the weight, so τ-b is reported as well. The result depends on the order of the instances, because k-means does.
+    The hidden states of each rank are clustered, and so are the outputs. The information of a rank is the mutual
+    information of these two clusterings, in nats, minus its mean over random shuffles of the outputs. The agreement is
+    Shieh's weighted τ between the information and the mean attention of the ranks, with the mean attention as the
+    weights. The first rank often has nearly all the weight, so τ-b is reported as well. The result depends on the order
+    of the instances, because k-means depends on it.
 
     Args:
-        states: (n, k, m) hidden states by rank of attention.
-        weights: (n, k) attention, from the largest to the smallest.
+        states: (n, k, m) hidden states, ordered by rank of attention.
+        weights: (n, k) attention of each instance, from the largest to the smallest.
         logits: (n, C) logits.
         seed: seed of k-means and of the shuffles.
-        clusters: N, the number of clusters of each rank. None for the default: `default_clusters(n)`, or the result of
+        clusters: N, the number of clusters of each rank; None for `default_clusters(n)`, or for the result of
             `wen_clusters` if the preset is "wen".
         preset: None, or "wen" for the rule of Wen, Subbalakshmi & Yang 2022.
-        shuffles: number of label shuffles.
+        shuffles: number of random shuffles of the outputs.
 
     Returns:
         The ranking. Both τ are NaN if there are fewer than two ranks, if all ranks have the same information, or if the
@@ -289,7 +293,7 @@ def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers)
         shuffled: (S, n) shuffled outputs.
 
     Returns:
-        (k,) information, and (k,) its mean over the shuffles.
+        (k,) information, and (k,) its means over the shuffles.
 
     Examples:
         >>> labels = outputs = np.array([0, 0, 1, 1])
@@ -302,7 +306,7 @@ def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers)
 
 
 def ranking_agreement(corrected: Floats, attention: Floats) -> tuple[float, float]:
-    """Return the agreement of two rankings: Shieh's weighted τ with attention as the weights, and τ-b.
+    """Return the agreement of information and attention: Shieh's weighted τ with attention as the weights, and τ-b.
 
     Args:
         corrected: (k,) information of each rank.
@@ -330,7 +334,8 @@ def _require_states(states: RealArray) -> None:
 
 
 def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
-    """Cluster points (n, m) by k-means. If there are fewer distinct points than clusters, use their number.
+    """Cluster points (n, m) by k-means. If there are fewer distinct points than clusters, reduce the number of
+    clusters.
 
     Returns:
         (n,) labels, and (clusters, m) centres.

@@ -1,6 +1,6 @@
 """Adversarial attention by gradient search, for decoders without an exact solution.
 
-The JSD of the attention found is a lower bound of the optimum.
+The JSD of the result is a lower bound on the JSD of the optimal attention.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Decode = Callable[[Tensor], Tensor]
 class SearchSettings:
     """Settings of a search by gradient descent with Adam (amsgrad).
 
-    The search optimises the logits of a softmax over the real tokens. The softmax is the attention. The loss of an
-    instance is a sum over its restarts, Σ (-JSD + penalty · relu(TVD - tvd)), minus diversity · (mean pairwise JSD of
-    the restarts). Here TVD is the total variation of the output, and tvd is its limit.
+    The attention is a softmax over the real tokens, and the search optimises its logits. The loss of an instance is a
+    sum over its restarts, Σ (-JSD + penalty · relu(TVD - tvd)), minus diversity · (mean pairwise JSD of the restarts).
+    Here, TVD is the total variation of the output, and tvd is its limit.
 
     Attributes:
         restarts: number of starting points of each instance. They are optimised together.
@@ -35,8 +35,8 @@ class SearchSettings:
         spread: standard deviation of the normal distribution from which the starting logits are drawn.
         diversity: weight of the mean pairwise JSD of the restarts.
         from_attention: whether the first restart begins near the audited attention α. Its starting logits are log α
-            plus a hundredth of the noise, because the gradient of the JSD is 0 at α itself.
-        pull_back: whether restarts that end with a TVD above the limit are moved towards α until they satisfy the
+            plus a hundredth of the noise. The noise is needed because the gradient of the JSD is 0 at α itself.
+        pull_back: whether restarts that end with a TVD above the limit are moved towards α until they are within the
             limit.
     """
 
@@ -52,9 +52,9 @@ class SearchSettings:
 
 PRESETS = {
     "default": SearchSettings(),
-    # For models in which every step needs a pass through their layers.
+    # For models in which every step needs a pass through several layers.
     "brief": SearchSettings(restarts=2, steps=60, learning_rate=0.5),
-    # The published code of Jain & Wallace 2019.
+    # As in the published code of Jain & Wallace 2019.
     "jain_wallace": SearchSettings(
         steps=500, learning_rate=0.01, penalty=500.0, diversity=1.0, from_attention=False, pull_back=False
     ),
@@ -63,17 +63,17 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The best attention that a search found. It is feasible: its total variation is within the limit.
+    """The best attention that a search found. It is feasible: the total variation of its output is within the limit.
 
     All attributes except `last` are float64, and NaN for instances for which the search is undefined.
 
     Attributes:
         attention: (B, T) weighted mean of the attention over the heads.
-        jsd: (B,) Jensen-Shannon divergence of `attention` to the audited attention α, in nats.
-        tvd: (B,) total variation between its output and the original output.
-        heads: (B, H, T) attention of each head. H = 1 if the search was not given heads.
-        last: (B, K, T) final attention of each of the K restarts, feasible or not; (B, K, H, T) if the search was given
-            heads.
+        jsd: (B,) Jensen-Shannon divergence between `attention` and the audited attention α, in nats.
+        tvd: (B,) total variation between the output for this attention and the original output.
+        heads: (B, H, T) attention of each head. H = 1 for a search without heads.
+        last: (B, K, T) final attention of each of the K restarts, feasible or not. Its shape is (B, K, H, T) for a
+            search with heads.
     """
 
     attention: Tensor
@@ -86,8 +86,8 @@ class SearchResult:
 def keyed_noise(seeds: Sequence[int], mask: Tensor, restarts: int) -> Tensor:
     """Draw standard normal noise for the real tokens of each instance, with a separate seed for each instance.
 
-    The noise of an instance depends only on its seed and its number of real tokens. The other rows of the batch, their
-    order and the padding do not change it.
+    The noise of an instance depends only on its seed and its number of real tokens, not on the other rows of the batch,
+    their order or the padding.
 
     Args:
         seeds: one seed for each row of the mask.
@@ -129,27 +129,28 @@ def searched_adversarial_attention(
     steps: int | None = None,
     lr: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Search for the attention with the largest JSD to `attention` that keeps the output within `tvd`.
+    """Search for the attention that differs most from `attention` in JSD but keeps the output within `tvd`.
 
-    All instances and restarts are optimised together. After every step, each attention is tested, in float64, against
-    the limit `tvd`. The one with the largest JSD that satisfies the limit is the result. If none is found, the result
-    is the given attention itself, which always satisfies the limit. The result of an instance depends on the rest of
-    the batch only through rounding errors in `decode`. Source: Jain & Wallace 2019, §4.2.2.
+    All instances and restarts are optimised together. After every step, the search checks in float64 whether the output
+    of each attention is within `tvd`. The result is the attention with the largest JSD that is within this limit. If
+    the search finds none, the result is the given attention, which is always within the limit. The rest of the batch
+    affects the result of an instance only through rounding errors in `decode`. Source: Jain & Wallace 2019, §4.2.2.
 
     Args:
         attention: (B, T) weights of at least 0; they are normalised over the mask.
         decode: maps V attentions per instance (B, V, T) to class probabilities (B, V, C). The attentions have the dtype
-            of `attention`. The function must be differentiable, and one attention must not influence the result of
-            another.
+            of `attention`. The function must be differentiable. The result for one attention must not depend on the
+            other attentions.
         tvd: largest total variation, in [0, 1].
         mask: (B, T) True at real tokens; None if every position is real.
         noise: (B, restarts, T) standard normal noise from which the restarts begin. Give either `noise` or `seeds`.
-        seeds: one integer per instance, from which `keyed_noise` draws the noise.
-        preset: "default"; "brief", with fewer restarts and steps; or "jain_wallace", the published settings: 5 restarts
-            from N(0, 3²), 500 steps with learning rate .01, penalty 500, and a reward for the mean pairwise JSD.
-        restarts: number of restarts; None for that of the preset.
-        steps: number of steps; None for that of the preset.
-        lr: learning rate; None for that of the preset.
+        seeds: one integer per instance, as the seed of `keyed_noise`.
+        preset: "default", "brief" or "jain_wallace". The preset "brief" has fewer restarts and steps. The preset
+            "jain_wallace" has the published settings: 5 restarts from N(0, 3²), 500 steps with learning rate .01,
+            penalty 500, and a reward for the mean pairwise JSD.
+        restarts: number of restarts; None to take it from the preset.
+        steps: number of steps; None to take it from the preset.
+        lr: learning rate; None to take it from the preset.
 
     Returns:
         The attention (B, T), its JSD (B,) in nats, and its total variation (B,), all float64. They are NaN in rows
@@ -186,10 +187,10 @@ def search(
     seeds: Sequence[int] | None = None,
     shares: Tensor | None = None,
 ) -> SearchResult:
-    """Search for an adversarial attention, with any settings, for one or several heads.
+    """Search for an adversarial attention for one or several heads, with custom settings.
 
-    With several heads, each head has its own attention. The JSD is that between the weighted means over the heads.
-    Otherwise the search is that of `searched_adversarial_attention`.
+    With several heads, each head has its own attention, and the JSD compares the weighted means over the heads. In all
+    other respects, the search is the same as in `searched_adversarial_attention`.
 
     Args:
         attention: (B, T) weights, or (B, H, T) weights of several heads. They are normalised over the mask.
@@ -224,12 +225,12 @@ def search(
     def decoded(weights: Tensor) -> Tensor:
         return _decoded(decode, weights if has_heads else weights[:, :, 0])
 
-    # The search runs in the dtype of `attention`, which the decoder expects; distances are computed in float64.
+    # The decoder expects the dtype of `attention`, so the search runs in it. Distances are computed in float64.
     alpha = each.nan_to_num(0.0).to(attention.dtype)
     reference = decoded(alpha[:, None]).detach()
     defined = real.any(-1) & ~exact.isnan().any(-1) & ~reference.isnan().flatten(1).any(-1)
     real_or_first = real.clone()
-    real_or_first[~real.any(-1), 0] = True  # a softmax over no tokens is NaN, which would spread to other rows
+    real_or_first[~real.any(-1), 0] = True  # a softmax without tokens is NaN, which would spread to other rows
 
     start = settings.spread * noise
     if settings.from_attention:
@@ -244,16 +245,16 @@ def search(
         return torch.softmax(logits.masked_fill(~real_or_first[:, None, None], -torch.inf), -1)
 
     def distances(weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the JSD (B, K) and the total variation (B, K) of each restart, given its weights (B, K, H, T).
+        """Return the (B, K) JSD and the (B, K) total variation of each restart, given its weights (B, K, H, T).
 
-        The JSD is that between the restart and the audited attention, after the mean over the heads.
+        The JSD compares the restart with the audited attention, both averaged over the heads.
         """
         mean = (weights.double() * shares[:, None]).sum(2)
         divergence = divergence_of_distributions(mean, exact[:, None].expand_as(mean))
         return divergence, total_variation(decoded(weights), reference)
 
     def keep_best(weights: Tensor, divergence: Tensor, variation: Tensor) -> None:
-        """Find the feasible restart of each instance with the largest JSD. Store it if it is the best so far.
+        """Find each instance's feasible restart with the largest JSD, and store it if it is the best so far.
 
         Args:
             weights: (B, K, H, T) attention of each restart.
@@ -287,7 +288,7 @@ def search(
             pulled = _pull_back(last, alpha, reference, decoded, tvd)
             keep_best(pulled, *distances(pulled))
 
-    # The best attention is decoded again without the other restarts, as a caller would do it.
+    # The best attention is decoded again without the other restarts, as a caller would decode it.
     final = best_heads.nan_to_num(0.0).to(attention.dtype)
     with torch.no_grad():
         best_tvd = total_variation(decoded(final[:, None]), reference)[:, 0]
@@ -303,7 +304,7 @@ def search(
 
 
 def _settings(preset: str, restarts: int | None, steps: int | None, lr: float | None) -> SearchSettings:
-    """Return the settings of a preset, in which each argument that is not None replaces a setting.
+    """Return the settings of a preset. Each argument that is not None replaces a setting.
 
     Raises:
         ValueError: the preset is unknown.
@@ -359,7 +360,7 @@ def _decoded(decode: Decode, weights: Tensor) -> Tensor:
 def _pairwise(weights: Tensor) -> Tensor:
     """Return the mean JSD (B,) over all K² ordered pairs of restarts, given their attentions (B, K, T).
 
-    As in the published code of Jain & Wallace 2019, the pairs include those of a restart with itself, whose JSD is 0.
+    As in the published code of Jain & Wallace 2019, each restart is also paired with itself, with a JSD of 0.
     """
     double = weights.double()
     count = weights.shape[1]
@@ -369,7 +370,7 @@ def _pairwise(weights: Tensor) -> Tensor:
 
 
 def _pull_back(weights: Tensor, alpha: Tensor, reference: Tensor, decoded: Decode, tvd: float) -> Tensor:
-    """Move each restart towards α, only as far as is needed to make it feasible. The distance is found by bisection.
+    """Move each restart towards α just far enough to make it feasible. Find the distance by bisection.
 
     Args:
         weights: (B, K, H, T) attention of each restart.

@@ -11,15 +11,15 @@ from torch import Tensor
 def shapley_values(payoffs: Tensor) -> Tensor:
     """Return the Shapley value of each player (Shapley 1953).
 
-    φ_i = Σ_{S without i} |S|! (n - |S| - 1)! / n! · (v(S ∪ i) - v(S)): the mean contribution of player i over all
-    orders in which the players can join.
+    φ_i = Σ_{S without i} |S|! (n - |S| - 1)! / n! · (v(S ∪ i) - v(S)). This is the mean contribution of player i over
+    all orders in which the players can join.
 
     Args:
-        payoffs: (2^n, ...) payoffs v(S) of each coalition, of one game or of several. Player i belongs to coalition
-            number k if bit i of k is set.
+        payoffs: (2^n, ...) payoff v(S) of each coalition, of one game or of several games. Player i belongs to
+            coalition number k if bit i of k is 1.
 
     Returns:
-        (n, ...) values, float64. They sum to v(all players) - v(nobody).
+        (n, ...) values, float64. They sum to v(all players) - v(no players).
 
     Raises:
         ValueError: the number of payoffs is not a power of two.

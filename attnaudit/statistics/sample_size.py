@@ -55,7 +55,7 @@ def plan(
     threshold, sign = requirement.value, 1.0 if requirement.direction == "at_least" else -1.0
     gap = sign * (value - threshold)
     level = confidence if gap >= 0 else fail_confidence
-    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # the smallest distance that n instances decide
+    detectable = (float(ndtri((1 + level) / 2)) + float(ndtri(POWER))) * estimate.error  # what n instances decide
 
     def needed(distance: float) -> int | None:
         least = max(n, MINIMUM_DEFINED)
