@@ -1,7 +1,7 @@
-"""Measures: numbers per instance, per token or per data set. Each module has a family of related measures.
+"""Measures: numbers per instance, per token or per data set. Each module contains a family of related measures.
 
-A measure is a function, or a subclass of `StatefulMeasure`, decorated with `@measure("name", ...)`. Custom measures are
-declared in the same way.
+A measure is a function, or a subclass of `StatefulMeasure`, that is decorated with `@measure("name", ...)`. Custom
+measures are declared in the same way.
 """
 
 from attnaudit.engine.attention_view import AttentionView

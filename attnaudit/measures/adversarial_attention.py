@@ -1,8 +1,9 @@
-"""Adversarial attention: an attention that differs as much as possible but leaves the output almost unchanged.
+"""Adversarial attention: weights that differ as much as possible from the model's but leave the output almost
+unchanged.
 
-It maximises the Jensen-Shannon divergence (JSD) to the model's attention, among all attentions for which the total
-variation of the output is at most ε (Jain & Wallace 2019, §4.2.2). For linear decoders with two classes, it is computed
-exactly (see `attnaudit.metrics.exact_adversarial_attention`).
+Among all attention weights that change the output by a total variation of at most ε, the adversarial attention has the
+largest Jensen-Shannon divergence (JSD) to the model's attention (Jain & Wallace 2019, §4.2.2). For linear decoders with
+two classes, it is computed exactly (see `attnaudit.metrics.exact_adversarial_attention`).
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from attnaudit.metrics import (
 from attnaudit.metrics.searched_adversary import PRESETS, search
 from attnaudit.seeding import keyed_integer
 
-#: Largest amount by which the total variation may exceed ε through float32 rounding, when the model itself runs with
-#: the attention found.
+#: When the model runs with the adversarial attention, the total variation may exceed ε by this amount, because of
+#: float32 rounding.
 ROUNDING = 1e-5
-#: Name of the preset with the published search of Jain & Wallace 2019, for comparison. It is slower than the exact
-#: computation, and never finds a larger JSD.
+#: Name of the preset with the published search of Jain & Wallace 2019, for comparison. The search is slower than the
+#: exact computation, and never finds a larger JSD.
 JAIN_WALLACE = "jain_wallace"
 COLUMNS = ("jsd", "most", "share", "tvd", "upper")
 
@@ -41,7 +42,7 @@ class AdversarialArgument:
 
     Attributes:
         epsilon: largest total variation of the output.
-        preset: name of the settings of a gradient search, which is then always used; "" for the best method.
+        preset: name of the settings of a gradient search; "" to choose the best method for the decoder.
     """
 
     epsilon: float
@@ -70,7 +71,10 @@ def preset_and_epsilon(text: str) -> AdversarialArgument:
 
 
 def searchable(view: AttentionView) -> bool:
-    """Tell whether the reading is plain attention with one row per head, so that other weights can replace the row."""
+    """Return whether the reading (the attention shown to people) is plain attention with one row per head.
+
+    Only such a row can be replaced by other weights.
+    """
     return view.plain_attention and view.scope.single_row
 
 
@@ -81,19 +85,20 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     The columns are:
 
     * `.jsd`: JSD between the adversarial attention and the model's attention, in nats. NaN for texts with one token.
-    * `.most`: the largest JSD that any attention has, without the limit on the output. NaN for texts with one token.
+    * `.most`: the largest JSD that any attention can have without the limit on the output. NaN for texts with one
+      token.
     * `.share`: `.jsd` divided by `.most`.
     * `.tvd`: total variation of the output when the model runs with the adversarial attention.
-    * `.upper`: an upper bound on the JSD of any attention within the limit. It equals `.jsd` if the optimum is exact,
-      and is NaN if the method has no bound.
+    * `.upper`: an upper bound on the JSD of any attention within the limit. It equals `.jsd` for an exact optimum. It
+      is NaN if the method has no bound.
     * `.attention`: the adversarial attention.
 
-    The fact `adversarial.method`, or `adversarial.<preset>.method`, is "exact"; "bracketed", for a search with an upper
-    bound; or "searched". If the reading is not plain attention with one row per head, all columns are NaN, and the fact
-    is "not possible for this reading".
+    The fact `adversarial.method` (with a preset, `adversarial.<preset>.method`) records the method: "exact",
+    "bracketed" for a search with an upper bound, or "searched" for a search without one. If the reading is not plain
+    attention with one row per head, all columns are NaN, and the fact is "not possible for this reading".
 
     Raises:
-        AdapterError: the total variation exceeds ε when the model runs with the attention found.
+        AdapterError: the total variation exceeds ε when the model runs with the adversarial attention.
     """
     argument: AdversarialArgument = request.argument
     real, attention = view.real, view.attention
@@ -138,7 +143,7 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
     """Find the adversarial attention by the best method for the decoder.
 
     Returns:
-        (B, H, T) attention rows of the heads in scope, including special tokens; (B,) upper bound of the JSD, NaN if
+        (B, H, T) adversarial weights, one row per head, including special tokens; (B,) upper bound of the JSD, NaN if
         the method has none; and the method: "exact", "bracketed" or "searched".
     """
     unknown = torch.full_like(view.special_mass, torch.nan)
@@ -165,11 +170,12 @@ def _find(view: AttentionView, name: str, argument: AdversarialArgument) -> tupl
 
 
 def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
-    """Search for adversarial attention rows (B, H, T).
+    """Search for (B, H, T) adversarial weights, one row per head.
 
-    Most models are searched by gradient. A model without `decode` needs a pass through its layers for every step of
-    that search. If such a model has two classes, the vertices and edges of the simplex of weights are therefore tried
-    first. A short gradient search follows only if they contain no weights within the limit for some instance.
+    For most models, this is a gradient search. For a model without `decode`, every step of the gradient search needs a
+    pass through the layers. If such a model has two classes, the search therefore begins with the vertices and edges of
+    the simplex of weights. A short gradient search follows only if, for some instance, these contain no weights within
+    the limit.
     """
     if view.probabilities.shape[-1] == 2 and not view.adapter.capabilities.decodes:
         point, feasible = view.edge_candidates.best(epsilon)
@@ -181,10 +187,10 @@ def _search(view: AttentionView, name: str, epsilon: float) -> Tensor:
 
 
 def _descend(view: AttentionView, name: str, epsilon: float, *, settings: str) -> Tensor:
-    """Return attention rows (B, H, T) found by gradient search.
+    """Return (B, H, T) weights found by gradient search, one row per head.
 
-    The random starts of an instance depend only on the seed of the audit, the name of the measure, the id and the
-    number of attendable tokens.
+    The random starting points of an instance depend only on the seed of the audit, the name of the measure, the id of
+    the instance and the number of its attendable tokens.
 
     Args:
         view: B instances.

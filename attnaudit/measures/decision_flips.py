@@ -1,8 +1,8 @@
 """Decision flips: attention weights are removed one after another until the decision changes (Serrano & Smith 2019).
 
-A removed weight is set to 0, and the others, including those of special tokens, are renormalised. The hidden states are
-fixed. The measures are undefined for texts with one token, if all weights are equal (they then give no order), and if
-one token has all of the weight (no weight would be left without it).
+A removed weight is set to 0, and all other weights, including those of special tokens, are renormalised. The hidden
+states are fixed. The measures are undefined in three cases: the text has one token; all weights are equal, so they give
+no order; or one token has all of the weight, so no weight is left without it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def flips(view: AttentionView, removed: Tensor) -> Tensor:
         removed: (B, V, T) True at the weights to set to 0.
 
     Returns:
-        (B, V) True where the model predicts another class. False where no weight is left, because there is then no
-        prediction.
+        (B, V) True where the model predicts another class. False if no weight is left, because there is no prediction
+        then.
     """
     logits, any_left = view.logits_without_weights(removed)
     return (probabilities(logits).argmax(-1) != view.predicted[:, None]) & any_left
@@ -43,11 +43,12 @@ def defined(view: AttentionView) -> Tensor:
 def weight_gradient(view: AttentionView) -> tuple[Tensor, Tensor]:
     """Differentiate p, the probability of the predicted class, with respect to the attention weights α.
 
-    The weights are treated as independent variables, and the hidden states are fixed. Gradients are signed. They are
-    summed over the heads h and over the tokens of each unit.
+    The weights are treated as independent variables, and the hidden states are fixed. The gradients are signed. They
+    are summed over the heads h and over the tokens of each unit (a word or another group of tokens).
 
     Returns:
-        (B, T) Σ_h ∂p/∂α_h, and (B, T) Σ_h α_h · ∂p/∂α_h. Both are NaN if the reading selects several rows per head.
+        (B, T) Σ_h ∂p/∂α_h, and (B, T) Σ_h α_h · ∂p/∂α_h. Both are NaN if the reading (the attention shown to people)
+        selects several rows per head.
     """
     if not view.scope.single_row:
         undefined = torch.full_like(view.token_scores, torch.nan)
@@ -69,8 +70,8 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
         order: (B, T) positions in the order of removal.
 
     Returns:
-        (B,) smallest share k/n of the n weights for which removing the first k flips the decision. It is 1 if no k < n
-        does so.
+        (B,) smallest share k/n of the n weights such that removing the first k weights flips the decision. It is 1 if
+        no number k < n of removed weights flips it.
     """
     width = view.real.shape[1]
     rank = torch.zeros_like(order).scatter(1, order, torch.arange(width, device=order.device).expand_as(order))
@@ -90,7 +91,7 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
 def flip(view: AttentionView, request: Request) -> Columns:
     """Return the share of the weights that must be removed until the decision flips, for several orders.
 
-    There is one column per order. The value is 1 if the decision never flips.
+    The value is 1 if the decision never flips. There is one column per order of removal:
 
     * `.attention`: from the highest attention to the lowest.
     * `.gradient`: from the highest signed gradient of the weights to the lowest (see `weight_gradient`).
@@ -98,8 +99,8 @@ def flip(view: AttentionView, request: Request) -> Columns:
     * `.random`: the mean over several random orders.
     * `.shuffled`: the first random order.
 
-    `.gradient` and `.attention_x_gradient` are NaN if the model is not differentiable, or if the reading selects
-    several rows per head.
+    `.gradient` and `.attention_x_gradient` are NaN if the model is not differentiable, or if the reading (the attention
+    shown to people) selects several rows per head.
     """
     if "differentiable" in request.lacking:
         gradient = product = torch.full_like(view.token_scores, torch.nan)
@@ -125,9 +126,9 @@ def top_token(view: AttentionView, request: Request) -> Columns:
     The columns are:
 
     * `.attention`: 1 if removing the largest weight flips the decision, otherwise 0. Ties are broken at random.
-    * `.random`: the share of the other tokens whose removal flips the decision. This is the probability that removing
-      a random other token flips it.
-    * `.any`: 1 if removing some token flips the decision, otherwise 0.
+    * `.random`: the share of the other tokens whose removal flips the decision. This is the probability that the
+      removal of one of them, chosen at random, flips the decision.
+    * `.any`: 1 if removing any single token flips the decision, otherwise 0.
     """
     rows, width = view.real.shape
     flipped = torch.zeros((rows, width), dtype=torch.float64, device=view.device)

@@ -4,7 +4,7 @@ For a share f of the n tokens of a text x, the rationale r is the first ⌈f·n�
 probability of the class that is predicted for the whole text. Comprehensiveness is p(x) - p(x without r), and
 sufficiency is p(x) - p(r alone). AOPC is the mean over the shares 1, 5, 10, 20 and 50%.
 
-Both are undefined for texts with one token, and for texts with equal attention weights, which give no order.
+All values are undefined for texts with one token, and for texts with equal attention weights, which give no order.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from attnaudit.seeding import keyed_generator
 PERCENTS = (1, 5, 10, 20, 50)
 #: Random orders per instance.
 DRAWS = 5
-#: All weights count as equal if the largest and the smallest differ by at most this share of the largest: such a
+#: All weights count as equal if the largest and the smallest differ by at most this fraction of the largest: such a
 #: difference is rounding.
 TIED = 1e-6
 
 
 def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequence[int] | None = None) -> Tensor:
-    """Draw random orders of the real tokens. They depend only on the seed, the purpose and the id of the instance.
+    """Draw random orders of the real tokens, which depend only on the seed, the purpose and the id of the instance.
 
     Args:
         view: B instances.
         draws: number of orders per instance.
         purpose: name that makes the draws of different measures independent.
-        rows: the R rows of the batch to draw for; all of them if None.
+        rows: the R rows of the batch to draw orders for; None for all rows.
 
     Returns:
-        (R, draws, T) positions: the real tokens in random order, then the rest.
+        (R, draws, T) positions: the real tokens in random order, then all other positions.
     """
     chosen = range(len(view.real)) if rows is None else rows
     keys = np.full((len(chosen), draws, view.real.shape[1]), 2.0)
@@ -60,7 +60,7 @@ def ranked(view: AttentionView, scores: Tensor) -> Tensor:
         scores: (B, T) scores.
 
     Returns:
-        (B, T) positions: the real tokens by score, then the rest.
+        (B, T) positions: the real tokens by score, then all other positions.
     """
     known = torch.where(view.real & ~scores.isnan(), scores.double(), torch.full_like(scores.double(), -torch.inf))
     shuffle = random_orders(view, 1, "ties")[:, 0]
@@ -93,7 +93,7 @@ def first(order: Tensor, counts: Tensor) -> Tensor:
 
 
 def counts_at(lengths: Tensor) -> Tensor:
-    """Return the number of tokens (B, 5) that each percentage of the lengths (B,) is, rounded up."""
+    """Return the (B, 5) numbers of tokens in 1, 5, 10, 20 and 50% of the lengths (B,), rounded up."""
     percents = torch.tensor(PERCENTS, device=lengths.device)
     return (-(-lengths[:, None] * percents // 100)).clamp_min(1)
 
@@ -124,21 +124,21 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
     There is one column per order:
 
     * `.attention`: the tokens by attention.
-    * `.loo`: the tokens by signed leave-one-out with the same operator. The first token is the one without which the
-      probability of the predicted class falls most.
+    * `.loo`: the tokens by signed leave-one-out with the same operator. The first token is the token whose removal
+      lowers the probability of the predicted class most.
     * `.random`: the mean over several random orders.
     * `.shuffled`: the first random order.
 
-    The columns `.decision.attention` and so on are means over the same shares of the text, but of changed decisions: 1
-    if another class is predicted, otherwise 0. The columns `.attention.curve`, `.loo.curve` and `.random.curve`, and
-    those of decisions, contain the values at the five shares.
+    The columns `.decision.attention` and so on average changed decisions instead: 1 if another class is predicted,
+    otherwise 0. The columns `.attention.curve`, `.loo.curve` and `.random.curve` contain the values at the five shares
+    of the text, and so do `.decision.attention.curve` and so on.
 
     If the adapter lacks the capability that the operator needs, all columns are NaN, and the fact `erasure.<operator>`
     is "not possible".
 
     Args:
         view: B instances.
-        request: the request; its argument is the operator.
+        request: the request. Its argument is the operator, which erases tokens.
         keeps: True keeps only the first tokens of an order (sufficiency); False erases them (comprehensiveness).
     """
     operator: Operator = request.argument
@@ -166,9 +166,9 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
 
 
 def _outputs(view: AttentionView, rows: Tensor, operator: Operator, *, keeps: bool) -> Tensor:
-    """Return the class probabilities (b, 2 + DRAWS, 5, C) of the given rows with tokens erased.
+    """Return the (b, 2 + DRAWS, 5, C) class probabilities of b rows with tokens erased, for each order and share.
 
-    The orders are: by attention, by leave-one-out, and DRAWS random ones.
+    The orders are: by attention, by leave-one-out, and DRAWS random orders.
     """
     without_one = view.batch.leave_one_out(operator)
     predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)

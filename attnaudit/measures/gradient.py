@@ -1,7 +1,7 @@
 """Gradient importance with the settings of two papers, and input × gradient.
 
-All use gradients of f, the probability of the predicted class. The importance is normalised over the real tokens. It is
-undefined (NaN) for texts in which it is zero at all real tokens.
+All of these use gradients of f, the probability of the predicted class. The importance is normalised over the real
+tokens. It is undefined (NaN) for texts in which it is zero at all real tokens.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def normalised(scores: Tensor, real: Tensor) -> Tensor:
     depends_on_reading=lambda argument: argument.place == "hidden",
 )
 def gradient(view: AttentionView, request: Request) -> Columns:
-    """Return the gradient importance of every token. Let x be the embedding or the hidden state of the token.
+    """Return the gradient importance of every token, whose embedding or hidden state is x.
 
-    With the preset "meister", it is the norm of the gradient, ‖∂f/∂x‖₂ (Meister et al. 2021, eq. 4). Gradients flow
-    through the attention weights. With "jain_wallace", it is |x · ∂f/∂x|, with the attention weights treated as
-    constants (published code of Jain & Wallace 2019).
+    With the preset "meister", the importance is the norm of the gradient, ‖∂f/∂x‖₂ (Meister et al. 2021, eq. 4).
+    Gradients flow through the attention weights. With the preset "jain_wallace", it is |x · ∂f/∂x|, and the attention
+    weights are treated as constants (published code of Jain & Wallace 2019).
     """
     argument: GradientArgument = request.argument
     if argument.preset == "meister":
@@ -96,11 +96,12 @@ def input_x_gradient(view: AttentionView, request: Request) -> Columns:
 
 
 def _input_times_gradient(view: AttentionView, gradients: tuple[Tensor, Tensor], place: str) -> Tensor:
-    """Return |x · ∂f/∂x| (B, T) of each unit, where x is the embedding or the hidden state.
+    """Return |x · ∂f/∂x| (B, T) of each unit (a token or word), where x is the embedding or the hidden state.
 
     Args:
         view: B instances.
-        gradients: (B, T, d) gradients with respect to the embeddings, and (B, T, m) to the hidden states.
+        gradients: (B, T, d) gradients with respect to the embeddings, and (B, T, m) gradients with respect to the
+            hidden states.
         place: "inputs" for the embeddings, "hidden" for the hidden states.
     """
     x = view.embeddings[TEXT] if place == "inputs" else view.hidden

@@ -18,10 +18,10 @@ def influence(view: AttentionView, request: Request) -> Columns:
     distribution of the influence on hidden state p over the real tokens. The columns are:
 
     * `.entropy`: normalised entropy of g_p, averaged over p.
-    * `.own_share`: the share of token p in g_p, averaged over p.
-    * `.rival_share`: the largest share of another token in g_p, averaged over p.
-    * `.co_indexed_entropy`: normalised entropy of the influence of each token i on its own hidden state i, divided by
-      the sum over i.
+    * `.own_share`: the share of token p in g_p, averaged over p. It is the influence of a token on its own state.
+    * `.rival_share`: the largest share of any other token in g_p, averaged over p.
+    * `.co_indexed_entropy`: normalised entropy of the influences of the tokens i on their own hidden states i, after
+      these influences are divided by their sum.
 
     All columns are undefined for texts with one token, and for texts with a hidden state that no input influences.
     """

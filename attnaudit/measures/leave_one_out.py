@@ -1,8 +1,8 @@
 """Leave-one-out: how much the output changes when one token is removed.
 
-The change is the total variation between the class probabilities with and without the token. If the change is within
-the float32 rounding error of the logits, it counts as zero, so that all tokens without an effect tie. Sources: Meister
-et al. 2021, eq. 6; published code of Jain & Wallace 2019.
+The change is the total variation between the class probabilities with and without the token. A change within the
+float32 rounding error of the logits counts as zero, so that all tokens without an effect tie. Sources: Meister et al.
+2021, eq. 6; published code of Jain & Wallace 2019.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from attnaudit.engine.clean_pass import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
 
-#: Rounding error of a float32 logit, relative to the largest absolute logit of the instance or to 1, whichever is
-#: larger. Running an instance in another batch changes a logit by up to half of this.
+#: Rounding error of a float32 logit, relative to the larger of 1 and the largest absolute logit of the instance.
+#: Running an instance in another batch changes a logit by up to half of this error.
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
@@ -28,13 +28,13 @@ ROUNDING = 4 * torch.finfo(torch.float32).eps
 def leave_one_out(view: AttentionView, request: Request) -> Columns:
     """Return how much the output changes without each token.
 
-    At "inputs", the token is deleted, and the model reads the remaining tokens. At "hidden", the attention weight of
-    the token is set to 0 and the other weights are renormalised, with fixed hidden states. If the token has all weight,
-    the context without it is zero.
+    At "inputs", the token is deleted, and the model runs on the remaining tokens. At "hidden", the attention weight of
+    the token is set to 0, the other weights are renormalised, and the hidden states are fixed. If the token has all
+    weight, the context vector without the token is zero.
 
-    Columns, undefined for texts with a single real token:
+    The columns are undefined for texts with a single real token:
 
-    * the name itself: the change of each token, divided by the sum over the real tokens.
+    * `<name>`: the change of each token, divided by the sum over the real tokens.
     * `.change`: the change of each token, a total variation.
     """
     change = _change_by_deletion(view) if request.argument == "inputs" else _change_by_dropped_state(view)
@@ -44,12 +44,12 @@ def leave_one_out(view: AttentionView, request: Request) -> Columns:
 
 
 def _change_by_deletion(view: AttentionView) -> Tensor:
-    """Return the change (B, T) of the output if a token is deleted, for each token."""
+    """Return the (B, T) changes of the output if one token is deleted."""
     return _total_variation_to_clean(view.batch.leave_one_out("deletion"), view)
 
 
 def _change_by_dropped_state(view: AttentionView) -> Tensor:
-    """Return the change (B, T) of the output if the weight of a token is set to 0, for each token.
+    """Return the (B, T) changes of the output if the weight of one token is set to 0.
 
     The other weights are renormalised.
     """
@@ -67,9 +67,9 @@ def _change_by_dropped_state(view: AttentionView) -> Tensor:
 
 
 def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
-    """Return the total variation (B, V) between the clean output and the class probabilities (B, V, C) of variants.
+    """Return the (B, V) total variation between the clean output and the (B, V, C) class probabilities of V variants.
 
-    It is 0 if the difference is within the rounding error of the logits.
+    It is 0 if the two differ by at most the rounding error of the logits.
     """
     clean = view.probabilities[:, None, :]
     same = equal_within_rounding(variants, clean, view.logits[:, None, :])
@@ -77,12 +77,12 @@ def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
 
 
 def equal_within_rounding(first: Tensor, second: Tensor, logits: Tensor) -> Tensor:
-    """Return (...) True where two outputs differ by no more than the float32 rounding of the logits.
+    """Return a (...) mask, True where two outputs differ by at most the float32 rounding error of the logits.
 
     Args:
         first: (..., C) class probabilities.
         second: (..., C) class probabilities.
-        logits: (..., C) logits of the clean pass, whose size bounds the rounding.
+        logits: (..., C) logits of the clean pass. Their size determines the rounding error.
     """
     rounding = ROUNDING * logits.abs().amax(-1).clamp(min=1)
     return (first.log() - second.log()).abs().amax(-1) <= rounding

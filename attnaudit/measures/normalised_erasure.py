@@ -1,12 +1,14 @@
 """Normalised AOPC: erasure relative to the best and the worst order of the same text (Edin et al. 2025).
 
-The AOPC of an order is the mean, over k = 1 to n - 1, of how much the probability of the predicted class falls when the
-first k of the n tokens are erased. How large it can be depends on the model and on the text. Normalised AOPC is
+Let f(k) be the fall of the probability of the predicted class when the first k of the n tokens are erased. The AOPC
+(area over the perturbation curve) of an order is the mean of f(k) over k = 1 to n - 1. The largest possible AOPC
+depends on the model and on the text. The normalised AOPC is
 
     (AOPC - lowest) / (highest - lowest)
 
-with the lowest and the highest AOPC over all orders of the text. They are exact for texts of up to 8 tokens. For longer
-texts, a beam search of width 5 finds an order that is close to the best, and one that is close to the worst.
+where lowest and highest are the extremes of the AOPC over all orders of the tokens. They are exact for texts of up to 8
+tokens. For longer texts, a beam search of width 5 finds an order that is close to the best, and an order that is close
+to the worst.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, rando
 from attnaudit.measures.leave_one_out import equal_within_rounding
 from attnaudit.metrics.erasure_orders import extreme_orders
 
-#: Most tokens of a text for which all sets of tokens are erased.
+#: The largest number of tokens for which the extremes are exact, by erasing every set of tokens.
 EXACT = 8
-#: Width of the beam of the search in longer texts (Edin et al. 2025 use 5).
+#: Width of the beam search for longer texts, as in Edin et al. 2025.
 BEAM = 5
-#: Most tokens of a text that is measured. The search takes up to 5 n² passes.
+#: The largest number of tokens of a text that is measured. The search needs up to 5 n² passes for n tokens.
 MOST = 32
-#: If the highest and the lowest AOPC differ by no more than this, the order makes no difference.
+#: If the highest and the lowest AOPC differ by at most this amount, all orders count as equal.
 ROUNDING = 1e-9
 
 #: (rows (V,), erased units (V, T)) -> fall of the probability of the predicted class (V,).
@@ -37,21 +39,21 @@ Falls = Callable[[Tensor, Tensor], Tensor]
 
 @measure("normalised_aopc", argument=one_of("deletion", "mask"), capabilities=lambda operator: (operator,))
 def normalised_aopc(view: AttentionView, request: Request) -> Columns:
-    """Return the normalised AOPC of the order of attention, defined at the top of this module.
+    """Return the normalised AOPC (see the top of this module) of erasing tokens in the order of their attention.
 
-    Columns, undefined for texts with a single token or more than 32, where all attention weights are equal, and where
-    all orders have the same AOPC:
+    The columns are undefined for texts with one token or more than 32 tokens, for texts with equal attention weights,
+    and for texts in which all orders have the same AOPC:
 
     * `.comprehensiveness`: the normalised AOPC if the most attended tokens are erased first.
-    * `.sufficiency`: 1 minus the normalised AOPC if the least attended tokens are erased first. It is 1 if no order
-      keeps the probability up for longer.
-    * `.random`: the expected normalised AOPC of a random order; exact where the bounds are, and otherwise the mean of 5
-      random orders.
+    * `.sufficiency`: 1 minus the normalised AOPC if the least attended tokens are erased first. It is 1 if this order
+      has the lowest AOPC of all orders.
+    * `.random`: the expected normalised AOPC of a random order. It is exact for texts of up to 8 tokens, and the mean
+      of 5 random orders for longer texts.
     * `.lowest` and `.highest`: the lowest and the highest AOPC of any order.
-    * `.searched`: 1 if they come from the beam search, 0 if they are exact.
+    * `.searched`: 1 if the lowest and the highest AOPC come from the beam search, 0 if they are exact.
 
-    A search may miss the best and the worst order. It therefore also counts the orders of attention and the random
-    ones, so the normalised values are never outside [0, 1].
+    The beam search may miss the best and the worst order. The lowest and the highest AOPC therefore also include the
+    orders by attention and the random orders, so the normalised values are always in [0, 1].
     """
     names = ("comprehensiveness", "sufficiency", "random", "lowest", "highest", "searched")
     table = torch.full((len(view.instances), len(names)), torch.nan, dtype=torch.float64, device=view.device)
@@ -86,9 +88,10 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
 
 
 def _orders_aopc(view: AttentionView, rows: Tensor, falls: Falls) -> Tensor:
-    """Return the AOPC (R, 2 + DRAWS) of some orders.
+    """Return the (R, 2 + DRAWS) AOPC of three kinds of orders.
 
-    They begin with the most attended token, with the least attended token, and at random.
+    The first order begins with the most attended token, the second with the least attended token, and the others are
+    random.
     """
     orders = torch.stack([ranked(view, view.attention), ranked(view, -view.attention)], dim=1)
     orders = torch.cat([orders, random_orders(view, DRAWS, "erasure")], dim=1)[rows]
@@ -102,7 +105,7 @@ def _orders_aopc(view: AttentionView, rows: Tensor, falls: Falls) -> Tensor:
 
 
 def _all_sets(view: AttentionView, row: int, falls: Falls) -> Tensor:
-    """Return the fall (2^n,) of every set of units of a text; 0 for no unit and for all of them."""
+    """Return the (2^n,) falls for all sets of units (tokens or words) of a text; 0 for the empty and the full set."""
     units = view.real[row].nonzero()[:, 0]
     sets = torch.arange(2 ** len(units), device=view.device)
     erased = torch.zeros((len(sets), view.real.shape[1]), dtype=torch.bool, device=view.device)
@@ -113,7 +116,7 @@ def _all_sets(view: AttentionView, row: int, falls: Falls) -> Tensor:
 
 
 def _expected(of_sets: Tensor) -> float:
-    """Return the expected AOPC of a random order from the falls (2^n,) of all sets."""
+    """Return the expected AOPC of a random order, given the (2^n,) falls of all sets."""
     count = len(of_sets).bit_length() - 1
     sets = torch.arange(len(of_sets), device=of_sets.device)
     sizes = sum(((sets >> token) & 1 for token in range(count)), torch.zeros_like(sets))
@@ -121,10 +124,10 @@ def _expected(of_sets: Tensor) -> float:
 
 
 def _searched_bounds(view: AttentionView, rows: Tensor, falls: Falls) -> tuple[Tensor, Tensor]:
-    """Return the lowest and the highest AOPC (R,) that a beam search finds.
+    """Return the (R,) lowest and the (R,) highest AOPC that a beam search finds.
 
-    The search extends the best partial orders by every other unit, for all texts at once. A set of units that several
-    orders reach is kept once, with the best of them.
+    In each step, the search extends the best partial orders by every unit that they do not contain, for all texts at
+    once. If several orders lead to the same set of units, only the best of these orders is kept.
     """
     units = [view.real[row].nonzero()[:, 0].cpu().numpy() for row in rows.tolist()]
     beams: dict[float, list[dict[int, float]]] = {sign: [{0: 0.0} for _ in units] for sign in (-1.0, 1.0)}
@@ -166,7 +169,7 @@ def _extended(beam: dict[int, float], count: int) -> list[int]:
 
 
 def _best(beam: dict[int, float], count: int, fall: dict[int, float], sign: float) -> dict[int, float]:
-    """Return the best extensions of a beam: set of units -> sum of the falls on the way to it."""
+    """Return the best extensions of a beam: set of units -> sum of the falls in the order that leads to this set."""
     totals: dict[int, float] = {}
     for chosen, total in beam.items():
         for extended in _extended({chosen: total}, count):

@@ -1,4 +1,4 @@
-"""The model's prediction, and the attention that is its explanation. Every audit measures both."""
+"""The model's prediction, and the attention that is shown as its explanation. Every audit measures both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attnaudit.measures import AttentionView, Columns, Request, measure
 
 @measure("prediction", depends_on_reading=False)
 def prediction(view: AttentionView, request: Request) -> Columns:
-    """Return the columns that every run has and that do not depend on the reading.
+    """Return the columns that every run has and that do not depend on the reading (the attention shown to people).
 
     The columns are:
 
@@ -23,13 +23,13 @@ def prediction(view: AttentionView, request: Request) -> Columns:
 
 @measure("attention")
 def attention(view: AttentionView, request: Request) -> Columns:
-    """Return the attention that is the explanation under the reading.
+    """Return the attention that is shown as the explanation, also called the reading.
 
     The columns are:
 
-    * `attention`: one weight per unit, normalised over the units of the text.
+    * `attention`: one weight per unit (token or word), normalised over the units of the text.
     * `attention.max`: the largest of these weights.
-    * `attention.special_mass`: the share of the weight before normalisation that is not on real tokens.
+    * `attention.special_mass`: before normalisation, the share of the weight that is not on real tokens.
     """
     return Columns(
         tokens={"attention": view.attention},

@@ -1,4 +1,4 @@
-"""Clusters of embeddings and of hidden states. They show how much information about a word its hidden state retains.
+"""Cluster embeddings and hidden states, to estimate how much information about a word its hidden state retains.
 
 Source: Tutek & Šnajder 2020, §3.4.
 """
@@ -19,8 +19,8 @@ from attnaudit.seeding import keyed_generator, keyed_integer
 
 #: Largest number of words, largest number of clusters, and batch size of mini-batch k-means (Tutek & Šnajder 2020).
 MOST_WORDS, MOST_CLUSTERS, BATCH = 1000, 1000, 100
-#: Largest number of occurrences of words. If there are more, a random sample is used. The paper uses up to a million,
-#: whose states would not fit in memory.
+#: Largest number of occurrences of words. If there are more, a random sample is used. The paper uses up to a million
+#: occurrences, but so many states would not fit in memory.
 MOST_OCCURRENCES = 50_000
 #: Smallest number of occurrences from which the information can be estimated.
 FEWEST_OCCURRENCES = 100
@@ -38,7 +38,7 @@ def clusters_for(occurrences: int, words: int) -> int:
 
 
 def choose_words(ids: Integers, selection: str, *, seed: int) -> Integers:
-    """Choose up to 1000 of the words that occur.
+    """Choose up to 1000 different words.
 
     Args:
         ids: (N,) word id of each occurrence.
@@ -65,7 +65,7 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 
     Args:
         points: (N, m) points.
-        clusters: number of clusters. If there are fewer distinct points, their number is used.
+        clusters: number of clusters. It is reduced to the number of distinct points if there are fewer of them.
         seed: seed of k-means.
 
     Returns:
@@ -84,7 +84,7 @@ def quantised(points: Vectors, clusters: int, *, seed: int) -> Integers:
 
 @measure("retained", argument=one_of("frequent", "sampled"))
 class Retained(StatefulMeasure):
-    """Clusters the embeddings and the hidden states of the occurrences of some words.
+    """Cluster the embeddings and the hidden states of all occurrences of the chosen words.
 
     The tables have one entry for each of the N occurrences of the chosen words:
 
@@ -92,8 +92,8 @@ class Retained(StatefulMeasure):
     * `.states`: (N,) cluster of the hidden state.
     * `.instances`: (N,) index of the instance.
 
-    They are empty if the chosen words have fewer than 100 occurrences, or if fewer than two words are chosen. The fact
-    `.sizes` gives the numbers of occurrences, words and clusters.
+    The tables are empty if the chosen words have fewer than 100 occurrences, or if fewer than two words are chosen. The
+    fact `.sizes` gives the numbers of occurrences, words and clusters.
     """
 
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:

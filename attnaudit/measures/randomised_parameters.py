@@ -27,11 +27,11 @@ IMPORTANCE = "gradient.meister.inputs"
 
 
 def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
-    """Return every parameter of a model once.
+    """Return all parameters of a model, each exactly once.
 
     Returns:
-        "<index of the module>.<name of the parameter>" -> parameter. A shared parameter has only the first of its
-        names.
+        "<index of the module>.<name of the parameter>" -> parameter. A shared parameter appears only under the first of
+        its names.
     """
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
@@ -46,8 +46,8 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
 def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Tensor:
     """Redraw a parameter from a normal distribution with the mean and standard deviation of its entries.
 
-    This keeps the scale of the parameter and destroys its structure. A tensor whose entries are all equal stays the
-    same. A tensor with one entry is multiplied by a random sign.
+    This keeps the scale of the parameter and destroys its structure. A tensor with equal entries does not change. A
+    tensor with a single entry is multiplied by a random sign.
 
     Args:
         name: name of the parameter. The random numbers depend on the name, the seed and the copy.
@@ -64,10 +64,10 @@ def redrawn_values(name: str, parameter: Tensor, *, seed: int, copy: int) -> Ten
 
 @contextmanager
 def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
-    """Replace the parameter values of the model inside the context. Restore them at the end, even after an error.
+    """Replace the parameter values of the model inside the context, and restore them at the end, even after an error.
 
-    The values are replaced in the model itself, rather than in a copy of the adapter. Functions from which the adapter
-    was built may refer to the original modules, so a copy of the adapter might still run them.
+    The values are replaced in the model itself, because a copy of the adapter might still run the original modules: the
+    functions from which the adapter was built may refer to them.
 
     Args:
         adapter: the model.
@@ -86,17 +86,17 @@ def redrawn(adapter: ModelAdapter, values: dict[str, Tensor]) -> Iterator[None]:
 
 @measure("randomised", requires=(IMPORTANCE,), gradients=True)
 class Randomised(StatefulMeasure):
-    """Compares the model's attention and gradient importance with those of redrawn copies.
+    """Compare the attention and the gradient importance of the model with those of copies with redrawn parameters.
 
-    The gradient importance is the gradient norm at the inputs. Each copy is differentiated for the class that it
-    predicts. Columns begin with `.attention` or `.gradient`, and continue with:
+    The gradient importance is the gradient norm at the inputs. For each copy, it is the gradient of the class that this
+    copy predicts. The name of a column begins with `.attention` or `.gradient`, and continues with:
 
     * `.tau`: Kendall's τ-b between the model and a copy, averaged over the copies.
     * `.jsd`: the Jensen-Shannon divergence in nats between the model and a copy, averaged over the copies.
     * `.tau.1`, `.jsd.1` and so on: the value for a single copy.
-    * `.tau.floor`, `.jsd.floor`: the same between two copies, averaged over all pairs of copies.
+    * `.tau.floor`, `.jsd.floor`: τ-b and the JSD between two copies, averaged over all pairs of copies.
 
-    All columns are undefined for texts with one token. τ is also undefined if all values of the model or of the copy
+    All columns are undefined for texts with one token. τ-b is also undefined if all values of the model or of a copy
     are tied.
     """
 

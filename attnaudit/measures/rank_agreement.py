@@ -17,7 +17,7 @@ from attnaudit.measures.gradient import PLACES
 from attnaudit.metrics import kendall, kendall_tau_b, near_tied_pairs
 from attnaudit.seeding import keyed_generator
 
-#: If two scores differ by at most this, float32 rounding alone can create or break a tie between them.
+#: If two scores differ by at most this amount, float32 rounding can create or break a tie between them.
 NEAR_TIE = 1e-6
 
 
@@ -27,8 +27,9 @@ class AgreementArgument:
 
     Attributes:
         importance: name of the measure that attention is compared with.
-        rival: name of another feature importance at the same place (inputs or hidden states), with which `importance`
-            is compared. It is the gradient norm if `importance` is leave-one-out, and leave-one-out otherwise.
+        rival: name of a second feature importance at the same place (inputs or hidden states). As a reference value,
+            `importance` is compared with it. It is the gradient norm if `importance` is leave-one-out, and
+            leave-one-out otherwise.
     """
 
     importance: str
@@ -51,9 +52,10 @@ def importance_and_rival(text: str) -> AgreementArgument:
 
 
 def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
-    """Shuffle the values (B, T) of the real tokens within each instance.
+    """Shuffle (B, T) values among the real tokens of each instance.
 
-    The shuffle of an instance depends only on the seed of the audit, the purpose, the id and the real tokens.
+    The shuffle of an instance depends only on the seed of the audit, the purpose, the id of the instance and the
+    positions of its real tokens.
     """
     index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
     for b, row in enumerate(view.real.cpu().numpy()):
@@ -73,10 +75,10 @@ def agreement(view: AttentionView, request: Request) -> Columns:
     The columns are:
 
     * `.tau`: Kendall's τ-b of attention with the importance.
-    * `.p_value`: its p-value.
+    * `.p_value`: the p-value of `.tau`.
     * `.floor`: τ-b of shuffled attention with the importance.
-    * `.gradient_loo`: τ-b of the importance with an importance of another kind (see `AgreementArgument.rival`).
-    * `.near_ties`: the share of the pairs of tokens whose importance scores are equal within rounding.
+    * `.gradient_loo`: τ-b between gradient and leave-one-out importance (see `AgreementArgument.rival`).
+    * `.near_ties`: the share of pairs of tokens whose importance scores are equal up to rounding.
     """
     argument: AgreementArgument = request.argument
     real, attention = view.real, view.attention

@@ -1,4 +1,4 @@
-"""Hidden states sorted by their attention, for the mutual-information ranking (`attnaudit.metrics.ranked_information`).
+"""Collect hidden states in the order of their attention, as input of `attnaudit.metrics.ranked_information`.
 
 Source: Wen, Subbalakshmi & Yang 2022, §3.2.
 """
@@ -16,13 +16,13 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
 
-#: An array of states that is larger than this is stored in a temporary file.
+#: A larger array of states is stored in a temporary file.
 IN_MEMORY_BYTES = 512 * 1024**2
 
 
 @measure("ranked_hidden")
 class RankedHidden(StatefulMeasure):
-    """Collects the hidden states of the k most attended tokens of every instance.
+    """Collect the hidden states of the k most attended tokens of every instance.
 
     The tables have one entry for each of the n instances with at least k tokens:
 
@@ -31,12 +31,12 @@ class RankedHidden(StatefulMeasure):
     * `.instances`: (n,) indices of the instances.
     * `.outputs`: (n, C) logits.
 
-    The fact `.k_rule` names the rule that determined k (see `choose_ranks`).
+    The fact `.k_rule` describes the rule that determined k (see `choose_ranks`).
     """
 
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
-        # k never exceeds the 10th percentile of the lengths, so that no further ranks need to be stored.
+        # k never exceeds the 10th percentile of the lengths, so ranks beyond it are not stored.
         self._ranks = max(1, int(np.percentile(lengths, 10)))
         self._states: NDArray[np.float32] | None = None
         self._weights = np.zeros((len(lengths), self._ranks))
@@ -73,8 +73,8 @@ class RankedHidden(StatefulMeasure):
         rows = (lengths >= k).nonzero()[0]
         logits = np.stack([measurements.vector("logits")[i] for i in rows])
         assert self._states is not None
-        # The array may be larger than the memory, so the rows are moved in place. The row indices ascend, so that no
-        # row is overwritten before it is moved.
+        # The array may be larger than the memory, so the rows are moved in place. The row indices ascend, so no row is
+        # overwritten before it is moved.
         for target, row in enumerate(rows):
             if target != row:
                 self._states[target] = self._states[row]

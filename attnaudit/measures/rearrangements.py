@@ -1,10 +1,11 @@
-"""Random permutations of the attention weights of a text, and its rearrangements.
+"""Permute the attention weights of a text at random, or list its rearrangements.
 
-Some permutations change nothing: the identity, and those that only exchange equal weights. A *rearrangement* is a
-permuted attention that differs from the attention of the model. If a text has few rearrangements, all of them are
-listed. Otherwise, the random permutations that change something are used.
+Some permutations change nothing: the identity, and permutations that only exchange equal weights. A *rearrangement* is
+a permuted attention that differs from the attention of the model. If a text has few rearrangements, all of them are
+listed. Otherwise, they are drawn: random permutations that change nothing are left out.
 
-The shapes refer to B instances, T tokens (padded), R random permutations, and V variants with which the model runs.
+Shapes: B instances, T tokens (padded), R random permutations, and V variants of the attention with which the model
+    runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from attnaudit.measures import AttentionView
 from attnaudit.measures.erasure_curves import TIED
 from attnaudit.seeding import keyed_generator
 
-#: The hash of a token's weights in several rows has a random coefficient for each row, drawn from this seed.
+#: Seed of the random coefficients, one per attention row, in the hash of a token's weights.
 HASH_SEED = 20
 
 
@@ -35,12 +36,12 @@ class Rearrangements:
 
     Attributes:
         index: (B, V, T) permutations of the positions. Special tokens and padding stay in place.
-        differs: (B, V) True at the variants that are rearrangements. A mean over them is the expected value over all
-            rearrangements of the text. It is exact if all of them are listed, and otherwise an estimate.
-        published: (B, R) index of the variant that equals each of the R random permutations, as in the published code.
-            These include permutations that change nothing.
-        distinct: (B,) number of different attentions that the permutations give, including the attention of the model,
-            float64.
+        differs: (B, V) True at the variants that are rearrangements. A mean over these variants is the expected value
+            over all rearrangements of the text: exact if all of them are listed, otherwise an estimate.
+        published: (B, R) index of the variant that equals each of the R random permutations. As in the published code
+            of Jain & Wallace 2019, the permutations include those that change nothing.
+        distinct: (B,) number of different attentions that all permutations of a text give, float64. It includes the
+            attention of the model.
     """
 
     index: Tensor
@@ -56,7 +57,7 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
 
     Args:
         view: B instances.
-        extent: which weights are permuted. Tokens count as equal if all of these weights are equal.
+        extent: which weights are permuted. Two tokens count as equal if all of their permuted weights are equal.
         count: R, the number of random permutations. If the permutations of a text give at most this many different
             attentions, all of them are listed.
     """
@@ -120,13 +121,13 @@ def ascending(draws: Floats) -> Integers:
 
 
 def number_of_arrangements(counts: Integers) -> float:
-    """Return the number of different sequences of n values, of which some are equal: n! / Π count!.
+    """Return the number of different sequences of n values, some of which may be equal: n! / Π count!.
 
     Args:
         counts: (g,) how often each of the g different values occurs. They add up to n.
 
     Returns:
-        The number, which is exact up to 2^53. It is 1 if there are no values.
+        The number, exact up to 2^53. It is 1 if there are no values.
     """
     number, left = 1, int(counts.sum())
     for count in sorted(counts.tolist(), reverse=True)[1:]:
@@ -139,13 +140,13 @@ def number_of_arrangements(counts: Integers) -> float:
 
 @functools.lru_cache(maxsize=128)
 def arrangements(counts: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return all different sequences of n values, of which some are equal.
+    """Return all different sequences of n values, some of which may be equal.
 
     Args:
         counts: how often each of the values 0, 1, ... occurs.
 
     Returns:
-        (K, n) sequences of the numbers of the values, in lexicographic order.
+        (K, n) sequences of the values 0, 1, ..., in lexicographic order.
 
     Examples:
         >>> arrangements((2, 1)).tolist()
@@ -182,8 +183,8 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
 
     Returns:
         (B, T) keys, int64, and a (B, T) mask, True at the tokens whose weights can be moved: real tokens to which at
-        least one permuted row may attend. All keys of an instance are 0 if each row has equal weights, because no
-        permutation changes anything then.
+        least one permuted row may attend. All keys of an instance are 0 if the weights within each row are equal,
+        because then no permutation changes anything.
     """
     if extent == "reading" and view.scope.single_row:
         parts = [(view.head_patterns, view.attendable)]
@@ -206,9 +207,9 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
 
 
 def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the weights (B, Q, T) of each head at a site, and a mask (B, Q, T) of those that can be moved.
+    """Return, for each head at a site, its (B, Q, T) weights and a (B, Q, T) mask of the weights that can be moved.
 
-    These are the weights on real tokens in the rows of the scope.
+    The weights that can be moved are the weights on real tokens in the rows of the scope.
     """
     site = scope.sites[number]
     weights, allowed = view.batch.clean_weights(site)
@@ -234,7 +235,7 @@ def tied_ranks(weights: Tensor, attendable: Tensor) -> Tensor:
     place = torch.arange(ordered.shape[-1], device=weights.device).expand_as(ordered)
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[..., 1:] = ordered.diff(dim=-1) > tolerance
-    # A long chain of close neighbours is cut where it gets wider than the tolerance.
+    # A long chain of close neighbours is split where it gets wider than the tolerance.
     lowest = ordered.gather(-1, torch.where(begins, place, 0).cummax(-1).values)
     step = ((ordered - lowest) / tolerance).floor()
     begins[..., 1:] |= step.diff(dim=-1) != 0

@@ -1,8 +1,8 @@
 """Fragility and total effect: how far the output moves when the attention weights are permuted or made uniform.
 
-Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999. The weights are replaced
-in the rows that the reading shows, in all rows of its layer, or in all rows of every layer of its stack. Later layers
-are recomputed from the changed states.
+The weights are replaced in the attention rows that the reading (the attention shown to people) uses, in all rows of its
+layer, or in all rows of every layer of its stack. Later layers are recomputed from the changed states. Sources: Jain &
+Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from attnaudit.metrics import total_variation
 
 #: Permutations per instance (Jain & Wallace 2019).
 PERMUTATIONS = 100
-#: Permutations per instance where whole layers are permuted, since each takes a pass through the model.
+#: Permutations per instance if whole layers are permuted. There are fewer, since each permutation needs a pass through
+#: the model.
 LAYER_PERMUTATIONS = 10
-#: Rearrangements per instance whose logits are kept, at most.
+#: The largest number of rearrangements per instance whose logits are stored.
 KEPT = 16
 EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
@@ -39,19 +40,19 @@ def extent_of(text: str) -> Extent:
 
 
 def _nothing_shown(view: AttentionView) -> Tensor:
-    """Return (B,) True where the reading shows no attention on real tokens, so that nothing can be replaced."""
+    """Return a (B,) mask, True for instances without attention on real tokens, where nothing can be replaced."""
     return (view.attention.isnan() & view.real).any(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermutedOutputs:
-    """The outputs under permuted weights that the measures `permutation` and `rearrangement` share.
+    """The outputs under permuted weights, shared by the measures `permutation` and `rearrangement`.
 
     Attributes:
         logits: (B, V, C) logits of the variants, float64.
-        differs: (B, V) as in `Rearrangements`.
-        published: (B, R) as in `Rearrangements`.
-        distinct: (B,) as in `Rearrangements`.
+        differs: (B, V) mask, as in `Rearrangements`.
+        published: (B, R) indices, as in `Rearrangements`.
+        distinct: (B,) numbers, as in `Rearrangements`.
     """
 
     logits: Tensor
@@ -83,10 +84,12 @@ def permuted_outputs(view: AttentionView, extent: Extent) -> PermutedOutputs:
 
 @measure("permutation", argument=extent_of)
 def permutation(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves under random permutations of the weights, which include the identity.
+    """Return how far the output moves under random permutations of the weights. The identity is not excluded.
 
-    Columns, NaN for texts without attention on real tokens: `.tvd`, the median over the permutations of the total
-    variation to the original output; `.predicted`, the predicted class under each permutation.
+    The columns are NaN for texts without attention on real tokens:
+
+    * `.tvd`: the total variation between the permuted and the original output, as the median over the permutations.
+    * `.predicted`: the predicted class under each permutation.
     """
     permuted = permuted_outputs(view, request.argument)
     output = probabilities(permuted.logits)
@@ -104,18 +107,19 @@ def permutation(view: AttentionView, request: Request) -> Columns:
 def rearrangement(view: AttentionView, request: Request) -> Columns:
     """Return how far the output moves under permutations of the weights that differ from the model's attention.
 
-    All of them are enumerated where they are few, and drawn at random otherwise. The squared change of the logits is
-    the exact expectation over all of them for any length if the decoder is linear and one row is permuted.
+    If a text has few such permutations, all of them are enumerated. Otherwise, they are drawn at random. If the decoder
+    is linear and a single row is permuted, `.logits` is the exact expectation over all of them for texts of any length.
 
-    Columns, NaN for texts without attention on real tokens, with one token, or with equal weights only:
+    The columns are NaN for texts without attention on real tokens, with one token, or with equal weights only:
 
-    * `.logits`: the mean squared Euclidean distance between the centred logits.
-    * `.probabilities`: the mean squared Euclidean distance between the class probabilities.
-    * `.tvd`: the median of the total variation.
+    * `.logits`: the mean squared Euclidean distance of the centred logits from those of the original output.
+    * `.probabilities`: the mean squared Euclidean distance of the class probabilities from the original ones.
+    * `.tvd`: the median total variation.
     * `.decisions`: the share of the rearrangements under which each class is predicted.
-    * `.predicted`: the predicted class under each of the permutations of `permutation`.
-    * `.centred_logits`: the centred logits under up to 16 rearrangements, one after the other. They are all
-      rearrangements if there are at most 16, and otherwise 16 random ones. Missing ones are filled with NaN.
+    * `.predicted`: the predicted class under as many rearrangements as `permutation` has permutations. Few
+      rearrangements are repeated to reach this number.
+    * `.centred_logits`: the centred logits under 16 rearrangements, one after the other. If there are more, 16 random
+      ones are stored. If there are fewer, all of them are stored, and the rest is filled with NaN.
     """
     permuted = permuted_outputs(view, request.argument)
     differs = permuted.differs & ~_nothing_shown(view)[:, None]
@@ -124,7 +128,7 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
     output, clean = probabilities(permuted.logits), view.probabilities[:, None, :]
 
     def mean(values: Tensor) -> Tensor:
-        """Return the mean (B, ...) of values (B, V, ...) over the rearrangements; NaN where there are none."""
+        """Return the (B, ...) means of (B, V, ...) values over the rearrangements; NaN for instances without any."""
         mask = differs.reshape(*differs.shape, *[1] * (values.dim() - 2))
         total = torch.where(mask, values, 0.0).sum(1)
         return total / torch.where(defined, number.double(), torch.nan).reshape(-1, *[1] * (values.dim() - 2))
@@ -156,14 +160,15 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
 
 
 def _kept(logits: Tensor, differs: Tensor, published: Tensor, first: Tensor) -> Tensor:
-    """Return the logits (B, K, C) of up to K = 16 rearrangements per row, NaN for missing ones.
+    """Return the (B, K, C) logits of up to K = 16 rearrangements per instance; NaN if there are fewer.
 
     Args:
         logits: (B, V, C) logits of the variants.
         differs: (B, V) True at the rearrangements.
-        published: (B, R) the variant that equals each of R random permutations. Few enumerated rearrangements are all
-            kept; of many, those are that are drawn first, since they are listed in an order that is not random.
-        first: (B, V) the variants, rearrangements first.
+        published: (B, R) the variant that equals each of R random permutations. Up to K rearrangements are all kept. If
+            there are more, the first ones among the random permutations are kept, because the order of the variants may
+            not be random.
+        first: (B, V) indices of the variants, with the rearrangements first.
     """
     count, number = min(KEPT, published.shape[1]), differs.sum(1, keepdim=True)
     every = functional.pad(first, (0, max(0, count - first.shape[1])))[:, :count]
@@ -177,11 +182,12 @@ def _kept(logits: Tensor, differs: Tensor, published: Tensor, first: Tensor) -> 
 
 
 def _expected_squared_change(view: AttentionView, distinct: Tensor) -> Tensor:
-    """Return the expected squared change (B,) of the centred logits under a rearrangement, for a linear decoder.
+    """Return the (B,) expected squared change of the centred logits under a rearrangement, for a linear decoder.
 
-    With weights α_i of mean ā and variance s², and logits w_i of mean w̄, a random permutation of n weights changes the
-    logits by ‖Σ (ā - α_i) w_i‖² + s² n / (n - 1) Σ ‖w_i - w̄‖² in expectation, since its weights have the covariance
-    -s² / (n - 1). Permutations that restore α change nothing, and their share is 1 / `distinct`.
+    Let the n weights α_i have mean ā and variance s², and let the logits w_i of the tokens have mean w̄. Two permuted
+    weights have the covariance -s² / (n - 1). Therefore, a random permutation has the expected squared change ‖Σ (ā -
+    α_i) w_i‖² + s² n / (n - 1) Σ ‖w_i - w̄‖². A share 1 / `distinct` of the permutations restores α and changes
+    nothing. The result is the expectation over all other permutations.
     """
     assert view.token_logits is not None
     movable = view.attendable[:, 0, :, None].double()
@@ -196,7 +202,7 @@ def _expected_squared_change(view: AttentionView, distinct: Tensor) -> Tensor:
 
 
 def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tensor:
-    """Return the logits (B, V, C) under the permutations (B, V, T)."""
+    """Return the (B, V, C) logits under (B, V, T) permutations."""
     if extent == "reading":
         return view.logits_permuted(index)
 
@@ -208,10 +214,12 @@ def _permuted_logits(view: AttentionView, extent: Extent, index: Tensor) -> Tens
 
 @measure("uniform", argument=extent_of)
 def uniform(view: AttentionView, request: Request) -> Columns:
-    """Return how far the output moves if each head's weight on real tokens is spread over them equally.
+    """Return how far the output moves if each head spreads its weight on real tokens equally over these tokens.
 
-    Columns, NaN for texts without attention on real tokens: `.tvd`, the total variation to the original output;
-    `.predicted`, the predicted class under uniform weights.
+    The columns are NaN for texts without attention on real tokens:
+
+    * `.tvd`: the total variation between the output under uniform weights and the original output.
+    * `.predicted`: the predicted class under uniform weights.
     """
     output, undefined = probabilities(_uniform_logits(view, request.argument))[:, 0, :], _nothing_shown(view)
     return Columns(
@@ -223,7 +231,7 @@ def uniform(view: AttentionView, request: Request) -> Columns:
 
 
 def _uniform_logits(view: AttentionView, extent: Extent) -> Tensor:
-    """Return the logits (B, 1, C) under uniform weights."""
+    """Return the (B, 1, C) logits under uniform weights."""
     if extent == "reading":
         return view.logits_with_token_shares(view.batch.real_tokens.double()[:, None, :])
 

@@ -1,9 +1,10 @@
-"""Comparison of the audited model with a retrained copy: its output and its attention.
+"""Compare the output and the attention of the audited model with those of a retrained copy.
 
-Source: Wiegreffe & Pinter 2019, "Attention is not not Explanation". The argument of the measure specifies how the copy
-is trained (see `attnaudit.retraining`). Checks with the same argument share one copy. The adapter chooses the training
-data, unless the argument names a data set. If the model cannot be retrained in this way, the columns are undefined, and
-a fact gives the reason. Checks that need the copy are then refused with this reason, and all other checks still run.
+The argument of the measure specifies how the copy is trained (see `attnaudit.retraining`). Checks with the same
+argument share one copy. The adapter chooses the training data, unless the argument names a data set. If the model
+cannot be retrained as specified, the columns are undefined, and a fact gives the reason. Checks that need the copy are
+refused with this reason, and all other checks still run. Source: Wiegreffe & Pinter 2019, "Attention is not not
+Explanation".
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from attnaudit.retraining import Retraining, parse
     optional_capabilities=("retrains",),
 )
 class Retrained(StatefulMeasure):
-    """Trains a copy of the model, and compares it with the model.
+    """Train a copy of the model, and compare it with the model.
 
     The columns are:
 
     * `.predicted`: index of the class that the copy predicts.
-    * `.tvd`: the total variation distance between the two outputs.
-    * `.jsd`: the Jensen-Shannon divergence in nats between the two attentions. NaN for texts with one token.
-    * `.attention`: the attention of the copy. It exists only for a copy that has the model's own encoder and whose
-      attention is trained.
+    * `.tvd`: the total variation between the outputs of the model and the copy.
+    * `.jsd`: the Jensen-Shannon divergence in nats between the attention of the model and of the copy. NaN for texts
+      with one token.
+    * `.attention`: the attention of the copy. The column exists only if the copy has the encoder of the model and
+      trains its own attention.
 
     If there is no copy, `.predicted`, `.tvd` and `.jsd` are NaN, `.attention` is missing, and the fact `.refused` gives
     the reason.
@@ -47,7 +49,7 @@ class Retrained(StatefulMeasure):
     def __init__(self, name: str, argument: Retraining, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         self.retraining = argument
-        #: The copy, or the reason why there is none; None until the first batch.
+        #: The copy, or the reason why there is no copy; None until the first batch.
         self._copy: ModelAdapter | str | None = None
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
@@ -89,7 +91,7 @@ class Retrained(StatefulMeasure):
         """Return the trained copy, on the model's device.
 
         Raises:
-            AuditError: the adapter cannot retrain the model in this way, or the copy has other classes.
+            AuditError: the adapter cannot retrain the model as specified, or the copy has other classes.
         """
         if "retrains" in request.lacking:
             raise AdapterError(
@@ -109,7 +111,7 @@ class Retrained(StatefulMeasure):
         return copy
 
     def _progress(self, view: AttentionView) -> ProgressCallback | None:
-        """Return a callback that reports the progress of training as progress of the audit.
+        """Return a callback that reports the progress of training as progress of the audit; None if it is not reported.
 
         None if the audit reports no progress.
         """

@@ -1,4 +1,4 @@
-"""Measures of single hidden states: the prediction from one state alone, and how similar the states are."""
+"""Measures of single hidden states: the prediction from one state alone, and the similarity of the states."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def token_probability(view: AttentionView, request: Request) -> Columns:
 
     The single token gets all attention weight. Source: Tutek & Šnajder 2020, §5. The columns are:
 
-    * the name itself: the mean over the real tokens.
-    * `.alone`: the probability for each token (figure 2 of the paper).
+    * `<name>`: the mean of this probability over the real tokens.
+    * `.alone`: this probability for each token (figure 2 of the paper).
     * `.whole`: the probability for the whole input.
 
-    They are defined even for texts with one token.
+    All columns are defined even for texts with one token.
     """
     rows, width = view.real.shape
     alone = torch.zeros((rows, width), dtype=torch.float64, device=view.device)
@@ -42,9 +42,9 @@ def token_probability(view: AttentionView, request: Request) -> Columns:
 def conicity(view: AttentionView, request: Request) -> Columns:
     """Return the conicity of the hidden states: the mean cosine of the real tokens' states to their mean state.
 
-    Source: Mohankumar et al. 2020. The value is in [-1, 1]. A state that is zero has no direction, and counts as cosine
-    0. The value is undefined for texts with one token, and for texts whose mean state is zero. The column `.orthogonal`
-    is 1/√n, the conicity of n orthogonal states of equal length.
+    The value is in [-1, 1]. A zero state has no direction, so its cosine counts as 0. The value is undefined for texts
+    with one token, and for texts whose mean state is zero. The column `.orthogonal` is 1/√n, the conicity of n
+    orthogonal states of equal length. Source: Mohankumar et al. 2020.
     """
     states = view.hidden.detach().double() * view.real[..., None]
     mean = states.sum(1) / view.lengths[:, None]

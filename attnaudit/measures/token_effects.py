@@ -1,17 +1,19 @@
-"""Effects of tokens on the prediction with held attention, and whether attention points at the tokens with an effect.
+"""Measure the effects of tokens on the prediction, and whether attention points at the tokens with large effects.
 
-The effect of token i is half its last-in plus half its first-in contribution to the output f:
+The effect of token i on the output f is the mean of two contributions: from removing it from the text x, and from
+adding it to an empty text:
 
     e_i = ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]
 
-Tokens are replaced by the mask or unknown token, so lengths and positions do not change. The two contributions are the
-two ends of a Shapley value (Shapley 1953): the first is 0 for a token whose information another token repeats, the
-second for tokens that act only together. With "held" attention, the rows that the reading shows keep their weights
-while tokens are replaced; with "live" attention, the model computes its attention from the replaced tokens.
+A removed token is replaced by the mask token or the unknown token, so lengths and positions do not change. The two
+contributions are the last and the first term of a Shapley value (Shapley 1953). The first contribution above is 0 for a
+token whose information another token repeats. The second contribution is 0 for tokens that have an effect only
+together. With "held" attention, the attention rows that are shown to people keep their weights while tokens are
+replaced. With "live" attention, the model computes its attention from the replaced tokens.
 
-The output f is the probability of the predicted class, or the vector of the logits minus their mean over the classes.
-For the vector, the effect of a token is the Euclidean norm ‖e_i‖ over the classes, so that it depends neither on which
-class is predicted nor on a bias per class. Both come from the same passes.
+The output f is either the probability of the predicted class, or the vector of the logits minus their mean over the
+classes. For the vector, the effect of a token is the Euclidean norm ‖e_i‖ over the classes. This norm depends neither
+on which class is predicted nor on a bias per class. Both kinds of effects are computed from the same passes.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from attnaudit.metrics.cosine import cosine
 from attnaudit.metrics.shapley import shapley_values
 
 KINDS = ("held", "live", "shapley")
-#: Most sampled orders per instance.
+#: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
 
-#: The suffix of a column -> what its effects are on.
+#: Suffix of a column -> the kind of output on which its effects are measured.
 OUTPUTS = {"": "probabilities", ".logits": "logits"}
-#: Smaller probabilities count as this one where logits are computed from them.
+#: Smaller probabilities are raised to this value before logits are computed from them.
 LEAST_PROBABILITY = 1e-300
 
 #: (rows (V,), units to keep (V, T)) -> class probabilities (V, C) with the other units masked.
@@ -78,15 +80,15 @@ def _canonical(argument: tuple[str, int]) -> str:
     one_site=lambda argument: argument[0] != "live",
 )
 def token_effect(view: AttentionView, request: Request) -> Columns:
-    """Return the effect of each token on the output, undefined with a single token.
+    """Return the effect of each token on the output; NaN for texts with a single token.
 
-    The name itself holds the signed effects on the probability of the predicted class; `.logits` holds the norms of
-    those on the centred logits.
+    The column `<name>` contains the signed effects on the probability of the predicted class. The column `.logits`
+    contains the norms of the effects on the centred logits.
 
-    "held" and "live" give e_i, defined at the top of this module; a contribution within the float32 rounding of the
-    logits counts as zero. "shapley.N" gives Shapley values with held attention: the mean contribution of a token over N
-    random orders in which the tokens join. If all subsets of a text's tokens take no more passes than N orders, they
-    are enumerated, and its values are exact.
+    The arguments "held" and "live" give e_i, as defined at the top of this module. A contribution within the float32
+    rounding error of the logits counts as zero. The argument "shapley.N" gives Shapley values with held attention: the
+    mean contribution of a token over N random orders in which the tokens are added. If enumerating all subsets of a
+    text's tokens needs at most as many passes as N orders, the Shapley values of this text are exact.
     """
     kind, orders = request.argument
     effects = _shapley(view, orders) if kind == "shapley" else _effects(view, held=kind == "held")
@@ -94,7 +96,7 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
 
 
 def _effects(view: AttentionView, *, held: bool) -> Tensor:
-    """Return the effects on both kinds of output, (B, T, 2); NaN for instances with a single unit."""
+    """Return the (B, T, 2) effects on both kinds of output; NaN for instances with a single unit (token or word)."""
     masked: Masked = view.masked_with_attention_held if held else view.batch.masked
     without = _one_by_one(view, masked, alone=False) if held else view.batch.leave_one_out("mask")
     alone = _one_by_one(view, masked, alone=True)
@@ -108,7 +110,7 @@ def _effects(view: AttentionView, *, held: bool) -> Tensor:
 
 
 def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
-    """Return the class probabilities with each unit alone, or without it: (B, T, C), NaN where no unit starts."""
+    """Return (B, T, C) class probabilities with only one unit, or without it; NaN at positions where no unit starts."""
     shape = (*view.real.shape, view.probabilities.shape[-1])
     output = torch.full(shape, torch.nan, dtype=torch.float64, device=view.device)
     units = (view.real & (view.lengths > 1)[:, None]).nonzero()
@@ -120,7 +122,7 @@ def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
 
 
 def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor:
-    """Return both kinds of output.
+    """Compute both kinds of output from class probabilities.
 
     Args:
         view: B instances.
@@ -128,8 +130,9 @@ def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor
         probabilities: (N, ..., C) class probabilities.
 
     Returns:
-        (N, ..., 1 + C) the probability of the class that is predicted for the unchanged text, and the centred logits.
-        Classes that cannot be chosen have probability 0; their logit is 0, and the mean is that of the others.
+        (N, ..., 1 + C) outputs: the probability of the class that is predicted for the unchanged text, and the centred
+        logits. Classes that cannot be chosen have probability 0 for the unchanged text. Their centred logit is 0, and
+        they are left out of the mean.
     """
     middle = [1] * (probabilities.dim() - 2)
     index = view.predicted[rows].reshape(-1, *middle, 1).expand(*probabilities.shape[:-1], 1)
@@ -140,12 +143,14 @@ def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor
 
 
 def _effect_sizes(effects: Tensor) -> Tensor:
-    """Return (..., 2) from effects (..., 1 + C): that on the probability, and the norm of those on the logits."""
+    """Reduce (..., 1 + C) effects to (..., 2): the effect on the probability, and the norm of the effects on the
+    logits.
+    """
     return torch.stack([effects[..., 0], effects[..., 1:].norm(dim=-1)], dim=-1)
 
 
 def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
-    """Return the difference (B, T, 1 + C) between two outputs (B, T or 1, C) of each instance; 0 within rounding."""
+    """Return the (B, T, 1 + C) differences between (B, T or 1, C) probabilities in both outputs; 0 within rounding."""
     same = equal_within_rounding(present, absent, view.logits[:, None])
     rows = torch.arange(len(view.predicted), device=view.device)
     change = _outputs(view, rows, present) - _outputs(view, rows, absent)
@@ -153,14 +158,14 @@ def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tenso
 
 
 def _shapley(view: AttentionView, orders: int) -> Tensor:
-    """Return the effects on both kinds of output by Shapley values with held attention, (B, T, 2); NaN with 1 unit."""
+    """Return (B, T, 2) Shapley values with held attention, for both kinds of output; NaN with a single unit."""
     values = torch.full((*view.real.shape, 2), torch.nan, dtype=torch.float64, device=view.device)
     for b in (view.lengths > 1).nonzero()[:, 0].tolist():
         units = view.real[b].nonzero()[:, 0]
         count = len(units)
 
         def payoff(keep: Tensor, b: int = b) -> Tensor:
-            """Return both outputs (V, 1 + C) with only the marked units (V, T)."""
+            """Return the (V, 1 + C) outputs with only the units in (V, T) masks."""
             rows = torch.full((len(keep),), b, dtype=torch.long, device=view.device)
             return _outputs(view, rows, view.masked_with_attention_held(rows, keep))
 
@@ -176,7 +181,9 @@ def _shapley(view: AttentionView, orders: int) -> Tensor:
 
 
 def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the mean contribution (T, D) of each position to payoffs (V, D) over the orders (N, n) of joining."""
+    """Return the (T, D) mean contributions of the positions to (V, D) payoffs, over (N, n) orders in which they
+    join.
+    """
     draws, count = order.shape
     width = view.real.shape[1]
     total = torch.zeros((width, 1 + view.probabilities.shape[-1]), dtype=torch.float64, device=view.device)
@@ -201,12 +208,17 @@ def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Te
     requires=lambda argument: (f"token_effect.{_canonical(argument)}",),
 )
 def pointing(view: AttentionView, request: Request) -> Columns:
-    """Return how well attention α points at the tokens with large effects |e|.
+    """Return how well attention α points at the tokens with large absolute effects |e_i| (see `token_effect`).
 
-    Columns, undefined with a single token: `.largest`, max |e_i|; `.cosine` of α and |e|, and `.uniform_cosine` of
-    equal weights and |e|, both undefined if every effect is 0; `.drawn`, Σ α_i |e_i|, the mean |e| of a token drawn by
-    attention, and `.drawn_uniform`, that of a token drawn at random. The columns that begin with `.logits` are the same
-    with the effects on the centred logits.
+    The columns are undefined for texts with a single token:
+
+    * `.largest`: the largest effect, max |e_i|.
+    * `.cosine`: the cosine similarity of α and |e|. Undefined if every effect is 0.
+    * `.uniform_cosine`: the cosine similarity of equal weights and |e|. Undefined if every effect is 0.
+    * `.drawn`: Σ α_i |e_i|, the expected |e_i| of a token that is drawn with the probabilities α.
+    * `.drawn_uniform`: the expected |e_i| of a token that is drawn with equal probabilities.
+
+    The columns `.logits.largest` and so on contain the same values for the effects on the centred logits.
     """
     attention = torch.where(view.real, view.attention, 0.0)
     scalars = {}

@@ -13,13 +13,12 @@ from attnaudit.measures.leave_one_out import equal_within_rounding
 def polarity(view: AttentionView, request: Request) -> Columns:
     """Return whether the most attended token speaks against the prediction.
 
-    A token speaks against the prediction if the probability of the predicted class rises when the token is removed. A
-    change within the float32 rounding error of the logits does not count. The columns are:
+    A token speaks against the prediction if removing it raises the probability of the predicted class. A change within
+    the float32 rounding error of the logits does not count. The columns are:
 
     * `.attention`: 1 if the most attended token speaks against the prediction, otherwise 0. If several tokens have the
-      largest weight, it is the share of them that do.
-    * `.random`: the share of all tokens that speak against the prediction. This is the probability that a random token
-      does.
+      largest weight, it is the share of these tokens that speak against the prediction.
+    * `.random`: the share of all tokens that speak against the prediction.
 
     Both columns are undefined for texts with one token, and for texts without attention on real tokens.
     """
