@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     accept.add_argument(
         "--allow-failed-gates",
         action="store_true",
-        help="accept a run in which a gate did not pass. The baseline file lists these gates",
+        help="accept the run even if gates did not pass; the baseline file lists these gates",
     )
     accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
@@ -82,14 +82,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _present(folder: Path, anchor: Anchor) -> Baseline | None:
-    """Return the baseline that is there; None if there is none, or none that can be read.
+    """Return the existing baseline; None if there is none, or if it cannot be read.
 
-    A baseline that cannot be read is about to be replaced, so it does not prevent that.
+    A baseline that cannot be read is no error, because it is about to be replaced.
     """
     try:
         return read_baseline(folder, anchor)
     except ReportError as error:
-        print(one_line(f"the baseline that is there cannot be compared: {error}"))
+        print(one_line(f"the existing baseline cannot be compared: {error}"))
         return None
 
 

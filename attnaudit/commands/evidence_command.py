@@ -119,7 +119,7 @@ def _require_separate(out: Path, paths: list[Path]) -> None:
 
 
 def _remove_signable(out: Path) -> None:
-    """Remove what an earlier call left for signing, so that no later step signs it if this call fails."""
+    """Remove the files that an earlier call wrote for signing. If this call fails, no later step can sign them."""
     try:
         for path in (out / name for name in (STATEMENT, PREDICATE, CHECKSUMS) if out.is_dir()):
             path.unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def _remove_signable(out: Path) -> None:
 
 
 def _write(out: Path, files: dict[str, str]) -> None:
-    """Write the files, and remove a model card that an earlier call left if there is none now."""
+    """Write the files. If they contain no model card, remove the model card of an earlier call."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -16,8 +16,8 @@ OUT, POPULATIONS, SEED = Path("docs/gallery"), Path("models/gallery"), 0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit gallery`."""
     parser.description = (
-        "Plant one model per kind, audit those that show each mechanism with attention that is right, unused or at the "
-        "wrong place, and write a page with pictures for every mechanism and every reproduced paper. Run the command "
+        "Plant one model of every kind, and audit models whose attention is right, unused or in the wrong place, for "
+        "every mechanism. Write a page with pictures for every mechanism and every reproduced paper. Run the command "
         "again to resume: finished models are kept."
     )
     parser.add_argument(

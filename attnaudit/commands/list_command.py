@@ -61,7 +61,10 @@ def _check_lines() -> list[str]:
 
 
 def _question(kind: Any) -> str:
-    """Return the question that a check answers with its default arguments; for a check without, what it describes."""
+    """Return the question that a check answers with its default arguments, or the first line of its docstring.
+
+    The docstring is used if the check has a required argument.
+    """
     try:
         question: str = kind(severity="report").question
     except (AuditError, TypeError):  # an argument is required

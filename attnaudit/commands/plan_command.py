@@ -19,7 +19,7 @@ from attnaudit.statistics.sample_size import POWER
 
 ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
 STATUS = (
-    "Exit status: 0 if there is a figure for every gate and, with --rows, the rows are enough; 1 if not; 2 if an "
+    "Exit status: 0 if the number of rows is known for every gate and, with --rows, N is enough; 1 if not; 2 if an "
     "option is invalid or a file cannot be read."
 )
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="run",
         metavar="RUN",
         help="take the spread of the values from this run: its folder, or reports/ for the newest run. Without it, the "
-        "spread is the largest possible one, or that of the demo model",
+        "spread is that of the demo model or, for a gate that was not measured on it, the largest possible one",
     )
     parser.add_argument(
         "--effect",
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
     """Print how many rows every gate of a policy needs.
 
     Returns:
-        The exit status: 0 if there is a figure for every gate and, with --rows, the rows are enough; 1 if not; 2 if an
-        option is invalid or a file cannot be read.
+        The exit status: 0 if the number of rows is known for every gate and, with --rows, the rows are enough; 1 if
+        not; 2 if an option is invalid or a file cannot be read.
     """
     try:
         default, effects = _effects(options.effect)
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _effects(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
-    """Return the effect of all gates, None if it is not given; and those of single gates by id.
+    """Return the effect of all gates, or None if it is not given; and the effects that are given for single gates.
 
     Raises:
         CheckError: A text is not "X" or "GATE=X" with a finite number X above 0, or a gate is given twice.
@@ -136,7 +136,7 @@ def _cells(plan: GatePlan, rows: int | None) -> list[str]:
 
 
 def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
-    """Return sentences that say how many rows the policy needs, and which gates have no figure."""
+    """Return sentences that say how many rows the policy needs, and for which gates the number is unknown."""
     lines = [
         f"With these rows, a gate passes or fails with {POWER:.0%} probability if the true value is the effect away "
         "from the threshold.",
@@ -144,7 +144,7 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     ]
     for plan in plans:
         if plan.problem:
-            lines.append(f"{plan.check}: no figure, because {plan.problem}.")
+            lines.append(f"{plan.check}: the number of rows is unknown, because {plan.problem}.")
         elif plan.rows is None:
             verdict = "pass" if plan.to_pass is None else "fail"
             lines.append(

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", dest="action", required=True)
     diff = actions.add_parser("diff", help=DIFF, description=f"{DIFF.capitalize()}.", epilog=STATUS)
     diff.add_argument("old", metavar="OLD", help=SOURCES)
-    diff.add_argument("new", metavar="NEW", help="the same")
+    diff.add_argument("new", metavar="NEW", help="the new policy, in one of the same forms")
     digest = actions.add_parser("hash", help=HASH, description=f"{HASH[0].upper()}{HASH[1:]}.")
     digest.add_argument("file", metavar="FILE", help=SOURCES)
 

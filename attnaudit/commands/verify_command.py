@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sequential",
         action="store_true",
-        help="the run was given --audit-sequential, so it must have applied the file of --policy in this way",
+        help="require that the run applied the file of --policy with --audit-sequential",
     )
     parser.add_argument(
         "--after",
@@ -177,14 +177,14 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
         )
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(
-            "--sequential without a policy file: it says how the run applied the file. Add --policy FILE, or leave it "
-            "out."
+            "--sequential without a policy file: this option says how the run applied the file of --policy. Add "
+            "--policy FILE, or remove --sequential."
         )
     return None if options.after is None else _time(options.after)
 
 
 def _expectations(options: argparse.Namespace, after: datetime | None, audited: Sequence[DataRecord]) -> Expectations:
-    """Return what the options ask for. Models, data and the policy are read for it.
+    """Return what the options require of the run. Models, data and the policy are read to find out.
 
     Args:
         options: The options.
@@ -247,7 +247,7 @@ def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
     from attnaudit.data.draws import open_draws
 
     draws = {lazily: open_draws(given, 0, lazily=lazily) for lazily in {one.hashed == "file" for one in audited}}
-    # Of a stream that ended in the run, another row would change the hash.
+    # If the run read a stream to its end, one more row is asked for, because an added row must change the hash.
     hashes = [draws[one.hashed == "file"].sha256(one.audited + (one.rows is not None)) for one in audited]
     same = (sha256 for one, sha256 in zip(audited, hashes, strict=True) if sha256 == one.sha256)
     return Expected(given=given, name=None, sha256=next(same, hashes[0] if hashes else ""))
@@ -315,7 +315,7 @@ def _iso_time(text: str, expected: str) -> datetime:
 
 
 def _not_compared(options: argparse.Namespace, expected: Expectations) -> list[str]:
-    """Return lines about what was not compared, and about what was compared only by its name.
+    """Return one line that lists what was not compared, and one that lists what was compared only by its name.
 
     The list is empty if everything was compared by its content.
     """

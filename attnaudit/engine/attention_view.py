@@ -220,7 +220,7 @@ class AttentionView(AttentionReading):
         return self._finite(logits, weights)
 
     def decode_differentiably(self, weights: Tensor) -> Tensor:
-        """Return the same as `decode`, but so that it can be differentiated with respect to the rows."""
+        """Return the same logits as `decode`, differentiable with respect to the attention rows."""
         if self.token_logits is not None:
             return self.decode(weights)
         with differentiable(self.device):
@@ -235,7 +235,7 @@ class AttentionView(AttentionReading):
                 be NaN as well.
 
         Raises:
-            AdapterError: some other logits are not finite.
+            AdapterError: some logits are not finite although the attention rows are.
         """
         refuse_not_finite(logits, self.instances, REPLACED, given=weights)
         return logits

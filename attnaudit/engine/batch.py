@@ -29,7 +29,7 @@ LENGTH_BAND = 4
 LEAVE_ONE_OUT_TOKENS = 2**24
 #: Progress note of erasures.
 ERASING = "texts with tokens erased"
-#: What is changed in these passes, for error messages.
+#: How error messages describe the two kinds of changed passes.
 ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 

@@ -4,9 +4,10 @@
     def gradient(view: AttentionView, request: Request) -> Columns:
         ...
 
-A check asks for a measure by a need: its name and argument, such as "gradient.meister.inputs". The decorator declares
-what the engine must know before it measures: which other measures and adapter capabilities are needed, and whether the
-columns depend on the reading. The engine never tests the name of a measure.
+A check lists the measures that it needs. Each need is the name of a measure with its argument, such as
+"gradient.meister.inputs". The decorator declares what the engine must know before it measures: which other measures and
+adapter capabilities are needed, and whether the columns depend on the reading. The engine never tests the name of a
+measure.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from attnaudit.engine.merged_sources import merged_sources
 
 
 def joined(first: Measurements, second: Measurements) -> Measurements:
-    """Return the measurements of the instances of both, which have the same model, data set and columns.
+    """Combine the measurements of different instances. Model, data set and columns must be the same.
 
-    Tables are left out, because they are computed from a whole data set. Instances repeat each other if their tokens
-    are spelled alike.
+    Tables are left out, because they are computed from a whole data set. The sources are merged again (see
+    `merged_sources`); two token sequences are equal if the strings of their tokens are.
     """
     instances = [*first.instances, *second.instances]
     order = sorted(range(len(instances)), key=lambda i: instances[i].id)

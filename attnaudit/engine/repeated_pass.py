@@ -6,7 +6,7 @@ attention at every site, must be the same as before.
 
 The rows run in another order and in other batches than the first time. This also exposes a model that seeds its own
 random generator in every pass, and an adapter that caches results by batch. In other batches, results differ by
-rounding errors. These are much smaller than the tolerance, which is that of the conformance suite.
+rounding errors. The tolerance is that of the conformance suite, and is much larger than these errors.
 
 Shapes: B instances, H heads, Q queries, K keys, C classes.
 """
@@ -129,7 +129,7 @@ class FirstPass:
             row = int(worst.argmax())
             instance, different = instances[row], int((worst > TOLERANCE).sum())
             in_logits = differences[row, 0] >= differences[row, 1]
-            what = "logits, which differ" if in_logits else "attention weights, of which a weighted sum differs"
+            what = "logits, which differ" if in_logits else "attention weights, whose weighted sum differs"
             raise ChangedModelError(
                 f"{instance.where or instance.id}: measured a second time, this row gives other {what} by "
                 f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {TOLERANCE:g}. "

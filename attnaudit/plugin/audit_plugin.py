@@ -61,7 +61,7 @@ class AuditPlugin:
         from attnaudit.checks.decorator import declared_functions
         from attnaudit.run.finish_run import begin_run
 
-        declared_functions.clear()  # of an earlier session in this process
+        declared_functions.clear()  # an earlier session in this process may have declared some
         state = self.begin()
         try:
             state.options.require_writable_reports()
@@ -113,7 +113,7 @@ class AuditPlugin:
         """
         report = yield
         call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
-        # Without a call, another plugin has made the report, such as pytest's own --last-failed, which imports no file.
+        # A report without a call comes from another plugin: pytest's own --last-failed makes one without an import.
         if self.state is not None and isinstance(collector, pytest.Module) and call is not None:
             self.state.collected_files[collector.path] = reason_of(report) if report.skipped else ""
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
@@ -145,7 +145,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Write down what has to be judged before the first case runs, so that nothing is lost in a crash.
+        """Before the first case runs, write down what has to be judged, so that a crash hides nothing.
 
         By now, other plugins have deselected cases.
         """
@@ -171,7 +171,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Escape the text of the warnings of the cases, which may come from models or data.
+        """Escape the text of warnings, because models and data can put anything into it.
 
         Raises:
             pytest.UsageError: The warning is about a mistyped key of the audit in the configuration file.
@@ -186,10 +186,10 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """Add the failures of the run itself to those of the tests, without a letter in the progress of the tests.
+        """List a failure of the run itself among the failed tests, without a letter in the progress of the tests.
 
-        pytest would count them as tests that ran, and show a progress above 100%. A usage error is no failure of a
-        test here, because pytest shows it by itself.
+        With a letter, pytest would count the failure as a test that ran, and show a progress above 100%. If there are
+        usage errors, the failure is not listed, because pytest shows usage errors itself.
         """
         if not getattr(report, "attnaudit_added", False):
             return None
@@ -219,9 +219,9 @@ class AuditPlugin:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        """Decide the exit status and write the run before other plugins write theirs, such as JUnit.
+        """Decide the exit status and write the run before other plugins, such as JUnit, write their files.
 
-        If one of them fails or is interrupted afterwards, or changes the exit status, the run is written again.
+        If one of these plugins fails, is interrupted or changes the exit status, the run is written again.
         """
         state = self.state
         writes = state is not None and state.begun
@@ -254,9 +254,10 @@ class AuditPlugin:
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
 
     def final_status(self, status: int) -> int:
-        """Return the exit status of the process, given that of the session.
+        """Return the exit status of the process: 0 only if the audit passed, or if this process was to run no audit.
 
-        It is 0 only if the audit passed, or if there was none to run.
+        Args:
+            status: The exit status of the session.
         """
         if is_worker(self.config) or not is_audit_run(self.config):
             return status
@@ -264,8 +265,8 @@ class AuditPlugin:
         if self.config.option.collectonly:
             if status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
                 self._complain(
-                    "--collect-only judges no gate, and the environment variable CI is set. Leave it out, or add "
-                    "--audit-allow-partial if this is intended here."
+                    "--collect-only judges no gate, and the environment variable CI is set. Remove --collect-only, or "
+                    "add --audit-allow-partial if no gate is to be judged here."
                 )
                 return int(pytest.ExitCode.TESTS_FAILED)
             return status
@@ -296,7 +297,7 @@ class AuditPlugin:
         show_run(state, terminalreporter, self.config, shown=self._reasons_shown)
 
     def _show_report_path(self, state: RunState) -> None:
-        """Show where the report is, where pytest's own summary may not have been shown."""
+        """Show the path of the report, because pytest may not have shown its summary."""
         if state.run_record is not None and self.config.pluginmanager.hasplugin("terminalreporter"):
             report = displayed_path(state.folder.path / "report.html", self.config)
             line = f"\nattention audit: the report of the verdicts reached so far is {terminal_safe(report)}"

@@ -95,7 +95,7 @@ def _declaration(function: Any, policy: Policy | None, state: RunState) -> Decla
 
 
 def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
-    """Return the one of several policies that applies to the models of the run, which are loaded for it.
+    """Return the policy that applies to the models of the run. The models are loaded to find it.
 
     Raises:
         AuditError: A model is unknown, or not exactly one policy applies to the models.
@@ -111,7 +111,7 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
 
 
 def declare_uncollected(state: RunState) -> None:
-    """Write down the gates of @audit functions that pytest did not collect as tests, so that these gates stay open.
+    """Record the gates of @audit functions that pytest did not collect as tests. These gates stay open.
 
     Only functions in collected files count. pytest does not collect a function if its name does not match, if another
     function below it has the same name, or if it is a method of a class that is not collected.
@@ -148,7 +148,7 @@ def policy_declaration(policy: Policy) -> Declaration:
 
 
 def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str]:
-    """Store each case in the stash of its pytest item, and find errors.
+    """Store each case in the stash of its pytest item, and return the usage errors.
 
     Returns:
         Node id of the function -> message, for every usage error that concerns a selected item or the policy.

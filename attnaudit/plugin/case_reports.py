@@ -37,7 +37,8 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
         record = case.session.record(case.check, case.model, case.data)
         if record is not None and call.when == "call":  # JUnit lists the properties of passed tests, too
             remark = case.session.validation_remark(case.check.id, case.model)
-            others = [pair for pair in item.user_properties if not pair[0].startswith("attnaudit")]  # of an earlier try
+            # An earlier attempt at this test may have added properties of the audit. They are replaced.
+            others = [pair for pair in item.user_properties if not pair[0].startswith("attnaudit")]
             item.user_properties[:] = [*others, *_properties(record, remark)]
     error = None if call.excinfo is None else call.excinfo.value
     report.attnaudit = {  # type: ignore[attr-defined]
@@ -66,7 +67,7 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
 
 
 def skip_repetition(report: pytest.TestReport, state: RunState) -> bool:
-    """Turn a failure into a skip if an earlier case failed for the same reason, which concerns both.
+    """Turn a failure into a skip if an earlier case failed for the same reason, such as a model that cannot be loaded.
 
     Each worker of xdist loads the models and reads the data that its cases need. So the controller calls this function
     too, with the reports of all workers.
@@ -91,7 +92,7 @@ def skip_repetition(report: pytest.TestReport, state: RunState) -> bool:
 
 
 def _properties(record: CheckRecord, remark: str) -> list[tuple[str, object]]:
-    """Return what JUnit's file shows as the properties of a case. What the record lacks is left out.
+    """Return the properties of a case for the JUnit file. Values that the record lacks are left out.
 
     Args:
         record: The record of the case.

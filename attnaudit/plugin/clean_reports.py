@@ -15,7 +15,7 @@ import pytest
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe, without_commands
 
-#: The codes of colours and styles, which captured output contains where a library writes them without asking.
+#: Matches the codes of colours and styles. Some libraries write them even if the output is not a terminal.
 STYLES = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -42,8 +42,8 @@ def failure_without_traceback(excinfo: pytest.ExceptionInfo[BaseException]) -> A
     """Return the message of an exception as the `longrepr` of a report.
 
     Args:
-        excinfo: An AuditError, whose message becomes one line and the lines of its example; or another exception, which
-            keeps its lines.
+        excinfo: The exception. The message of an AuditError becomes one line, followed by the lines of its example. The
+            message of any other exception keeps its lines.
     """
     error = excinfo.value
     message = shown_error(error) if isinstance(error, AuditError) else terminal_safe(str(error), keep_lines=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from attnaudit.records import GateRecord, UnvalidatedModel
     from attnaudit.run.plan import Plan
 
-#: The exit status of a run in which no gate was judged because of its models, or because of its data.
+#: The exit status if no gate was judged because no model could be audited ("model") or no data set ("data").
 CAUSE_STATUS = {"model": 6, "data": 7}
 HOW_TO_EXCEPT = (
     "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
@@ -154,7 +154,7 @@ def _exit_status(
 
 
 def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], session: pytest.Session) -> None:
-    """Report gates that did not pass, but that no failed test names, as one failed test per reason."""
+    """Report one failed test per reason for the gates that did not pass although no failed test names them."""
     results = state.outcomes.results
     failed_tests = {test for test, result in results.items() if result.outcome == "failed"}
     skipped_reasons = {result.reason for result in results.values() if result.outcome == "skipped"}
@@ -183,7 +183,7 @@ def _report_unvalidated(plan: Plan, unvalidated: Sequence[UnvalidatedModel], ses
 
 
 def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:
-    """Report a failure of the run to all plugins, such as JUnit, as if it were that of a test."""
+    """Report a failure of the run to all plugins, such as JUnit, in the form of a failed test."""
     report = pytest.TestReport(
         nodeid=f"attnaudit::{name}",
         location=("attnaudit", None, name),

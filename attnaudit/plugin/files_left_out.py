@@ -14,7 +14,7 @@ from attnaudit.plugin.rerun import displayed_path
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 
-#: Matches in a file that may contain @audit functions: the word "audit", also as a part of a longer word. The name of
+#: Matches a file that may contain @audit functions: the word "audit", also as a part of a longer word. The name of
 #: this package alone does not count, because a file can import it for something else.
 AUDIT = re.compile(rb"(?<!attn)audit")
 #: The patterns of test files, and of folders without tests, that are the defaults of pytest.

@@ -95,7 +95,7 @@ def _ended_early(what: str, ended: SystemExit) -> str:
 
 @pytest.fixture
 def attnaudit_case(request: pytest.FixtureRequest) -> MeasurementsRequest:
-    """The model, data set and measures for which the fixture `measurements` returns the measurements."""
+    """What the fixture `measurements` measures: a model, a data set and the needed measures."""
     measurements_request: MeasurementsRequest = request.param
     return measurements_request
 

@@ -14,7 +14,8 @@ import pytest
 from attnaudit.errors import did_you_mean
 from attnaudit.formatting import one_line
 
-#: How similar to an option of the audit an unknown option has to be. Options of plugins that are absent are not.
+#: How similar an unknown option must be to an option of the audit to count as mistyped: 1 for equal names. Options of
+#: plugins that are not installed are less similar.
 SIMILAR = 0.7
 UNKNOWN_KEY = re.compile(r"Unknown config option: (\S+)")
 
@@ -46,7 +47,7 @@ def mistyped_key(warning: Warning | str, keys: Sequence[str]) -> str:
         keys: The keys of the audit, such as "audit_model".
 
     Returns:
-        The message; "" if the warning is another one, or the key resembles none of the audit.
+        The message; "" if the warning is about something else, or if the key resembles no key of the audit.
     """
     unknown = UNKNOWN_KEY.fullmatch(str(warning).strip()) if isinstance(warning, pytest.PytestConfigWarning) else None
     question = did_you_mean(unknown[1], keys, cutoff=SIMILAR) if unknown else ""

@@ -54,7 +54,7 @@ def _uncaptured_stderr(config: pytest.Config) -> Iterator[TextIO]:
     with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
         stream = sys.stderr
         try:
-            copy = os.dup(stream.fileno())  # capturing replaces what the number itself stands for
+            copy = os.dup(stream.fileno())  # pytest redirects the original descriptor when it captures again
         except (OSError, io.UnsupportedOperation):  # a stream without a file, such as that of a notebook
             copy = -1
     if copy < 0:

@@ -18,7 +18,7 @@ def shorten_failures(terminalreporter: pytest.TerminalReporter, config: pytest.C
         config: pytest's configuration.
 
     Returns:
-        The reasons of failures without a verdict that pytest shows in full; empty with --tb=no or --no-summary.
+        The reasons that pytest shows in full, of failures without a verdict; empty with --tb=no or --no-summary.
     """
     style = config.option.tbstyle
     if style == "no" or terminalreporter.no_summary:
@@ -38,7 +38,7 @@ def shorten_failures(terminalreporter: pytest.TerminalReporter, config: pytest.C
 
 
 def _once(report: pytest.TestReport, style: str) -> pytest.TestReport:
-    """Return a copy of a report whose message pytest shows once. With --tb=line, this is the line of the failure."""
+    """Return a copy of a report that makes pytest show the message once: with --tb=line, in the line of the failure."""
     copied = copy.copy(report)
     copied.longrepr = copy.deepcopy(report.longrepr)
     if style == "line":

@@ -48,7 +48,7 @@ class Declaration:
 
     Attributes:
         checks: The checks.
-        policy: The description of the policy file that they come from; None if they come from none.
+        policy: The description of the policy file that they come from; None if they come from no file.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy is declared informational, that is, without a gate.
         validation: The families on which the gates were validated; None if there are no checks.
@@ -82,7 +82,7 @@ class RunState:
         collected_files: The test files that pytest imported -> the reason if the file skipped itself, otherwise "".
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The model, the data set and the message of an error that concerns several cases -> the first
-            test that it failed.
+            test that failed because of it.
         begun: Whether the folder of the run was created.
         run_record: The content of audit.json, once the run has ended.
         problem: Why the run fails for a reason other than a failed test; "" if there is no such reason.
@@ -109,7 +109,7 @@ class RunState:
     problem: str = ""
 
     def as_applied(self, declaration: Declaration) -> Declaration:
-        """Return a declaration as the options of the run apply it, that is, with --audit-sequential."""
+        """Return a declaration with --audit-sequential applied: all of its checks are then sequential."""
         from attnaudit.checks.policy import sequential_checks
 
         return (

@@ -31,7 +31,7 @@ COLOURS = {
 def show_run(
     state: RunState, terminalreporter: pytest.TerminalReporter, config: pytest.Config, *, shown: Collection[str]
 ) -> None:
-    """Show the gates, the reasons for what has no verdict, and the path of the report.
+    """Show the gates, the reasons why checks have no verdict, and the path of the report.
 
     With -q, nothing else is shown. Without it, notes and remedies follow; with -v, a table of all checks.
 
@@ -41,7 +41,7 @@ def show_run(
         config: pytest's configuration.
         shown: The reasons that pytest has shown already, as the messages of failures.
     """
-    if is_controller(config):  # pytest itself reports the usage errors of the process that it runs in
+    if is_controller(config):  # the workers found these errors; without workers, pytest itself reports them
         for message in dict.fromkeys(text for place, text in state.usage_errors.items() if place != CONFIGURATION):
             terminalreporter.write_line(f"ERROR: {message}", red=True)
     run = state.run_record

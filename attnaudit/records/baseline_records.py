@@ -40,8 +40,9 @@ class BaselineSubject(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
         data_sha256: The SHA-256 hash of the data set (see `DataRecord`).
         sample_sha256: The SHA-256 hash of the audited sample; None if all rows were audited.
         checks: The c checks, sorted by id.
-        values: The id of each instance -> c numbers, in the order of `checks`: the linearised value of each check, to
-            six significant digits; None where it is undefined.
+        values: The id of each instance -> c numbers, in the order of `checks`. Each number is the linearised value of
+            a check on the instance, to six significant digits; None where it is undefined. The value of a check is the
+            mean of these numbers.
     """
 
     model: str

@@ -85,7 +85,7 @@ class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=
             that far.
         to_fail: How far it must be on the other side for the case to fail; None if no possible value is that far.
         power: The probability of the decision.
-        warning: Why the sample is too small for the threshold, as a clause; "" if it is not.
+        warning: Why the sample is too small for the threshold, as a clause; "" if it is large enough.
     """
 
     to_pass: float | None
@@ -103,7 +103,7 @@ class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             variance is taken to be constant.
         share_rows: If the statistic is a share of rows, the effective sample size: the number of independent rows of
             equal weight with the same standard error. None for other statistics.
-        narrows_with_rows: Whether more rows reduce the error without limit.
+        narrows_with_rows: Whether the error approaches 0 as rows are added.
     """
 
     standard_error: float
@@ -178,8 +178,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values of a check under several readings, with one row per layer and one column per head.
 
     Attributes:
-        row_label: What a row stands for, which is "layer".
-        column_label: What a column stands for, which is "head".
+        row_label: What a row stands for: "layer".
+        column_label: What a column stands for: "head".
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
@@ -243,14 +243,14 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
         anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
         base: The id of the check whose values were compared.
         candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
-        reading: The reading under which it was measured; "" for a model with a single pooled attention.
-        measures_sha256: The SHA-256 hash of the code that computed it.
-        baseline: The value of the baseline; None if the two are not comparable.
+        reading: The reading under which `candidate` was measured; "" for a model with a single pooled attention.
+        measures_sha256: The SHA-256 hash of the code that computed `candidate`.
+        baseline: The value of the baseline; None if the two values are not comparable.
         baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.
         baseline_run: The name of the run that was accepted as the baseline; "" if there is none.
-        baseline_model: The name of the model of the baseline; "" if the two are not comparable.
+        baseline_model: The name of the model of the baseline; "" if the two values are not comparable.
         same_model: Whether the two models have the same hash.
-        not_comparable: Why the two values cannot be compared, and what to do; "" if they can
+        not_comparable: Why the two values cannot be compared, and what to do; "" if they can.
     """
 
     anchor: str
@@ -306,8 +306,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         distribution: A histogram of the values per instance; None if the check has no values per instance.
         charts: Further charts.
         worst: The instances with the worst values, the worst one first.
-        better: The direction in which values speak for the model, "at_least" for higher values. None if the check
-            accepts thresholds of both kinds.
+        better: "at_least" if higher values are better, "at_most" if lower values are better. None if the check accepts
+            thresholds of both kinds.
         typical: Instances that show how the value comes about.
         typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
         breakdowns: The value of a gate in parts of the data; empty for informational checks.

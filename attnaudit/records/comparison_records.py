@@ -24,7 +24,7 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         difference: `candidate` - `base`; None if one of them is undefined.
         interval: The interval of the difference, over sources; None if there is none.
         detectable: The smallest true difference, up or down, whose interval would have excluded 0 with a probability of
-            80%; None without an interval, or if none would.
+            80%; None without an interval, or if there is no such difference.
         n: The number of instances that have a value in both runs.
         changed: The number of these instances whose values differ.
         direction: "at_least" if a higher number is better, "at_most" if a lower one is; None if neither is.

@@ -130,8 +130,8 @@ class PolicyRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         file: The name of the file.
         sha256: The SHA-256 hash of the file.
         name: The name of the policy; "" if it has none.
-        applies_to: The families of models that the policy was made for. They choose among several policies of an @audit
-            function. Empty for the families in `validated_on`.
+        applies_to: The families of models that the policy was made for. If an @audit function has several policies,
+            these families decide which of them applies. If empty, the families in `validated_on` decide.
         validated_on: The families of models on which the policy was validated, with models whose attention is known to
             be faithful or unfaithful. Empty if it was not validated. A family stands for all families that begin with
             its words.

@@ -29,10 +29,10 @@ class GateResults:
             "WARNED" if there are warnings, and "PASSED" if there are none.
         passed: The gates with the verdict "pass".
         warned: The gates that did not have to pass: they are excepted by the policy, informational for the family of
-            the model, or inconclusive where the policy allows it. Also the gates whose thresholds were applied to a
-            family on which they were not validated.
-        failed: The gates that failed or have no verdict. Also all gates of a model of a family on which the policy was
-            not validated, if the policy blocks such models.
+            the model, or inconclusive where the policy allows it. The list also contains the gates whose thresholds
+            were applied to a family on which they were not validated.
+        failed: The gates that failed or have no verdict. If the policy was not validated on the family of the model,
+            and blocks such models, the list contains all gates.
         reasons: Why the result is "FAILED", one or two sentences each; empty otherwise. Failed gates come first.
         warnings: What qualifies the result, one or two sentences each. A failed run can have warnings too.
     """
@@ -116,7 +116,7 @@ def _verdict(gate: GateRecord, run: RunRecord) -> str:
 
 
 def _reasons(run: RunRecord) -> list[str]:
-    """Return why a run did not pass, as far as its record says so."""
+    """Return the reasons that the record of a run gives for not passing."""
     words = {"failed": "failed", "open": "no verdict"}
     found = [
         f"{place(gate)}: {words[gate.state]}: {gate.reason.rstrip('.')}." for gate in run.gates if gate.state in words

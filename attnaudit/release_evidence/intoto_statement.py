@@ -28,7 +28,7 @@ def predicate(run: RunRecord, results: GateResults, *, folder: Path, compared: b
 
     Args:
         run: The record of the run.
-        results: Its result.
+        results: The result of the run.
         folder: The folder of the run.
         compared: Whether the shipped files contain a checkpoint folder with the audited model.
         url: The address of the job that ran the audit; "" to leave it out.

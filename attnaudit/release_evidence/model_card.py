@@ -83,7 +83,7 @@ def _scores(run: RunRecord, url: str) -> list[Any]:
 
 
 def _data_hashes(run: RunRecord) -> dict[str, str]:
-    """Return the name of each data set -> the hash of what was audited of it."""
+    """Return the name of each data set -> the hash of its audited rows."""
     return {data.name: data.sample_sha256 or data.sha256 for data in run.data}
 
 

@@ -82,7 +82,7 @@ def assemble_comparison(
         comparison: The comparison of two runs.
         base: The measurements of the base run.
         candidate: The measurements of the candidate run.
-        first_position: The number of subjects of other comparisons that stand before these on the page.
+        first_position: The number of models and data sets of other comparisons that come first on the page.
     """
     checks = [check for subject in comparison.subjects for check in subject.checks]
     lost = [check for check in checks if check.is_gate and not check.base.blocks and check.candidate.blocks]
@@ -117,7 +117,7 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
     if lost:
         return f"{found} {plural(len(lost), 'gate')} that passed in the base run {_do(len(lost))} not pass any more."
     if changed:
-        return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed is lost."
+        return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
     return f"{found} No verdict changed."
 
 
@@ -149,8 +149,8 @@ def _policy_sentence(comparison: Comparison) -> str:
     laxer = sum(change.kind in ("laxer", "disappeared", "compare by hand") for change in changes)
     if laxer:
         return (
-            f"The policies differ. Because of {laxer} of {plural(len(changes), 'difference')}, listed first, the "
-            "candidate's policy may pass what that of the base run blocks."
+            f"The policies differ. {laxer} of {plural(len(changes), 'difference')} may make the candidate's policy "
+            "pass what the policy of the base run blocks. The list begins with them."
         )
     return "The policies differ, and nothing became laxer."
 
@@ -190,7 +190,7 @@ def _name(subject: ComparedSubject) -> str:
 
 
 def _facts(subject: ComparedSubject) -> list[str]:
-    facts = [f"{plural(subject.paired, 'instance')} from {plural(subject.sources, 'source')} paired by id."]
+    facts = [f"{plural(subject.paired, 'instance')} from {plural(subject.sources, 'source')} were paired by id."]
     if subject.unpaired:
         facts.append(
             f"{plural(subject.unpaired, 'instance')} that only one of the runs audited {_were(subject.unpaired)} left "

@@ -232,7 +232,7 @@ class _Reader:
             self.rows.probabilities[positions] = flat.reshape(len(positions), -1)
 
     def _add_column(self, measure: str, positions: Integers, sizes: Integers, flat: Floats) -> None:
-        """Add a measure with one number per token. A row with another count of numbers is left undefined."""
+        """Add a measure with one number per token. A row with too many or too few numbers is left undefined."""
         if self._starts is None:
             self._starts = np.concatenate([[0], np.cumsum(self.rows.lengths)])
         expected = np.diff(self._starts)[positions]

@@ -72,7 +72,7 @@ def summary(run: RunRecord, *, report: str) -> str:
         report: The path of report.html, in a form that the reader can open.
 
     Returns:
-        At most `MOST_CHARACTERS` characters. Lines beyond are left out, and the text says so.
+        At most `MOST_CHARACTERS` characters. If lines are left out, the text says how many.
     """
     decided = outcome(run)
     comparisons = [(check, check.comparison) for check in run.checks if check.comparison is not None]

@@ -19,7 +19,7 @@ OPEN_INSTANCES = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedView:
-    """The instances that moved most under one check, or whose attention did.
+    """The instances whose values of one check differ most between the runs, or whose attention differs most.
 
     Attributes:
         anchor: The fragment identifier.

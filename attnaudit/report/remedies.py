@@ -18,10 +18,10 @@ FIRST_REMEDIES = 3
 def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release.
 
-    First come the remedies for the most serious verdict. Among those for the same verdict, the ones that follow from it
+    The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
     alone come first: more texts for an inconclusive gate, other texts for an undefined one, and another reading of the
-    attention that did better in this run. Then come those of the policy. They are shown only for the verdicts and the
-    families for which the policy gives them.
+    attention that did better in this run. The remedies of the policy follow. Each of them is shown only for the
+    verdicts and families that the policy gives.
 
     Returns:
         The remedies, those of the policy in its order. If several questions have remedies, the list takes one from each

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build(folder: Path) -> None:
-    """Write report.html and summary.md of a run into its folder, without the runs that were accepted as baselines.
+    """Write report.html and summary.md of a run into its folder, without comparisons with accepted runs.
 
     Args:
         folder: The folder of the run, with audit.json and, usually, measurements.parquet. Without the latter, the

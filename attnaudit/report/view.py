@@ -31,7 +31,7 @@ from attnaudit.verdict_text import (
     verdict_sentence,
 )
 
-#: How many of these instances are open at first if the check did not pass.
+#: How many of the worst instances are open at first if the check did not pass.
 OPEN_INSTANCES = 2
 
 

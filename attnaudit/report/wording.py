@@ -39,7 +39,7 @@ IMPORTANCE_NAMES = {
     "input_x_gradient": "Input × gradient",
     "leave_one_out": "Leave-one-out",
 }
-#: The direction in which values of a check speak for the model -> words for the column of thresholds.
+#: Which values of a check are better -> words for the column of thresholds.
 BETTER = {"at_least": "higher is better", "at_most": "lower is better", None: "—"}
 #: Exit status of a run -> the reason why no gate was judged in it.
 NOTHING_AUDITED = {6: "A model could not be loaded or audited", 7: "The data could not be read"}
@@ -249,7 +249,7 @@ def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRec
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:
-    """Return a sentence about the verdicts of gates of which none blocks the release.
+    """Return a sentence about the verdicts of gates that do not block the release.
 
     Args:
         gates: The gates.

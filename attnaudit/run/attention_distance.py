@@ -21,11 +21,11 @@ def attention_distances(base: tuple[Path, Case], candidate: tuple[Path, Case]) -
 
     Args:
         base: The measurements.parquet of the base run, and the case.
-        candidate: The same of the candidate run.
+        candidate: The same for the candidate run.
 
     Returns:
-        Id of an instance -> the distance. Left out are instances that only one of the models measured, that the models
-        split into different tokens, or on which attention is undefined.
+        Id of an instance -> the distance. An instance is left out if only one of the runs measured it, if the models
+        split it into different tokens, or if its attention is undefined.
 
     Raises:
         ReportError: A file cannot be read.

@@ -16,7 +16,7 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
 
     Args:
         rows: The audited rows.
-        draws: What they were drawn from.
+        draws: All rows of the data set, from which the audited rows were drawn.
         name: The id of the data set in the run.
     """
     return DataRecord(

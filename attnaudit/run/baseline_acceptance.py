@@ -1,4 +1,4 @@
-"""Accept a finished run as a baseline: whether it may be, and the numbers that the baseline file then contains."""
+"""Decide whether a finished run may be accepted as a baseline, and compute the content of the baseline file."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def refusals(run: RunRecord, *, version: str) -> list[str]:
     code = code_fingerprint()
     if any(record.comparison and record.comparison.measures_sha256 != code for record in run.checks):
         found.append(
-            f"Another version of the code that measures made the run (attnaudit {run.attnaudit}) than is installed "
-            f"({version}). Install that version, or run the audit again with this one."
+            f"The measuring code has changed since the run: attnaudit {run.attnaudit} made it, and {version} is "
+            f"installed. Install the version of the run, or run the audit again with this one."
         )
     return found
 
@@ -76,7 +76,7 @@ def baseline_of(run: RunRecord, folder: Path, anchor: Anchor) -> Baseline:
     Args:
         run: The record of a run that may be accepted.
         folder: The folder of the run.
-        anchor: What the baseline is to be.
+        anchor: The baseline to make: "last" for the last release, "pinned" for a release that is seldom replaced.
 
     Raises:
         ReportError: A value is undefined or has no interval, or measurements.parquet cannot be read.
@@ -116,7 +116,7 @@ def baseline_of(run: RunRecord, folder: Path, anchor: Anchor) -> Baseline:
 
 
 def description(baseline: Baseline, present: Baseline | None) -> Iterator[str]:
-    """Yield lines that show what is accepted, and what changes relative to the baseline that is there.
+    """Yield lines that show what is accepted, and how it differs from the baseline that it replaces.
 
     Args:
         baseline: The new baseline.
@@ -148,7 +148,7 @@ def description(baseline: Baseline, present: Baseline | None) -> Iterator[str]:
 
 
 def _changes(subject: BaselineSubject, known: BaselineSubject) -> Iterator[str]:
-    """Yield lines about the model, the data and the instances of a baseline that differ from those that are there."""
+    """Yield a line if the model of a baseline differs from the known one, and a line if the data differ."""
     if subject.model_sha256 != known.model_sha256:
         yield f"  the model changes: sha256 {known.model_sha256[:12]} → {subject.model_sha256[:12]}"
     if (subject.data_sha256, subject.sample_sha256) != (known.data_sha256, known.sample_sha256):

@@ -100,8 +100,8 @@ def accept_command(run: Path, folder: Path, anchor: str) -> str:
 def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:
     """Return the model of a baseline that a model is compared with; None if it is unclear which.
 
-    It is the one of the same name on the data, or else the only one on the data. If the baseline does not have the
-    data, the data set of the same name counts, so that the reason can name it.
+    On the data set with the same rows, this is the model with the same name, or else the only model. If the baseline
+    lacks these rows, the data set with the same name is searched instead, so that a message can say what differs.
     """
     on_data = [one for one in baseline.subjects if _same_data(one, audited)]
     on_data = on_data or [one for one in baseline.subjects if one.data == audited.data]
@@ -162,7 +162,7 @@ def _never_fails(gate: PairedGate, baseline: float) -> str:
     end = f"the smallest possible one is {number(low)}" if decrease else f"the largest possible one is {number(high)}"
     return (
         f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and {end}, so no "
-        f"model is worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between the two."
+        f"model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between the two."
     )
 
 

@@ -36,7 +36,7 @@ def sealed(baseline: Baseline) -> Baseline:
 
 
 def write_baseline(folder: Path, baseline: Baseline) -> Path:
-    """Write a baseline file as a whole, or leave the one that is there.
+    """Write a baseline file. If this fails, an existing file remains unchanged.
 
     Args:
         folder: The folder of the baseline files. It is created if there is none.

@@ -15,7 +15,8 @@ from attnaudit.report.baseline_tables import BaselineRun
 from attnaudit.run.compare_runs import compare_records
 from attnaudit.run.integrity import read_unedited
 
-#: Largest relative difference between the value in a baseline file, of numbers with six digits, and that of its run.
+#: The largest relative difference between a value in a baseline file, which is computed from numbers with six digits,
+#: and the same value in the accepted run.
 TOLERANCE = 1e-4
 
 
@@ -24,7 +25,7 @@ def compare_with_baselines(run: RunRecord, folder: Path) -> list[BaselineRun]:
 
     Args:
         run: The record of the run.
-        folder: Its folder, with measurements.parquet. The folders of the accepted runs are looked for next to it.
+        folder: The folder of the run, with measurements.parquet. The folders of the accepted runs must be next to it.
 
     Returns:
         One entry for each accepted run. If it cannot be compared, the entry gives the reason.
@@ -52,7 +53,7 @@ def _compared(run: RunRecord, folder: Path, name: str) -> BaselineRun:
 
 
 def _was_accepted(base: RunRecord, run: RunRecord) -> bool:
-    """Return whether a run has the values of the baseline that bears its name."""
+    """Return whether a run has the values that the baseline file recorded for it."""
     recorded = {(record.model, record.data, record.check): record.value for record in base.checks}
     for record in run.checks:
         known = record.comparison

@@ -41,7 +41,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """model-data-check, which pytest shows in brackets."""
+        """The id that pytest shows in brackets: model-data-check."""
         return f"{self.model}-{self.data}-{self.check.id}"
 
     def judge(self) -> CheckRecord:

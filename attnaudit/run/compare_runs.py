@@ -72,7 +72,7 @@ def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None 
 def compare_records(
     base_run: tuple[RunRecord, Path], candidate_run: tuple[RunRecord, Path], names: Names | None = None
 ) -> Comparison:
-    """Compare two runs whose records were read, or are not written yet.
+    """Compare two runs, given their records. A record need not be written to a file yet.
 
     Args:
         base_run: The record of the base run, and its folder with measurements.parquet.
@@ -128,7 +128,7 @@ class _Both:
     Attributes:
         base: The measurements of the base run.
         candidate: The measurements of the candidate run.
-        sources: The names of the n groups. Instances that belong together in one of the runs do so here.
+        sources: The group of each of the n instances. Instances that share a group in either run share one here.
         distances: (n,) total variation distances between the attention weights; NaN where they cannot be compared.
         unpaired: The number of instances that only one of the runs measured.
     """
@@ -220,14 +220,15 @@ def _both(
 
 
 def joined_sources(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Combine two groupings of the same instances: those that share a group in one of them share one in the result.
+    """Combine two groupings of the same instances. Instances that share a group in either one share a group afterwards.
 
     Args:
         first: The name of each instance's group in the first grouping.
         second: The same in the second grouping.
 
     Returns:
-        The name of each instance's group, which is the first of the names in `first` that it joins.
+        The name of each instance's group. A group that joins several groups of `first` has the name of theirs that
+        comes first in the alphabet.
     """
     parent: dict[tuple[int, str], tuple[int, str]] = {}
 

@@ -52,7 +52,8 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         yield f"its seed is {record.seed}, but that of the run is {run.seed}"
     counted = record.n_defined + sum(record.undefined.values())
     if counted != record.n or record.n_defined < 0 or min(record.undefined.values(), default=1) < 1:
-        yield f"{record.n_defined} defined and {sum(record.undefined.values())} undefined values are not {record.n}"
+        undefined = sum(record.undefined.values())
+        yield f"{record.n_defined} defined and {undefined} undefined values do not add up to {record.n}"
     if record.n > audited.get(record.data, record.n):
         yield f"it has {record.n} instances, but only {audited[record.data]} were audited"
     yield from _of_unseen_mixers(record, run)
@@ -111,25 +112,25 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
 
 
 def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
-    """Compare what a paired gate compared with its value, and with its table."""
+    """Check a paired gate: its value against the two values that it compared, and its baseline against the policy."""
     comparison = record.comparison
     anchors = {table.get(ANCHOR) for table in declared}
     if declared and anchors != {None if comparison is None else comparison.anchor}:
-        yield "what it was compared with is not what the effective policy declares"
+        yield "the baseline that it was compared with is not the one that the effective policy declares"
     if comparison is None:
         return
     candidate, baseline = comparison.candidate, comparison.baseline
     if (baseline is None) != bool(comparison.not_comparable) or (
         baseline is not None and not comparison.baseline_sha256
     ):
-        yield "it has neither a value of the baseline nor a reason why there is none, or both"
+        yield "it must have either a value of the baseline or a reason why there is none, but it has both or neither"
     expected = None if candidate is None or baseline is None else candidate - baseline
     if (expected is None) != (record.value is None) or not _equal(record.value or 0.0, expected or 0.0):
         yield "its value is not the difference of the two values that it compared"
 
 
 def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
-    """Compare a record with the arguments of its check, and these with its tables in the effective policy."""
+    """Check that a record matches the arguments of its check, and that they match the effective policy."""
     given = record.parameters
     if declared and not any(same_arguments(table, given) for table in declared):
         yield "its arguments differ from those in the effective policy"
@@ -209,7 +210,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 
 
 def _of_families(run: RunRecord) -> Iterator[str]:
-    """Compare the models on which the policy was not validated with what follows from their families."""
+    """Check the list of the models on whose family the policy was not validated."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
         yield "the list of models on whose family the policy was not validated contradicts the policy or the models"
 

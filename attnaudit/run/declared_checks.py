@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Argument = str | float | int | bool | None
 Table = Mapping[str, Argument]
-#: The keys of a table that are no arguments of its check, but facts about it.
+#: The keys of a table that state facts about its check. All other keys are arguments of the check.
 FACTS = ("id", "name", "code", "needs", "statistic", "low", "high")
 LIMITS = ("at_least", "at_most")
 NAME = re.compile(r"[A-Za-z_]\w*")

@@ -169,9 +169,9 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 
 def _is_sequential(run: RunRecord, data: str) -> bool:
-    """Return whether all gates on a data set were judged by confidence sequences, as the policy wants it.
+    """Return whether all gates on a data set were judged by confidence sequences, as their policy requires.
 
-    These are valid after every row, so a gate cannot pass because the rest was left out.
+    Confidence sequences are valid after every row, so leaving out the other rows cannot make a gate pass.
     """
     tables = [table for several in tables_by_id(run.effective_policy, []).values() for table in several]
     gates = [table for table in tables if is_gate(table)]
@@ -181,7 +181,7 @@ def _is_sequential(run: RunRecord, data: str) -> bool:
 
 
 def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[str]:
-    """List what was not compared with the expected baselines, or was compared with others."""
+    """List the gates that were compared with other baselines, and the expected baselines that were not used."""
     compared = [(record, record.comparison) for record in run.checks if record.comparison is not None]
     if not compared:
         return ["The run compared nothing with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."]
@@ -266,7 +266,7 @@ def exception_lines(run: RunRecord) -> list[str]:
 
 
 def unvalidated_lines(run: RunRecord) -> list[str]:
-    """Return a line for each model to which thresholds were applied that were not validated on its family."""
+    """Return a line for each model whose gates have thresholds that were not validated on its family."""
     return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated if one.unvalidated == "gate"]
 
 

@@ -199,7 +199,7 @@ def end_run(folder: RunFolder, run: RunRecord, ending: RunEnding) -> RunRecord:
 
 
 def _record(folder: RunFolder, context: RunContext) -> RunRecord:
-    """Return the record of a run that has begun and of which nothing else is known."""
+    """Return the record of a run that has only just begun."""
     return RunRecord(
         schema_version=SCHEMA_VERSION,
         run=folder.name,

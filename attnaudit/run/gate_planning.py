@@ -51,13 +51,14 @@ class GatePlan:
         direction: The direction of its threshold.
         limit: The threshold, as it is written in the policy.
         effect: The distance of the true value from the threshold.
-        to_pass: The rows with which the gate passes in 80% of samples, if the true value is that far on the required
-            side; None if no possible value is, or if there is no figure.
-        to_fail: The same for a true value on the other side, and a failure.
-        smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples; each is None
-            if no possible value is that far, or if no number was given.
-        basis: Where the spread of the values comes from; "" if there is no figure.
-        problem: Why there is no figure, as a clause; "" if there is one.
+        to_pass: The number of rows with which the gate passes in 80% of samples, if the true value is on the required
+            side of the threshold, at the distance `effect`. None if no value can be there, or if `problem` is set.
+        to_fail: The number of rows with which the gate fails in 80% of samples, if the true value is on the other side,
+            at the same distance. None as for `to_pass`.
+        smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples. Each is None
+            if no value can be that far from the threshold, or if no number of rows was given.
+        basis: Where the spread of the values comes from; "" if `problem` is set.
+        problem: Why the numbers of rows are unknown, as a clause; "" if they are known.
     """
 
     check: str
@@ -87,9 +88,9 @@ def plan_gates(
     """Plan the rows of every gate of a policy.
 
     The effect of a gate is the one given for it; otherwise the default, if it is given; otherwise the margin of a
-    paired gate, and 0.05 for other gates. The spread of the values comes from the records of an earlier run, of which
-    the one that needs most rows counts. Without such a record, it is that of the same check on the demo model. If this
-    was not measured either, it is the largest spread that values between two bounds can have.
+    paired gate, and 0.05 for other gates. The spread of the values comes from the records of an earlier run. If there
+    are several, the one that needs the most rows counts. Without a record, the spread is that of the same check on the
+    demo model. If this was not measured either, it is the largest spread that values between two bounds can have.
 
     Args:
         checks: The checks of the policy.
@@ -147,12 +148,12 @@ class _Basis:
     rows_per_value: float = 1.0
 
     def needed(self, effect: float, confidence: float) -> float:
-        """Return the rows that decide at a distance from the threshold; infinite if it is no possible value."""
+        """Return the number of rows that detects an effect; infinite if no value is that far from the threshold."""
         rows = rows_needed(self.spread, threshold=self.threshold, effect=effect, confidence=confidence)
         return math.inf if rows is None else math.ceil(rows * self.rows_per_value)
 
     def smallest(self, rows: int, confidence: float, *, upwards: bool) -> float:
-        """Return the smallest effect that a number of rows detects; infinite if no possible value is that far."""
+        """Return the smallest effect that a number of rows detects; infinite if they detect no possible value."""
         defined = math.floor(rows / self.rows_per_value)
         effect = detectable_effect(
             self.spread, threshold=self.threshold, upwards=upwards, confidence=confidence, rows=defined
@@ -201,7 +202,7 @@ def _from_record(record: CheckRecord, gate: Check, limit: float | Expression) ->
     """Return the spread that an earlier run measured.
 
     Raises:
-        CheckError: The record has no spread, or not that of the difference to the threshold. The message is a clause.
+        CheckError: The record has no spread, or its spread does not apply to the threshold. The message is a clause.
     """
     measured, value, required = record.sampling_error, record.value, record.requirement
     if measured is None or value is None or not measured.standard_error:
@@ -210,15 +211,15 @@ def _from_record(record: CheckRecord, gate: Check, limit: float | Expression) ->
             f"{record.data}"
         )
     if not measured.narrows_with_rows:
-        raise CheckError("more rows would not narrow its interval without limit")
+        raise CheckError("its interval keeps a width above zero, however many rows are audited")
     expression = required.expression if required is not None else None
     threshold = limit
     if isinstance(limit, Expression):
         if required is None or expression != limit.text:
-            raise CheckError("the run did not apply the threshold that this policy relates to references")
+            raise CheckError("the run did not apply this threshold, which is relative to references")
         threshold = required.value
     elif expression is not None:
-        raise CheckError("the run compared its value with references, and the policy compares it with a number")
+        raise CheckError("the run compared its value with references, but the policy compares it with a number")
     assert not isinstance(threshold, Expression)
     ends = gate.bounds if expression is None else UNBOUNDED
     if measured.share_rows is not None:

@@ -1,4 +1,4 @@
-"""The outcome of every gate that a run had to judge, and what that means for the run as a whole.
+"""The outcome of every gate that a run had to judge, and the status of the run that follows from them.
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, is
 excepted by the policy, or is informational because the policy was not validated on the family of the model. A gate that

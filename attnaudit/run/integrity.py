@@ -35,7 +35,7 @@ def digest(run: RunRecord) -> str:
 
 
 def seal(run: RunRecord) -> RunRecord:
-    """Return the record with its digest, by which `require_unedited` recognises a change. Seal it last."""
+    """Return the record with its digest. `require_unedited` recognises every change that is made after this call."""
     return msgspec.structs.replace(run, digest=digest(run))
 
 

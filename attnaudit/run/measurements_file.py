@@ -31,8 +31,8 @@ SCHEMA = pa.schema(
 def write_measurements(measurements: Measurements, path: Path) -> None:
     """Write every scalar and vector of every instance.
 
-    The column `source` is the group of the instance when groups are resampled. Undefined values (NaN) are written as
-    null. The column `tokens` is null except for measures with one value per token.
+    The column `source` names the group to which the instance belongs when groups are resampled. Undefined values (NaN)
+    are written as null. The column `tokens` is null except for measures with one value per token.
 
     Args:
         measurements: The numbers of one model on one data set.

@@ -94,7 +94,7 @@ class RunFolder:
     def begin(self, run: RunRecord) -> None:
         """Write an audit.json whose status is "running", and name the run in latest.txt.
 
-        From now on, latest.txt names no older run, and a process that is killed leaves a run that has not passed.
+        From now on, latest.txt names this run. If the process is killed, the status remains "running".
 
         Raises:
             ReportError: The folder cannot be written to.

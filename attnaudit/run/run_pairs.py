@@ -1,4 +1,4 @@
-"""Match the models and data sets of two runs, and find what makes them, or one of their checks, not comparable."""
+"""Match the models and data sets of two runs, and find the reasons why runs or checks are not comparable."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _data(base: RunRecord, candidate: RunRecord) -> tuple[list[tuple[DataRecord,
 
 
 def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunRecord, RunRecord]) -> str:
-    """Return why the values of two records with the same id measure different things; "" if they do not.
+    """Return why the values of two records with the same id are not comparable; "" if they are.
 
     Args:
         before: The record in the base run.
@@ -133,7 +133,7 @@ def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunR
         runs: The base run and the candidate run.
     """
     if before.comparison is not None or after.comparison is not None:
-        return "its value is already a difference, from a baseline"
+        return "its value is already a difference from a baseline"
     readings = [_reading(record, run) for record, run in zip((before, after), runs, strict=True)]
     if readings[0] != readings[1]:
         shown = [reading or "the pooled attention" for reading in readings]
@@ -144,7 +144,7 @@ def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunR
         if before.parameters.get(name) != after.parameters.get(name)
     )
     if changed:
-        return f"the check has other arguments in each run: {', '.join(changed)}"
+        return f"the arguments of the check differ between the runs: {', '.join(changed)}"
     return ""
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: The number of rows in a block is at least this.
 BLOCK = 250
-#: The number of rows in a block, relative to those before it. Judging all rows after each block then costs little.
+#: The number of rows in a block, relative to the rows before it. Judging all rows after each block then costs little.
 GROWTH = 0.1
 
 
@@ -53,7 +53,7 @@ class SequentialGates:
 
 
 def usable(draws: Draws, count: int | None, refuse: Callable[[Dataset], object]) -> tuple[Dataset, DataError | None]:
-    """Return the first `count` rows, or those before the first row that is invalid, with its error.
+    """Return the first `count` rows and None. If one of them is invalid, return the rows before it, and its error.
 
     Args:
         draws: The rows in random order.
@@ -95,7 +95,7 @@ def candidate_samples(
     measure: Callable[[Dataset, int], Measurements],
     refuse: Callable[[Dataset], object],
 ) -> Iterator[Dataset]:
-    """Yield samples of a data set that seem to be enough, each larger than the one before, and then all of its rows.
+    """Yield growing samples of a data set, each of which seems to be large enough, and at last all of its rows.
 
     If a row is invalid, the last sample contains the rows before it, which may be enough.
 

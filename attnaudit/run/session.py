@@ -189,7 +189,7 @@ class AuditSession:
             loaded, _ = self._model(model)
             self._families[model] = loaded.family
             if self.workers > 1 or len(self.options.model_targets()) > 1:
-                self._models.pop(model)  # until it is measured, so that several models need no memory at once
+                self._models.pop(model)  # it is loaded again for measuring; keeping several models would take memory
         return self._families[model]
 
     def validation_remark(self, check: str, model: str) -> str:
@@ -197,7 +197,7 @@ class AuditSession:
         return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
-        """Return the model and the data set for whose cases an error is raised.
+        """Return the model and the data set whose cases all fail with the same error.
 
         Returns:
             (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and
@@ -230,7 +230,7 @@ class AuditSession:
             try:
                 self._measured[pair] = self._once(pair, lambda: self._measure(model, data))
             except ChangedModelError as error:
-                self._models.pop(model, None)  # With any other data, the model would not be the one that was loaded.
+                self._models.pop(model, None)  # It has changed, so its results on other data would be wrong.
                 self._failures[_MODEL, model] = error
                 raise
             self._unmeasured_data.get(model, set()).discard(data)
@@ -342,7 +342,7 @@ class AuditSession:
                 if gates.are_settled(measured[1]):
                     break
         except DataError:
-            if measured is not None:  # the rows before an invalid one
+            if measured is not None:  # write the rows before the invalid one
                 write()
             raise
         return write()

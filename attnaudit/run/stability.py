@@ -32,9 +32,10 @@ from attnaudit.run.session import AuditSession
 
 Kind: TypeAlias = Literal["seed", "batch tokens", "workers"]
 KINDS: tuple[Kind, ...] = ("seed", "batch tokens", "workers")
-#: How much of the output of a run that could not audit an error message shows, in lines.
+#: How many lines of pytest's output an error message shows if a run judged nothing.
 SHOWN_LINES = 15
-#: The test file and the conftest.py of the runs with workers. The latter registers what the user's own files register.
+#: The test file and the conftest.py of the runs with workers. This conftest.py imports the user's conftest.py files,
+#: which may register models and data sets.
 TEST_FILE = """from pathlib import Path
 from attnaudit import audit, checks
 
@@ -268,7 +269,7 @@ def policy_for(given: str | None, family: Callable[[], str]) -> tuple[Policy, Pa
     """Return the policy to apply and its file.
 
     Args:
-        given: The policy file; None for those in audits/, of which the one for the family of the model is chosen.
+        given: The policy file; None to choose the file in audits/ that applies to the family of the model.
         family: Returns the family of the model.
 
     Raises:

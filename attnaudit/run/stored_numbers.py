@@ -97,9 +97,9 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
 def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
     """Return the records whose values can be computed from measurements.parquet, each with its check.
 
-    These are the records of the checks of attnaudit under a single reading. The value of a baseline is the recorded
-    one, because a run does not contain the numbers of its baseline. Some of them may turn out to need a table
-    that the file does not contain.
+    These are the records of the checks of attnaudit under a single reading. Some of these checks may turn out to need a
+    table that the file does not contain. A paired gate uses the recorded value of its baseline, because a run does not
+    contain the numbers of its baseline.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
     found = []

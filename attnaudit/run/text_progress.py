@@ -32,7 +32,7 @@ class TextProgress:
         self._shown(self._before, None, what)
 
     def __call__(self, done: int, total: int | None, note: str) -> None:
-        """Report the progress that measuring reports. Its total is None as long as a later block of rows may follow."""
+        """Pass on the progress of measuring. `total` is None as long as another block of rows may follow."""
         remark = ""
         if note == self._title:
             self._done, self._total = done, total

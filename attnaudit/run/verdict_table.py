@@ -29,7 +29,7 @@ def verdict_table(records: Sequence[CheckRecord], missing: Sequence[MissingCase]
     Args:
         records: The checks of the run.
         missing: The cases without a verdict.
-        width: The width of the terminal in characters. The table fits into 80.
+        width: The width of the terminal in characters. The table never needs more than 80.
         color: Whether to use the colours and styles of the terminal.
     """
     from rich.console import Console
@@ -99,8 +99,8 @@ def _missing_row(case: MissingCase) -> list[Text]:
 def explanations(records: Sequence[CheckRecord], *, all_of_them: bool) -> list[str]:
     """Return warnings about gates whose sample is too small, and further sentences that help to read the table.
 
-    These say when a gate fails, and how much power an inconclusive gate has: the number of instances that would decide
-    it, and the smallest change that it detects.
+    The further sentences say when a gate fails, and how much power an inconclusive gate has: the number of instances
+    that would decide it, and the smallest change that it detects.
 
     Args:
         records: The checks of the run.

@@ -310,7 +310,7 @@ def test_a_damaged_baseline_is_one_clear_error_and_can_be_replaced(release: Proj
     file.write_text("<<<<<<< HEAD", encoding="utf-8")
     status, shown = release.accept()
     assert status == 0
-    assert "the baseline that is there cannot be compared" in shown
+    assert "the existing baseline cannot be compared" in shown
     assert release.audit().ret == 0
 
 

@@ -64,7 +64,7 @@ def test_two_real_runs_are_compared(
     assert lines[-2:] == [str(page), str(page.with_suffix(".md"))]
     summary = page.with_suffix(".md").read_text(encoding="utf-8")
     assert "other, compared with tiny, on rows" in summary
-    assert "40 instances from 30 sources paired by id." in summary
+    assert "40 instances from 30 sources were paired by id." in summary
     assert "Both runs applied the same policy." in summary
     assert "attention\\_peak: measurements.parquet does not contain the numbers" in summary
     html = page.read_text(encoding="utf-8")

@@ -79,7 +79,7 @@ class Explorer {
     return this.filter(new Map());
   }
 
-  // Sets the filters that are named, and all others to "all".
+  // Sets the filters in `named`, and all other filters to "all".
   filter(named) {
     for (const name of FILTERS) control(name).value = named.get(name) ?? "";
     control("order").value = named.get("order") ?? "up";
@@ -87,7 +87,7 @@ class Explorer {
     return this.update();
   }
 
-  // Applies the filters and the order. A later call overtakes an earlier one that still reads data.
+  // Applies the filters and the order. A later call cancels an earlier one that still reads data.
   async update() {
     const turn = ++this.turn;
     const one = this.one;
@@ -343,8 +343,8 @@ class Explorer {
         onWindow: (at) => { this.start = { row: this.opened, at }; } });
     });
     find(".scale-note").textContent = first.tokens.length
-      ? "The stronger the colour of a cell, the larger its share of the row: the strongest have at least six times the share of equal " +
-        `values, which is ${number(1 / first.tokens.length)} here. Negative values are underlined in red. Values are accurate to ` +
+      ? "The stronger the colour of a cell, the larger its share of the row: the strongest have at least six times the share that they " +
+        `would have if all values were equal, which is ${number(1 / first.tokens.length)} here. Negative values are underlined in red. Values are accurate to ` +
         "0.4% of the largest value of their row; measurements.parquet has the exact ones."
       : "";
   }
@@ -364,7 +364,7 @@ class Explorer {
     const [jsd, tvd] = [await read("jsd"), await read("tvd")];
     if (opening !== this.opening) return;
     line.textContent = Number.isNaN(jsd) ? ""
-      : `The adversarial attention differs from the model's by a JSD of ${number(jsd)} (at most ${number(Math.LN2)}), while the ` +
+      : `The adversarial attention differs from the model's attention by a JSD of ${number(jsd)} (at most ${number(Math.LN2)}), while the ` +
         `output moves by a TVD of ${number(tvd)}.`;
   }
 

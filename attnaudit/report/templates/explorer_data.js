@@ -198,7 +198,7 @@ class Case {
     });
   }
 
-  // The entry of a measure under a reading. Measures that do not depend on the reading have none in their name.
+  // The entry of a measure under a reading. For a measure that does not depend on the reading, the entry names none.
   entry(measure, reading) {
     const entries = this.numbers.filter((one) => one.measure === measure);
     return entries.find((one) => one.reading === reading) || entries.find((one) => !one.reading) || entries[0];

@@ -3,7 +3,7 @@
 const LONG_SHARE = 0.1;
 const LONG_WORD = 5; // characters
 
-// The number of tokens from which a text is called long. At least a tenth of the texts is.
+// A text is called long if it has at least this many tokens. At least a tenth of the texts are long.
 function longFrom(lengths) {
   const sorted = Uint32Array.from(lengths).sort();
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * (1 - LONG_SHARE)))];
@@ -66,7 +66,7 @@ function sortRows(rows, numbers, descending) {
   });
 }
 
-// The names of the numbers to sort by, each once; those under a reading are taken under the reading that is shown.
+// The names of the numbers to sort by, each once. A number that depends on the reading is taken under the shown reading.
 function sortNames(one) {
   return [...new Set(one.numbers.map((entry) => entry.measure))];
 }

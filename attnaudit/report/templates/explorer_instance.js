@@ -3,8 +3,8 @@
 const HEAD = /^(.*)layer=(-?\d+),heads=(\d+)(.*)$/;
 const KINDS = ["attention", "importance", "effect", "adversarial", "other"];
 
-// The rows of an instance under a reading, or under the first one if the case lacks it. Of the adversarial rows, only
-// those of ε.
+// The rows of an instance under a reading, or under the first reading if the case lacks this one. Adversarial rows are
+// included only for the given ε.
 async function rowsOf(one, row, reading, epsilon) {
   const all = await one.values(row);
   const readings = one.columns.filter((column) => column.measure === "attention").map((column) => column.reading);
@@ -23,7 +23,7 @@ function fullName(name, reading, separator = "/") {
   return visible(reading ? `${name}${separator}${reading}` : name);
 }
 
-// What a model predicted for an instance, in words. `name` is that of the model, if there are several.
+// What a model predicted for an instance, in words. `name` is the name of the model if there are several models.
 async function factsOf(one, row, unit, name) {
   const bold = (text) => element("b", {}, element("bdi", { text: visible(text) }));
   const parts = name ? [bold(name), ": "] : [];

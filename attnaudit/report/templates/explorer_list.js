@@ -40,7 +40,7 @@ class RowList {
     this.draw();
   }
 
-  // Scrolls the list, and nothing but the list, to the active row.
+  // Scrolls the list, but not the page, to the active row.
   reveal() {
     const [top, height] = [this.active * this.height(), this.height()];
     if (top < this.list.scrollTop) this.list.scrollTop = top;

@@ -103,7 +103,7 @@ def becomes_nan(model: Troubled, _inputs: Any, trace: Trace) -> Trace:
     [
         (random_on_some_rows, r"logits, which differ by"),
         (random_with_its_own_seed, r"logits, which differ by"),
-        (random_attention, r"attention weights, of which a weighted sum differs by"),
+        (random_attention, r"attention weights, whose weighted sum differs by"),
         (counts_calls, r"logits, which differ by"),
         (becomes_nan, r"logits, which differ by inf of their size"),
     ],
@@ -201,7 +201,7 @@ def test_attention_that_is_random_at_a_site_that_is_not_shown_is_refused() -> No
             )
 
     data = Dataset(name="films", source="synthetic", description="", instances=tuple(PLAIN))
-    with pytest.raises(ChangedModelError, match=r"attention weights, of which a weighted sum differs by"):
+    with pytest.raises(ChangedModelError, match=r"attention weights, whose weighted sum differs by"):
         measured(Restless(), data)
 
 

@@ -42,7 +42,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
     for text in (
         "The candidate is clearly worse on 2 of 6 compared checks and clearly better on 2. No verdict changed.",
         "Accuracy: 0.810 in the base run, 0.790 in the candidate run; difference −0.020 (−0.030 to −0.010, 95%",
-        "2,026 instances from 812 sources paired by id.",
+        "2,026 instances from 812 sources were paired by id.",
         "4 instances that only one of the runs audited were left out.",
         "The predicted class differs on 61 instances (3%).",
         "total variation distance of 0.310 on average",

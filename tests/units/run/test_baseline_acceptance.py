@@ -124,7 +124,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder: Path, tmp_path: Path) -> 
         ({"without": {PASSING.id: "not selected"}}, "The run is partial."),
         ({"files_left_out": {"test_other.py": "not collected"}}, "The run is partial."),
         ({"problem": "pytest ended early."}, "The run had a problem: pytest ended early."),
-        ({"code": "0" * 64}, "Another version of the code that measures made the run"),
+        ({"code": "0" * 64}, "The measuring code has changed since the run"),
         ({"baseline": 0.5, "status": "failed", "exit_status": 1}, "All gates passed, but the run failed."),
     ],
 )
@@ -180,7 +180,7 @@ def edited(run: RunRecord, **changes: Any) -> RunRecord:
     [
         ({"baseline": 0.2}, "its value is not the difference of the two values that it compared"),
         ({"candidate": 0.9}, "its value is not the difference of the two values that it compared"),
-        ({"anchor": "pinned"}, "what it was compared with is not what the effective policy declares"),
+        ({"anchor": "pinned"}, "the baseline that it was compared with is not the one"),
         ({"not_comparable": "x"}, "neither a value of the baseline nor a reason"),
         ({"baseline_sha256": ""}, "neither a value of the baseline nor a reason"),
     ],

@@ -91,7 +91,7 @@ def test_instances_without_a_reason_are_counted() -> None:
     [
         ({"seed": 3}, "its seed is 3, but that of the run is 0"),
         ({"model": "another"}, "its model or data set is not among those of the run"),
-        ({"n_defined": 1980}, "1980 defined and 45 undefined values are not 2026"),
+        ({"n_defined": 1980}, "1980 defined and 45 undefined values do not add up to 2026"),
         ({"value": 0.5}, "its value 0.5 is not in its interval"),
         ({"value": None}, "it has an interval but no value"),
         (

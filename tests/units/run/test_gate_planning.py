@@ -79,7 +79,7 @@ def check_record_of(check: str, record: CheckRecord) -> CheckRecord:
         ({"sampling_error": SamplingError(standard_error=0.0)}, "the run recorded no standard error (or 0)"),
         (
             {"sampling_error": SamplingError(standard_error=0.1, narrows_with_rows=False)},
-            "more rows would not narrow its interval",
+            "its interval keeps a width above zero, however many rows are audited",
         ),
         (
             {"requirement": Requirement(direction="at_least", value=0.3, expression="floor + 0.2")},
@@ -99,7 +99,7 @@ def test_a_relative_threshold_needs_a_run_with_the_same_one() -> None:
     (plan,) = plan_gates([gate], effects={}, records=[measured(requirement=relative)])
     assert plan.basis == RUN
     (other,) = plan_gates([gate], effects={}, records=[measured()])
-    assert other.problem == "the run did not apply the threshold that this policy relates to references"
+    assert other.problem == "the run did not apply this threshold, which is relative to references"
 
 
 def test_a_ratio_that_was_never_measured_has_no_figure() -> None:
