@@ -123,7 +123,7 @@ def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
     if (baseline is None) != bool(comparison.not_comparable) or (
         baseline is not None and not comparison.baseline_sha256
     ):
-        yield "it must have either a value of the baseline or a reason why there is none, but it has both or neither"
+        yield "the value of the baseline, its hash and the reason why there is no value contradict each other"
     expected = None if candidate is None or baseline is None else candidate - baseline
     if (expected is None) != (record.value is None) or not _equal(record.value or 0.0, expected or 0.0):
         yield "its value is not the difference of the two values that it compared"

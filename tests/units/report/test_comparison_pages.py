@@ -51,7 +51,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "there are only 8 independent sources",
         "Only the base run judged: negative.",
         "The model negative was not compared.",
-        "Because of 1 of 1 difference, listed first, the candidate's policy may pass what",
+        "1 of 1 difference may make the candidate's policy pass what",
     ):
         assert text in shown, text
         assert text in summary, text

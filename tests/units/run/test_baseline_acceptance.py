@@ -181,8 +181,14 @@ def edited(run: RunRecord, **changes: Any) -> RunRecord:
         ({"baseline": 0.2}, "its value is not the difference of the two values that it compared"),
         ({"candidate": 0.9}, "its value is not the difference of the two values that it compared"),
         ({"anchor": "pinned"}, "the baseline that it was compared with is not the one"),
-        ({"not_comparable": "x"}, "neither a value of the baseline nor a reason"),
-        ({"baseline_sha256": ""}, "neither a value of the baseline nor a reason"),
+        (
+            {"not_comparable": "x"},
+            "the value of the baseline, its hash and the reason why there is no value contradict each other",
+        ),
+        (
+            {"baseline_sha256": ""},
+            "the value of the baseline, its hash and the reason why there is no value contradict each other",
+        ),
     ],
 )
 def test_an_edited_comparison_is_found_without_the_baseline(

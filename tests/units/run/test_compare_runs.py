@@ -249,7 +249,7 @@ def test_other_readings_and_arguments_are_not_comparable(tmp_path: Path) -> None
     stricter = msgspec.structs.replace(record, parameters={**record.parameters, "at_least": 0.5, "severity": "report"})
     assert why_not_comparable(record, stricter, (run, run)) == ""
     other = msgspec.structs.replace(record, parameters={**record.parameters, "preset": "jain_wallace"})
-    assert "other arguments in each run: preset" in why_not_comparable(record, other, (run, run))
+    assert "the arguments of the check differ between the runs: preset" in why_not_comparable(record, other, (run, run))
     measured = MeasureRecord(
         model=record.model,
         data=record.data,
