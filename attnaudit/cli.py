@@ -1,4 +1,4 @@
-"""The command `attnaudit`. It does everything except the audit itself, which is `pytest audits/ --model ...`.
+"""The command `attnaudit`, for everything except the audit itself, which pytest runs: `pytest audits/ --model ...`.
 
 Only the module of the chosen command is imported, so that the command starts fast.
 """
@@ -54,7 +54,7 @@ COMMANDS = {
         "attnaudit.research.reproduction.reproduce_command",
     ),
     "gallery": Command(
-        "show on pages with pictures what each check looks like when attention is right, unused or at the wrong place",
+        "write pages with pictures that show each check on models whose attention is right, unused or misplaced",
         "attnaudit.commands.gallery_command",
     ),
     "verify": Command(
@@ -72,7 +72,7 @@ COMMANDS = {
         "attnaudit.commands.evidence_command",
     ),
     "policy": Command("compare two policies, or print the hash of one", "attnaudit.commands.policy_command"),
-    "plan": Command("say how many rows a policy needs, before any is measured", "attnaudit.commands.plan_command"),
+    "plan": Command("show how many rows a policy needs, before an audit", "attnaudit.commands.plan_command"),
     "compare": Command(
         "compare two runs on the same data: what became better or worse, and on which texts",
         "attnaudit.commands.compare_command",
@@ -93,15 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line without the name of the program; None for the command line of the process.
 
     Returns:
-        The exit status: that of the command, 0 after printing help, 1 after an AuditError or if the output pipe was
-        closed, and 130 after Ctrl-C.
+        The exit status of the command. It is 0 after printing help; 1 after an AuditError, after a call of sys.exit()
+        in the user's code, and if the output pipe was closed; and 130 after Ctrl-C.
 
     Raises:
         SystemExit: With status 2 if argparse cannot parse the command line, and with status 0 after --help and
             --version.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the character set of a terminal may lack characters
+        if isinstance(stream, io.TextIOWrapper):  # a terminal's character set may lack characters of the output
             stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in words if not word.startswith("-")), None)
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return 1
-    except SystemExit as ended:  # from a conftest, a model or a data set: no command exits by itself
+    except SystemExit as ended:  # raised by a conftest, a model or a data set: the commands never raise it
         print(
             f"attnaudit: a conftest.py, a model or a data set ended the program, with sys.exit({ended.code!r}), before "
             "the command had finished. Remove this call.",
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
-    """Build the parser. Only the arguments of the chosen command are added, because they are in its module."""
+    """Build the parser. Only the chosen command gets its arguments, because its module must be imported for them."""
     parser = CommandParser(
         prog="attnaudit",
         description="Audit whether attention explains the predictions of a text classifier. "

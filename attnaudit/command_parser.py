@@ -1,4 +1,4 @@
-"""Parse the command line of `attnaudit`. A wrong name is one short message, which suggests the name that was meant."""
+"""Parse the command line of `attnaudit`. The error for an unknown name is one line, which suggests similar names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from attnaudit.formatting import one_line
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that names the command or option that was meant, and shows no list of all options with an error.
+    """A parser whose errors suggest similar commands or options, and do not list all options.
 
-    argparse itself reports a missing option before an unknown one, so that a mistyped option would be called missing.
+    argparse looks for missing options before unknown ones. It would report a mistyped required option as missing.
     """
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the words of one command. Subcommands parse the words that follow their names with it, too.
+        """Parse a command line. The parser of a subcommand gets the words after its name.
 
         Raises:
             SystemExit: A command or an option is unknown, or argparse refuses a word.
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         ]
 
     def _refuse_unknown_options(self, words: Sequence[str]) -> None:
-        """End the program if a word looks like a long option but is no option, nor the unique beginning of one."""
+        """End the program if a word looks like a long option, but no option begins with it."""
         known = [option for option in self._option_string_actions if option.startswith("--")]
         for word in words:
             name = word.partition("=")[0]
@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def one_of(choices: Iterable[str]) -> Callable[[str], Any]:
-    """Return a type for argparse that accepts only some words, and suggests a similar one for any other.
+    """Return a type for argparse that accepts only some words, and suggests similar words for all others.
 
     argparse's own `choices` lists all words and suggests none.
 

@@ -1,4 +1,4 @@
-"""Names of the devices on which measures are computed, in the notation of torch.
+"""Names of the devices on which measures are computed, such as "cuda:0" in torch.
 
 Importing this module imports no torch. `require_device` imports torch to look for a GPU.
 """
@@ -22,7 +22,7 @@ def require_name(option: str, device: str) -> None:
         device: The name, such as "cuda:0".
 
     Raises:
-        AuditError: The name is invalid, or measures cannot be computed on such a device.
+        AuditError: The name is invalid, or measures cannot be computed on this kind of device.
     """
     if device.partition(":")[0] == "mps":
         raise AuditError(f"{option} {device}: Metal has no float64, which the measures need. Use {option} cpu.")
@@ -38,7 +38,8 @@ def require_device(option: str, device: str) -> None:
         device: The name, such as "cuda:0".
 
     Raises:
-        AuditError: The name is invalid, measures cannot be computed on such a device, or torch does not find it.
+        AuditError: The name is invalid, measures cannot be computed on this kind of device, or torch does not find the
+            device.
     """
     require_name(option, device)
     if device == "cpu":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attnaudit.formatting import terminal_safe
 
-#: Names of the folders that contain Python itself and installed packages, whose code users did not write.
+#: Names of the folders that contain Python itself and installed packages. Users did not write the code in them.
 LIBRARIES = {"site-packages", "dist-packages", Path(sysconfig.get_path("stdlib")).name}
 
 
@@ -50,7 +50,7 @@ class ChangedModelError(AdapterError):
 
 
 class CheckError(AuditError):
-    """Raised when a check or policy is declared with invalid arguments, or when a check cannot be judged."""
+    """Raised when a check or policy is declared with invalid arguments, or when a check cannot reach a verdict."""
 
 
 class ReportError(AuditError):
@@ -60,8 +60,8 @@ class ReportError(AuditError):
 def shown_error(error: BaseException) -> str:
     """Return the message of an error in a form that is safe in a terminal.
 
-    A message may quote text of the user or of a library. In the result, this text cannot add a line, move the cursor or
-    act as a command of a CI system.
+    A message may quote text from the user or from a library. In the result, such a quotation cannot add a line, move
+    the cursor or act as a command of a CI system.
 
     Returns:
         The message as one line, followed by the `lines` of an AuditError.
@@ -84,8 +84,8 @@ def raised_at(error: BaseException) -> str:
         error: An error that was raised.
 
     Returns:
-        The innermost line of the traceback in a file that belongs neither to attnaudit nor to Python nor to an
-        installed package, such as " at conftest.py:121 in tokenize". "" if there is no such line.
+        The innermost line of the traceback in the user's own files, such as " at conftest.py:121 in tokenize". Files of
+        attnaudit, Python and installed packages do not count. "" if no line is in the user's files.
     """
     import traceback
 
@@ -98,7 +98,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def similar_path(path: Path) -> str:
-    """Return a question that suggests similar files or folders next to a path that does not exist; "" if none is."""
+    """Return a question that suggests files or folders with names similar to a missing path; "" if there are none."""
     if not path.parent.is_dir():
         return ""
     return did_you_mean(str(path), [str(path.parent / other.name) for other in path.parent.iterdir()], cutoff=0.8)
@@ -125,10 +125,10 @@ def require_reachable(option: str, path: Path) -> None:
 
 
 def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None:
-    """Require that a path, if it exists, is that of a regular file.
+    """Refuse a path that exists but is not a regular file.
 
-    Reading a pipe or a device might never end. A path that does not exist, or cannot be looked up, raises no error
-    here. The function that reads the file must handle it.
+    Reading a pipe or a device might never end. If the path does not exist or cannot be looked up, this function raises
+    no error. The function that reads the file must handle this case.
 
     Args:
         path: The path.
@@ -136,7 +136,7 @@ def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None
         error: The class of the error to raise.
 
     Raises:
-        AuditError: The path is that of a folder, a pipe, a device or a socket. The message says which.
+        AuditError: The path is a folder, a pipe, a device or a socket. The message says which.
     """
     try:
         mode = path.stat().st_mode
@@ -216,7 +216,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
     Args:
         name: The unknown name.
         known: All known names.
-        cutoff: The least similarity of a name that is suggested, from 0 to 1 (see `difflib.get_close_matches`).
+        cutoff: The smallest similarity of suggested names, from 0 to 1 (see `difflib.get_close_matches`).
 
     Examples:
         >>> did_you_mean("atention", ["attention", "entropy"])

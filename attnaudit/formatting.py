@@ -23,9 +23,9 @@ _IGNORED = (
     "\U00013430-\U0001343f\U000e0100-\U000e01ef"
 )
 # GitHub's runner looks for "::" at the start of a line, after white space, and for "##[" anywhere in the line. The
-# agents of Azure and TeamCity look for "##vso[" and "##teamcity[". The runner's comparison is culture-sensitive
-# (String.StartsWith and IndexOf without StringComparison.Ordinal). It therefore finds these even if a joiner is between
-# the characters.
+# agents of Azure and TeamCity look for "##vso[" and "##teamcity[". The runner compares text by culture-sensitive rules
+# (String.StartsWith and IndexOf without StringComparison.Ordinal). It therefore finds a command even if joiners are
+# between its characters.
 _COMMAND_AT_START = re.compile(rf"^((?:[^\S\n]|[{_IGNORED}])*)(?=:[{_IGNORED}]*:)", re.MULTILINE)
 _COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGNORED}]*)*)(?=\[)")
 
@@ -33,8 +33,8 @@ _COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGN
 def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
     """Format a number for a report, with a typographic minus sign and commas between thousands.
 
-    Zero has no sign. Numbers that would be rounded to zero are written with an exponent. None and NaN become an em
-    dash.
+    Zero has no sign. Nonzero numbers that would be rounded to zero are written with an exponent. None and NaN become an
+    em dash.
 
     Args:
         value: The number.
@@ -62,7 +62,7 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
 
 
 def percentage(share: float) -> str:
-    """Format a share as a percentage with two significant digits, or without decimals from 10% on.
+    """Format a share as a percentage with two significant digits. Percentages of 10% or more have no decimals.
 
     Examples:
         >>> percentage(0.344), percentage(0.0614), percentage(-0.5), percentage(0.00001)
@@ -121,7 +121,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
     Args:
         names: At least one name.
-        most: The largest number of names that are listed. One name more is listed as well, instead of "1 other".
+        most: The largest number of names before "and N others". If only one name would remain, it is listed instead.
     """
     if len(names) <= most + 1:
         return ", ".join(names)
@@ -139,7 +139,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def left_out(unseen_mixers: Sequence[str]) -> str:
-    """Return a clause about the modules that every reading leaves out (see `Capabilities.unseen_mixers`)."""
+    """Return a clause about modules that no reading includes (see `Capabilities.unseen_mixers`)."""
     verb = "carries" if len(unseen_mixers) == 1 else "carry"
     return (
         f"{plural(len(unseen_mixers), 'module')} of the model {verb} information between tokens without visible "
@@ -162,7 +162,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(time: str) -> str:
-    """Format a time in ISO 8601 for a reader, in UTC. Text that is not such a time is left unchanged.
+    """Format a time in ISO 8601 for a reader, in UTC. Text in any other format is left unchanged.
 
     Examples:
         >>> moment("2026-01-05T10:30:59+01:00"), moment("yesterday")
@@ -247,7 +247,7 @@ def marked_tokens(tokens: Sequence[str], top: int | None, limit: int = 24) -> st
     Args:
         tokens: The tokens of one instance.
         top: The position of the token to mark; None for no mark.
-        limit: Largest number of tokens in the result. Of a longer text, the tokens around the marked one are shown.
+        limit: Largest number of tokens in the result. A longer text is cut to the tokens around the marked token.
 
     Examples:
         >>> marked_tokens(["a", "good", "film"], 1)

@@ -1,4 +1,4 @@
-"""Instances and data sets, in the form that all other parts of the package use. Importing this imports no torch."""
+"""Instances and data sets, in the form that the whole package uses. Importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Instance:
         query: A second text, such as the hypothesis in natural language inference or a question; None for a model that
             reads one text.
         source: The origin of the text, such as a document or an author. Instances with the same source are resampled
-            together. None if the instance is a source by itself. An audit merges sources that repeat each other (see
-            `attnaudit.engine.merged_sources`).
+            together. None if the instance is a source by itself. An audit also merges a source into another source that
+            contains all of its texts (see `attnaudit.engine.merged_sources`).
         where: The file and the row, such as "dev.csv:12", for messages; "" if they are unknown.
-        drawn: The position of the row in the random order in which the rows were read, from 0. None if the order
-            follows from the ids (see `attnaudit.data.sample`).
+        drawn: The position of the row in the random order in which rows were read, counted from 0. None if the order is
+            derived from the ids (see `attnaudit.data.sample`).
     """
 
     id: str
@@ -36,7 +36,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A data set: its instances and where they came from.
+    """A data set: its instances and their origin.
 
     Attributes:
         name: The name that reports show.
@@ -59,7 +59,7 @@ class Dataset:
     def sha256(self) -> str:
         """Return the SHA-256 hash, in hexadecimal, of the ids, texts, queries and labels.
 
-        It does not depend on the order of the rows.
+        The hash does not depend on the order of the rows.
         """
         digest = hashlib.sha256()
         for instance in sorted(self.instances, key=lambda i: i.id):
@@ -70,14 +70,14 @@ class Dataset:
         return digest.hexdigest()
 
     def audited_sha256(self) -> str:
-        """Hash everything that decides the result of an audit: ids, texts, queries, labels and sources.
+        """Hash everything that affects the result of an audit: ids, texts, queries, labels, sources and `drawn`.
 
-        `sha256`, which checkpoints store, leaves out the sources. Like it, this hash does not depend on the order of
-        the rows. It does depend on the random order in which they were drawn, if this does not follow from the ids.
+        Checkpoints store the other hash, `sha256`, which covers neither the sources nor `drawn`. Neither hash
+        depends on the order of `instances`.
         """
         digest = hashlib.sha256()
         for one in sorted(self.instances, key=lambda i: i.id):
-            # As JSON, no character in one text can make it look like several fields or rows.
+            # JSON escapes quotes and line breaks, so no text can look like several fields or rows.
             fields = [one.id, one.text, one.query, one.label, one.source]
             drawn = [] if one.drawn is None else [one.drawn]
             digest.update(json.dumps([*fields, *drawn]).encode() + b"\n")

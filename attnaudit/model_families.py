@@ -1,7 +1,7 @@
-"""Families of models, and the models of a run on whose family its policy was not validated.
+"""Families of models. A policy that was validated on some families may be wrong about models of other families.
 
-The family of a model is a text such as "pooled attention, bilstm encoder". A policy lists beginnings of family names:
-"pooled attention" covers every family whose name begins with these words.
+The family of a model is a text such as "pooled attention, bilstm encoder". A policy lists the families on which it was
+validated. The entry "pooled attention" covers every family whose name begins with these words.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ def covers(families: Iterable[str], family: str) -> bool:
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:
-    """Return the models on whose family gates of the policy were not validated, in the order of the models.
+    """Return the models whose family is not among the families on which the policy was validated.
+
+    The result has one entry for each model and each validation that does not cover the family of the model.
 
     Args:
-        policy: The effective policy of a run; None if nothing was declared.
+        policy: The effective policy of a run; None if the run has none.
         models: The measured models.
     """
     return [
@@ -48,7 +50,7 @@ def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRec
 
 
 def is_informational(check: str, family: str, validations: Sequence[PolicyValidation]) -> bool:
-    """Return whether a gate is informational for a family. It is if all policies that have the gate say so."""
+    """Return whether a gate is informational for a family, which is the case if all policies with the gate say so."""
     own = [validation for validation in validations if check in validation.checks]
     return bool(own) and all(one.unvalidated == "report" and _lacks(one, family) for one in own)
 
@@ -56,8 +58,8 @@ def is_informational(check: str, family: str, validations: Sequence[PolicyValida
 def validation_remark(check: str, family: str, validations: Sequence[PolicyValidation]) -> str:
     """Return a remark for the verdict on a gate that was not validated on a family of models.
 
-    It is "" if the gate was validated on the family. It is also "" if models of the family fail the run, because the
-    run itself then gives the reason.
+    The remark is "" if the gate was validated on the family. It is also "" if models of the family fail the run,
+    because the run itself then gives the reason.
     """
     lacking = [one for one in validations if check in one.checks and _lacks(one, family)]
     if not lacking or any(one.unvalidated == "block" for one in lacking):

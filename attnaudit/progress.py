@@ -1,4 +1,4 @@
-"""Report the progress of long work through a callback, and show it as a bar in a terminal and as lines elsewhere."""
+"""Show the progress of long work as a bar in a terminal and as lines elsewhere. The work reports it to a callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnaudit.formatting import duration, terminal_safe
 #: the last or current step.
 ProgressCallback = Callable[[int, int | None, str], None]
 
-#: Without a terminal, a line is printed at the latest after this number of seconds.
+#: Without a terminal, at least one line is printed in every interval of this number of seconds.
 HEARTBEAT_SECONDS = 60.0
 
 
@@ -31,8 +31,8 @@ def progress_bar(
     """Show progress, with the estimated remaining time.
 
     On a terminal, a bar shows the progress. It disappears at the end. Elsewhere, such as in a CI log, a line is printed
-    for every tenth of the work, unless it is unknown how much work there is. In between, a line is printed once a
-    minute, also if the work reports nothing.
+    for every tenth of the work if the amount of work is known. A line is also printed whenever a minute has passed
+    without one, even if the work reports nothing.
 
     Args:
         title: The name of the work, such as "training".
@@ -40,7 +40,8 @@ def progress_bar(
         print_notes: Whether to print each new note on its own line, on a terminal and elsewhere. No lines are then
             printed for the tenths of the work.
         print_tenths: Whether to print lines for the tenths of the work.
-        stream: The stream to show it on; None for standard error, on which other output then appears above the bar.
+        stream: The stream on which to show the progress. None for standard error; other output then appears above the
+            bar.
         log_only: Whether to print lines even if the stream is a terminal.
 
     Yields:
@@ -99,7 +100,7 @@ def _count(done: int, total: int | None, unit: str) -> str:
 
 @contextmanager
 def _progress_lines(print_line: Callable[[str], None], title: str, unit: str) -> Iterator[_ProgressLines]:
-    """Print lines about progress until the context ends, from a thread if the work itself reports nothing."""
+    """Print lines about progress until the context ends. A thread prints them while the work reports nothing."""
     lines = _ProgressLines(print_line, title, unit)
     thread = threading.Thread(target=lines.beat, name="attnaudit-heartbeat", daemon=True)
     thread.start()
@@ -130,7 +131,7 @@ class _ProgressLines:
         self._started = self._printed = time.monotonic()
 
     def report(self, done: int, total: int | None, what: str, *, print_tenth: bool) -> None:
-        """Note the progress. Print it if another tenth of the work is done, and if this is wanted."""
+        """Record the progress. Print it if `print_tenth` is True and another tenth of the work is done."""
         with self._lock:
             if total != self._total or done < self._done:  # other work begins
                 self._first_done, self._tenths, self._started = done, 0, time.monotonic()

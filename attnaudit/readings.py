@@ -1,8 +1,8 @@
 """Readings: which attention weights of a model are presented as the explanation of its prediction.
 
-A reading is a distribution over the input tokens. A model that pools its hidden states with attention has a single
-reading, which needs no name. A Transformer has attention weights for every layer, head and query, and tools show
-different parts of them. The text form of a reading says which part is meant, for example `cls@layer=-1,heads=mean`.
+A reading selects or combines attention weights into one distribution over the input tokens. A model with pooled attention
+has a single reading, which needs no name. A Transformer has attention weights for every layer, head and query, and
+tools show different parts of them. The text form of a reading names a part, for example `cls@layer=-1,heads=mean`.
 Importing this module imports no torch.
 """
 
@@ -20,7 +20,7 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
-#: Written instead of the number of a layer or head. It stands for a separate reading of every layer or head.
+#: A value for the layer or the heads of a reading. It stands for a separate reading of every layer or head.
 EVERY = "*"
 #: Separates the name of a measure from a reading, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"
@@ -38,7 +38,7 @@ class Reading:
             (Kobayashi et al. 2020). "gradients": the weights times their gradients, with negative products set to 0
             (Chefer et al. 2021).
         query: The token whose attention to the other tokens is read. "cls": the first token. "last": the last token.
-            "mean": the mean over all real tokens. "own": the query of the model's own reading.
+            "mean": the mean over all real tokens. "own": the query of the reading that the model declares.
         layer: The number of the layer, counted from 0, or from the end if it is negative. "*" stands for every layer
             separately. "rollout" uses all layers and heads, and ignores `layer` and `heads`.
         heads: "mean" for the mean over the heads, the number of a head, counted from 0, or "*" for every head

@@ -1,8 +1,8 @@
 """Registries, which find models, data sets, checkpoint formats, measures and checks by name.
 
 Objects are registered by a decorator, such as `@models.register("name")`, or by an entry point of an installed package.
-A registry can also have its own package, whose modules it imports to register their objects. Nothing is imported before
-it is needed.
+A registry can also import all modules of a package of attnaudit, which register objects with the decorator. Nothing is
+imported before it is needed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Registry(Generic[T]):
             name: The name, without spaces, slashes and colons.
 
         Raises:
-            AuditError: The name is invalid. The decorator raises it too, if another object is already registered under
-                the name, by this process or by an installed package.
+            AuditError: The name is invalid. The decorator also raises AuditError, if this process or an installed
+                package has already registered another object under the name.
         """
         if not name or any(c.isspace() or c in "/\\:" for c in name):
             raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
@@ -117,12 +117,13 @@ def register_dataset(name: str, *, order: str | None = None) -> Callable[[Callab
 
     Args:
         name: The name, without spaces, slashes and colons.
-        order: "random" if the function yields its rows in random order, so that its first rows are a random sample. No
-            more of them are then read than are audited, and their number may be unknown. None reads all rows.
+        order: "random" if the function yields its rows in random order, so that its first rows are a random sample. An
+            audit then reads only the rows that it audits, and the number of all rows may be unknown. None if all rows
+            must be read.
 
     Raises:
-        AuditError: The name or `order` is invalid. The decorator raises it if another object is registered under the
-            name, or if `order` is given for an object that is not a function.
+        AuditError: The name or `order` is invalid. The decorator also raises AuditError, if another object is already
+            registered under the name, or if `order` is given for an object that is not a function.
     """
     if order not in (None, "random"):
         raise AuditError(f"data set '{name}': order is {order!r}. Expected \"random\", or no order.")

@@ -1,4 +1,4 @@
-"""Retrainings: descriptions of how copies of a model are trained, for the checks that compare a model with copies.
+"""Descriptions of how copies of a model are trained, for checks that compare the model with such copies.
 
 Importing this module imports no torch.
 """
@@ -38,10 +38,12 @@ class Retraining:
         attention: The origin of the attention weights of the copy. "learned": they are trained with the rest of the
             copy. "uniform": they are 1/n on each of the n real tokens. "base": they are those of the audited model.
             "adversary" with encoder="own": the copy is an adversary, which is trained to give the outputs of the
-            audited model with different attention. "adversary" with encoder="mlp": they are those of such an adversary.
+            audited model with different attention. "adversary" with encoder="mlp": the weights of such an adversary
+            replace those of the copy.
         divergence: The divergence from the attention of the audited model that an adversary maximises, "kl" or "jsd".
         weight: λ, the weight of the divergence in the loss of an adversary.
-        frozen: Whether an adversary keeps the parameters of the audited model, and only its attention is trained.
+        frozen: Whether only the attention of an adversary is trained, while it keeps all other parameters of the
+            audited model.
         train: The name or file of the training data; "" for the data that the audited model was trained on.
         dev: The name or file of the data on which the best epoch is chosen; "" for the data that were used for the
             audited model.

@@ -1,6 +1,6 @@
 """Random numbers that depend only on a seed and on keys, such as the id of an instance.
 
-They therefore do not depend on the batch, the order of the rows or the worker.
+The random numbers therefore do not depend on the batch, the order of the rows or the worker process.
 """
 
 from __future__ import annotations

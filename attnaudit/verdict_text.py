@@ -1,6 +1,6 @@
-"""Describe the record of a case in words.
+"""Describe in words the record of a case, which is the result of one check on one model and one data set.
 
-The terminal, JUnit, Markdown and HTML reports all use these functions, whose results depend only on the record.
+The terminal, JUnit, Markdown and HTML reports all use these functions. Their results depend only on the record.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
 from attnaudit.records import CheckRecord, Interval, Planning, Requirement
 
-#: The number of the worst instances that a failure message shows.
+#: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
 
 
@@ -55,10 +55,10 @@ def exceeds_margin(record: CheckRecord) -> bool:
 def failure_message(record: CheckRecord) -> str:
     """Return the message that pytest shows for a failed case.
 
-    Its first lines are the headline, what the value means in words, the verdict with its reason, and the note. Then
-    come the number of instances that would decide an inconclusive case, the smallest change that it detects, the
-    intervals, the reasons why instances have no value, the references, and the worst instances. Lines that do not apply
-    are left out.
+    The lines are, in this order: the headline; the meaning of the value in words; the verdict with its reason; the
+    note; the number of instances that would decide an inconclusive case; the smallest change that the check detects;
+    the intervals; the reasons why instances have no value; the references; and the worst instances. Lines that do not
+    apply are left out.
     """
     lines = [headline(record), record.in_words, f"{record.verdict}: {record.reason}."]
     lines.append(f"note: {record.note}." if record.note else "")
@@ -112,15 +112,15 @@ def verdict_sentence(record: CheckRecord) -> str:
 def planned(record: CheckRecord) -> str:
     """Return a sentence with the number of instances that would decide an inconclusive case.
 
-    It is "" if the record contains no such estimate.
+    The result is "" if the record contains no such estimate.
     """
     return sentence(_plan(record.planning)) if record.planning is not None else ""
 
 
 def detected(record: CheckRecord) -> str:
-    """Return a sentence with the smallest change that the case detects, and another one if the sample is too small.
+    """Return a sentence with the smallest change that the case detects, and a warning if the sample is too small.
 
-    It is "" if the record contains no such estimate.
+    The result is "" if the record contains no such estimate.
     """
     change, limit = record.detectable_change, record.requirement
     if change is None or limit is None:
@@ -143,7 +143,7 @@ def power_warning(record: CheckRecord) -> str:
 
 
 def defined_sentence(record: CheckRecord) -> str:
-    """Return a sentence with the number of instances that have a value; "" if there is one instance and it has one."""
+    """Return a sentence with the number of instances that have a value; "" if the only instance has a value."""
     if record.n_defined == record.n:
         return f"All {plural(record.n, 'instance')} have a value." if record.n > 1 else ""
     has = "has" if record.n_defined == 1 else "have"

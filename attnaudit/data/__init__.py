@@ -1,4 +1,4 @@
-"""Data sets: registered ones, your own files, and the packaged movie reviews. Importing this imports no torch."""
+"""Registered data sets, your own files, and the packaged movie reviews. Importing this package imports no torch."""
 
 from attnaudit.data.labels import label_indices, require_two_classes
 from attnaudit.data.sampling import sample

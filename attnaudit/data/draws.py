@@ -1,4 +1,4 @@
-"""Draw the rows of a data set in a random order, without reading more of them than are needed."""
+"""Draw the rows of a data set in a random order, and read no more rows than needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from attnaudit.seeding import keyed_generator
 
 
 def open_draws(name_or_path: str | Path, seed: int, *, lazily: bool = False) -> Draws:
-    """Return the rows of a data set, to be drawn in random order.
+    """Return the rows of a data set as an object that draws them in random order.
 
     Args:
         name_or_path: The name of a registered data set, or the path of a file (see `attnaudit.data.load`).
@@ -48,7 +48,7 @@ class Draws(ABC):
     """The rows of a data set in a random order.
 
     Attributes:
-        hashed: What `sha256` is the hash of.
+        hashed: The content that `sha256` hashes.
     """
 
     hashed: ClassVar[HashedContent]
@@ -56,7 +56,7 @@ class Draws(ABC):
     @property
     @abstractmethod
     def size(self) -> int | None:
-        """The number of rows; None if it is not known, or not known yet."""
+        """The number of rows; None if it is unknown or not yet known."""
 
     @property
     @abstractmethod
@@ -68,12 +68,12 @@ class Draws(ABC):
         """Return the first `count` rows, or all rows if there are fewer or if `count` is None.
 
         Raises:
-            DataError: There are no rows, or one of them is invalid. Rows before it can still be drawn.
+            DataError: There are no rows, or a row is invalid. The rows before the invalid row can still be drawn.
         """
 
     @abstractmethod
     def sha256(self, count: int) -> str:
-        """Return the hash that identifies the data if the first `count` rows are audited, in hexadecimal."""
+        """Return the hash, in hexadecimal, that identifies the data of an audit of the first `count` rows."""
 
 
 class CompleteDraws(Draws):
@@ -121,7 +121,7 @@ class _DrawnOneByOne(Draws):
         return len(self._drawn)
 
     def _draw(self, count: int | None) -> tuple[Instance, ...]:
-        """Draw rows until there are `count` of them, and return these."""
+        """Draw rows until `count` rows are drawn, and return the first `count` rows."""
         if count is None or self.read < count:
             for instance in self._next_rows():
                 self._drawn.append(dataclasses.replace(instance, drawn=self.read))
@@ -131,11 +131,11 @@ class _DrawnOneByOne(Draws):
 
     @abstractmethod
     def _next_rows(self) -> Iterator[Instance]:
-        """Yield the rows after those that were drawn."""
+        """Yield the rows that were not drawn yet."""
 
 
 class FileDraws(_DrawnOneByOne):
-    """The rows of a .jsonl file, in a random order of its lines that depends on the seed and on their number."""
+    """The rows of a .jsonl file, in a random order that depends only on the seed and the number of lines."""
 
     hashed = "file"
 
@@ -197,9 +197,9 @@ class StreamDraws(_DrawnOneByOne):
     def first(self, count: int | None) -> Dataset:
         if count is None and not self._ended:
             raise DataError(
-                f"data set '{self._name}': its rows are a stream in random order, whose length is unknown, but every "
-                "row would be audited. Add --audit-max-instances N to audit a fixed sample, the first N rows; or stop "
-                "early with --audit-sequential."
+                f"data set '{self._name}': its rows are a stream of unknown length in random order, so not every row "
+                "can be audited. Add --audit-max-instances N to audit a fixed sample, the first N rows; or add "
+                "--audit-sequential to stop early."
             )
         instances = self._draw(count)
         return Dataset(
@@ -232,7 +232,7 @@ class StreamDraws(_DrawnOneByOne):
 
 
 def _iterator(produced: object, name: str, function: Callable[[], Any]) -> Iterator[object]:
-    """Return an iterator over what a registered function returned."""
+    """Return an iterator over the rows that a registered function returned."""
     if isinstance(produced, Dataset) or not isinstance(produced, Iterable):
         raise DataError(
             f"data set '{name}': {origin(function)} returned {type(produced).__name__}. With order=\"random\", "

@@ -30,8 +30,8 @@ class Table:
 
     Attributes:
         columns: Names of the columns.
-        rows: Pairs of a number and the cells, one pair per row. In text files, the number is that of the first line of
-            the row. In Parquet files, it is that of the row. Both are counted from 1.
+        rows: One pair per row: a number for messages, and the cells. In text files, the number is the row's first line.
+            In Parquet files, it is the number of the row. Both are counted from 1.
         all_text: Whether every cell is text or None, as in CSV.
     """
 
@@ -67,8 +67,8 @@ def read(path: Path) -> Table:
         path: A .jsonl, .csv or .parquet file.
 
     Raises:
-        DataError: The file cannot be read, or its contents are invalid. The message names the file and the fix, and the
-            row if there is an error in a single row.
+        DataError: The file cannot be read, or its contents are invalid. The message names the file, the row if the
+            error is in a single row, and the fix.
     """
     suffix = require_data_file(path)
     try:
@@ -84,7 +84,7 @@ def read(path: Path) -> Table:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    """Return the error for a file that the system does not let us read."""
+    """Return the error for a file that the operating system cannot read."""
     return DataError(f"{path}: the file cannot be read: {error.strerror or error}. Check its permissions.")
 
 
@@ -105,7 +105,7 @@ def _near_files(path: Path) -> str:
 
 
 def refuse_utf16(start: bytes, path: Path) -> None:
-    """Require that the first bytes of a file are not the mark of UTF-16.
+    """Refuse a file that begins with the byte order mark of UTF-16.
 
     Raises:
         DataError: The file is encoded in UTF-16.
@@ -118,9 +118,9 @@ def not_utf8(error: UnicodeDecodeError, where: str, offset: int) -> DataError:
     """Return the error for text that is not UTF-8.
 
     Args:
-        error: What the decoder raised.
+        error: The error that the decoder raised.
         where: The file and the line.
-        offset: The position in the file of what was decoded, in bytes.
+        offset: The position of the decoded text in the file, in bytes.
     """
     return DataError(
         f"{where}: not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset + error.start} of the file. "
@@ -170,7 +170,7 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
         where: The file and the line, for messages.
 
     Raises:
-        DataError: The line is not a JSON object, or the object has no text or an ambiguous key.
+        DataError: The line is not a JSON object, or the object has no text, a duplicate key or a misspelt key.
     """
     expected = 'Expected one JSON object per line, such as {"text": "...", "label": "..."}.'
     try:
@@ -180,9 +180,7 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
         raise DataError(f"{where}: the object contains a key twice. {expected}") from error
     except json.JSONDecodeError as error:
         hint = (
-            " The file looks like one JSON array: write each of its objects on a line of its own."
-            if line.startswith("[")
-            else ""
+            " The file looks like one JSON array: write each object on a separate line." if line.startswith("[") else ""
         )
         raise DataError(f"{where}: not valid JSON: {error.msg} at column {error.colno}. {expected}{hint}") from error
     except (ValueError, RecursionError) as error:
@@ -262,7 +260,7 @@ def _check_header(columns: list[str], where: str) -> None:
 def _cell(column: str, value: str) -> str | None:
     """Return the cell, or None if it is empty.
 
-    In the column `text`, an empty cell stays "", so that it is later reported as a blank text.
+    In the column `text`, an empty cell stays "". It is then reported as a blank text.
     """
     return value if value or column == Column.TEXT else None
 

@@ -53,14 +53,14 @@ def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
-    """Require that a data set does not have only a single class.
+    """Refuse a data set with a single class.
 
-    The labels of the instances and the declared classes are counted together. A data set with neither is accepted, and
-    checks that need labels are then undefined.
+    The labels of the instances and the declared classes are counted together. A data set without labels and without
+    declared classes is accepted. Checks that need labels are then undefined.
 
     Args:
         dataset: The data set.
-        labelled: Whether to require a label in every row as well, as training does.
+        labelled: Whether to also require a label in every row. Training needs one.
 
     Raises:
         DataError: There is only one class, or a label is missing although `labelled` is True.
@@ -72,8 +72,7 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
                     f"{_place(instance, dataset)}: column 'label' is empty. Training needs a label in every row. Add "
                     "the label."
                 )
-    # The declared classes count too. A sample may lack labels of a class, but declares the classes of the full data
-    # set.
+    # The declared classes also count: a sample may lack a class, but it declares the classes of the full data set.
     classes = {*dataset.classes, *(instance.label for instance in dataset.instances)} - {None}
     if len(classes) == 1:
         fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")

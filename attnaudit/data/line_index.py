@@ -19,19 +19,19 @@ _NEW_LINE, _SPACE = 0x0A, 0x20
 
 
 class LineIndex:
-    """Where each line of a file begins. Blank lines are left out.
+    """An index of a file, which stores where each line begins. Blank lines are left out.
 
     The file is read once, without being parsed. The index needs 8 bytes per line.
 
     Args:
-        path: The file, which must be a regular one.
+        path: The file, which must be a regular file.
 
     Attributes:
         path: The file.
         sha256: The SHA-256 hash of the file, in hexadecimal.
 
     Raises:
-        DataError: The file cannot be read, is encoded in UTF-16, or has no line that is not blank.
+        DataError: The file cannot be read, is encoded in UTF-16, or has only blank lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class LineIndex:
         return len(self._starts)
 
     def number(self, line: int) -> int:
-        """Return the number of a line in the file, counted from 1, with blank lines.
+        """Return the number of a line in the file, counted from 1. Blank lines are counted.
 
         Args:
             line: The position of the line among those that are not blank, from 0.
@@ -79,14 +79,14 @@ class LineIndex:
             The number of each line in the file, its position in the file in bytes, and its content.
 
         Raises:
-            DataError: The file cannot be read, or it changed since the index was made.
+            DataError: The file cannot be read, or it has changed since the index was built.
         """
         try:
             with self.path.open("rb") as file:
                 if _state(file.fileno()) != self._state:
                     raise DataError(
-                        f"{self.path}: the file changed while it was being read. Run the audit again, on a file that "
-                        "nothing writes to."
+                        f"{self.path}: the file changed while it was being read. Run the audit again when no program "
+                        "writes to the file."
                     )
                 for line in lines:
                     file.seek(self._starts[line])
@@ -97,7 +97,7 @@ class LineIndex:
     def _indexed(self, chunks: Iterable[bytes], *, offset: int) -> Iterator[bytes]:
         """Yield the chunks of the file from `offset` on, after adding their lines to the index."""
         number, line_start = 0, offset
-        visible = False  # whether the line that the last chunk ended in has a character that is not white space
+        visible = False  # whether the unfinished line at the end of the last chunk is not blank so far
         for chunk in chunks:
             characters = np.frombuffer(chunk, dtype=np.uint8)
             ends = np.flatnonzero(characters == _NEW_LINE)
@@ -120,6 +120,6 @@ class LineIndex:
 
 
 def _state(descriptor: int) -> tuple[int, int, int]:
-    """Return what changes if an open file is written to or replaced."""
+    """Return the properties of an open file that change if the file is modified or replaced."""
     known = os.fstat(descriptor)
     return known.st_ino, known.st_size, known.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Convert rows to instances: the columns, their meaning, and the values that are rejected."""
+"""Convert rows to instances, and reject invalid columns and values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text`, and no column whose name is nearly `label` or `query`.
+    """Require a column `text`, and refuse misspelt names of the columns `label` and `query`.
 
     Args:
         columns: Names of the columns.
@@ -48,7 +48,7 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
-    for column in (Column.LABEL, Column.QUERY):  # to ignore a misspelt column would silently change what is audited
+    for column in (Column.LABEL, Column.QUERY):  # ignoring a misspelt column would silently change the audit
         near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
@@ -72,12 +72,12 @@ def shorten(text: str, limit: int = 40) -> str:
 class InstanceReader:
     """Converts rows to instances one by one, and validates them.
 
-    Rows without an `id` get one that is derived from their content. The ids of repeated rows end in "#2", "#3" and so
-    on. Otherwise, ids do not depend on the order of the rows.
+    The ids of rows without an `id` are derived from their content. If the content of a row is repeated, the ids of the
+    repetitions end in "#2", "#3" and so on. Apart from these endings, ids do not depend on the order of the rows.
 
     Args:
         name: Name of the file or data set, for messages.
-        all_text: Whether every cell is text or None, as in CSV. The label "0.5" is then rejected, like the number 0.5.
+        all_text: Whether every cell is text or None, as in CSV. The label "0.5" is then rejected like the number 0.5.
     """
 
     def __init__(self, name: str, *, all_text: bool = False) -> None:

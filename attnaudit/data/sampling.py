@@ -15,7 +15,7 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
 
     Each instance gets a hash of the seed and its id. The sample contains the instances with the smallest hashes, sorted
     by hash. It therefore does not depend on the order of the rows. With the same seed, a smaller sample is part of a
-    larger one. In the result, `rows` and `classes` are those of the full data set, and `sample_seed` is the seed.
+    larger one. The result keeps the `rows` and `classes` of the full data set, and its `sample_seed` is the seed.
 
     Args:
         dataset: The data set to sample from. If it has no more than `max_instances` instances, it is returned
@@ -34,7 +34,7 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
 
 
 def sample_of(dataset: Dataset, chosen: Iterable[Instance], seed: int) -> Dataset:
-    """Return a data set with some of its instances, which were drawn with a seed, and with its number of rows."""
+    """Return the data set with only the chosen instances, the seed of this sample, and the number of all rows."""
     rows = dataset.rows if dataset.rows >= 0 else len(dataset.instances)
     return dataclasses.replace(dataset, instances=tuple(chosen), sample_seed=seed, rows=rows)
 

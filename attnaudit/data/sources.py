@@ -92,8 +92,8 @@ def _load_registered(name: str) -> Dataset:
     registered = datasets.get(name)
     if has_random_order(registered):
         raise DataError(
-            f"data set '{name}': its rows are a stream, whose length is unknown, but every row is needed here. Use "
-            'another data set, or register it without order="random" if it ends.'
+            f"data set '{name}': its rows are a stream of unknown length, but every row is needed here. Use another "
+            'data set. If the stream ends, you can also register it without order="random".'
         )
     description = ""
     produced: Any = registered
@@ -160,7 +160,7 @@ def origin(registered: object) -> str:
 
 
 def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
-    """Convert what a registered function returned, Instance objects or dicts, to validated instances."""
+    """Convert the Instance objects or dicts that a registered function returned to validated instances."""
     if not isinstance(produced, list | tuple):
         raise DataError(f"data set '{name}': {origin(registered)} returned {type(produced).__name__}. {EXPECTED_ROWS}")
     instances = [item for item in produced if isinstance(item, Instance)]
@@ -171,7 +171,7 @@ def _from_items(produced: object, name: str, registered: object) -> tuple[Instan
 
 
 def instance_of(item: object, number: int, reader: InstanceReader) -> Instance:
-    """Convert what a registered function yielded, an Instance or a dict, to a validated instance.
+    """Convert an Instance or a dict that a registered function yielded to a validated instance.
 
     Args:
         item: The row.
