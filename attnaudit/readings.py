@@ -1,8 +1,10 @@
 """Readings: which attention weights of a model are presented as the explanation of its prediction.
 
-A reading selects or combines attention weights into one distribution over the input tokens. A model with pooled attention
-has a single reading, which needs no name. A Transformer has attention weights for every layer, head and query, and
-tools show different parts of them. The text form of a reading names a part, for example `cls@layer=-1,heads=mean`.
+A reading selects or combines attention weights into one distribution over the input tokens. A model with pooled
+attention has a single reading, which needs no name. A Transformer has attention weights for every layer, head and
+query, and tools show different parts of them. The text form of a reading names one part, for example
+`cls@layer=-1,heads=mean`.
+
 Importing this module imports no torch.
 """
 
