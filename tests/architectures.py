@@ -202,6 +202,9 @@ def build(name: str, *, seed: int = 0, implementation: str | None = None, **sett
         for label, parameter in model.named_parameters():
             if "norm" not in label.lower():
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * one.spread)
+        for label, parameter in model.named_parameters():
+            if "norm" in label.lower():  # with equal weights, all normalised states would have the same length
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
     model.tie_weights()
     return model.eval(), reader
 

@@ -95,4 +95,4 @@ class InfluenceEntropy(PerInstanceCheck):
         return details
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        return (single_token(measurements), ("the influence is zero on every token", undefined))
+        return (single_token(measurements), ("no token has an influence that exceeds rounding errors", undefined))

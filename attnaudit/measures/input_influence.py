@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import normalised
 from attnaudit.metrics import normalized_entropy
+
+ROUNDING = 1e-4
+"""A relative change of ‖h_p‖, per relative change of all embeddings, below which an influence is a rounding error."""
 
 
 @measure("influence", argument=one_of("hidden"), gradients=True)
@@ -23,7 +27,9 @@ def influence(view: AttentionView, request: Request) -> Columns:
     * `.co_indexed_entropy`: normalised entropy of the influences of the tokens i on their own hidden states i, after
       these influences are divided by their sum.
 
-    All columns are undefined for texts with one token, and for texts with a hidden state that no input influences.
+    All columns are undefined for texts with one token, and for texts with a hidden state whose norm no input changes.
+    After a normalisation layer with equal weights, for instance, every state has the same norm, and its gradients are
+    rounding errors.
     """
     real, lengths = view.real, view.lengths
     entropy = torch.zeros(real.shape[0], dtype=torch.float64, device=real.device)
@@ -34,7 +40,7 @@ def influence(view: AttentionView, request: Request) -> Columns:
         is_real = real[:, p]
         if not bool(is_real.any()):
             continue
-        influences = view.influence(p)
+        influences = _without_rounding_errors(view, p, view.influence(p))
         on_own_state[:, p] = torch.where(is_real, influences[:, p], 0.0)
         shares = normalised(influences, real)
         no_influence = no_influence | (is_real & shares[:, p].isnan())
@@ -58,6 +64,13 @@ def influence(view: AttentionView, request: Request) -> Columns:
             for column, values in scalars.items()
         }
     )
+
+
+def _without_rounding_errors(view: AttentionView, position: int, influences: torch.Tensor) -> torch.Tensor:
+    """Set the influences (B, T) on one hidden state to zero in the rows in which they are only rounding errors."""
+    relative = influences.norm(dim=-1) * view.embeddings[TEXT].detach().double().norm(dim=(-2, -1))
+    norms = view.hidden[:, position].detach().double().norm(dim=-1)
+    return torch.where((relative > ROUNDING * norms)[:, None], influences, 0.0)
 
 
 def _importance(text: str) -> str:
