@@ -58,7 +58,7 @@ COMMANDS = {
         "attnaudit.commands.gallery_command",
     ),
     "verify": Command(
-        "require that the newest run passed, was not edited, and audited what is to be released",
+        "require that the newest run passed, was not edited, and audited the models to be released",
         "attnaudit.commands.verify_command",
     ),
     "baseline": Command(

@@ -1,4 +1,4 @@
-"""Names of the devices on which measures are computed, such as "cuda:0" in torch.
+"""Names of the devices on which measures are computed, in the form that torch uses, such as "cuda:0".
 
 Importing this module imports no torch. `require_device` imports torch to look for a GPU.
 """

@@ -50,7 +50,7 @@ def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRec
 
 
 def is_informational(check: str, family: str, validations: Sequence[PolicyValidation]) -> bool:
-    """Return whether a gate is informational for a family, which is the case if all policies with the gate say so."""
+    """Return whether a gate is informational for a family. It is informational if all policies with the gate say so."""
     own = [validation for validation in validations if check in validation.checks]
     return bool(own) and all(one.unvalidated == "report" and _lacks(one, family) for one in own)
 

@@ -1,8 +1,8 @@
 """Registries, which find models, data sets, checkpoint formats, measures and checks by name.
 
 Objects are registered by a decorator, such as `@models.register("name")`, or by an entry point of an installed package.
-A registry can also import all modules of a package of attnaudit, which register objects with the decorator. Nothing is
-imported before it is needed.
+Some registries also import all modules of a package of attnaudit, and these modules register their objects with the
+decorator. Nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Registry(Generic[T]):
             name: The name, without spaces, slashes and colons.
 
         Raises:
-            AuditError: The name is invalid. The decorator also raises AuditError, if this process or an installed
+            AuditError: The name is invalid. The decorator also raises AuditError if this process or an installed
                 package has already registered another object under the name.
         """
         if not name or any(c.isspace() or c in "/\\:" for c in name):
@@ -122,7 +122,7 @@ def register_dataset(name: str, *, order: str | None = None) -> Callable[[Callab
             must be read.
 
     Raises:
-        AuditError: The name or `order` is invalid. The decorator also raises AuditError, if another object is already
+        AuditError: The name or `order` is invalid. The decorator also raises AuditError if another object is already
             registered under the name, or if `order` is given for an object that is not a function.
     """
     if order not in (None, "random"):

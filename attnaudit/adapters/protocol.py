@@ -333,7 +333,7 @@ class TransformerAdapter(ModelAdapter, Protocol):
         ...
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
-        """Return the number of tokens that `replay` runs for each of the V alternatives, which sets the batch size."""
+        """Return the number of tokens that `replay` runs per alternative. An audit uses it to choose a batch size."""
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:

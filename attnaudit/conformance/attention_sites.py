@@ -72,7 +72,8 @@ def _require_real_tokens(e: Examples) -> None:
     real = e.inputs.mask[TEXT] & ~e.inputs.special[TEXT]
     if not bool(real.any()):
         raise BrokenContractError(
-            f"no text has a real token, not even {e.instances[0].text[:40]!r}. Check what tokenize() returns."
+            "no text has a real token, that is, a token that is neither special nor padding; the first text is "
+            f"{e.instances[0].text[:40]!r}. Check what tokenize() returns."
         )
 
 
@@ -174,9 +175,8 @@ def _require_zero_outside_mask(site: Site, weights: Tensor, allowed: Tensor) -> 
         return
     if not bool((outside * allowed.any(-1, keepdim=True) > TOLERANCE).any()):
         raise BrokenContractError(
-            f"attention at '{site.key}' has a weight of {worst:.2g} in rows without an allowed key, such as the rows "
-            "of padding queries. Multiply the weights by allowed, because a softmax over fully masked scores is "
-            "uniform or NaN."
+            f"attention at '{site.key}' has a weight of {worst:.2g} at queries without an allowed key, such as "
+            "padding. Multiply the weights by allowed, because a softmax over fully masked scores is uniform or NaN."
         )
     raise BrokenContractError(
         f"attention at '{site.key}' puts a weight of {worst:.2g} on tokens that are not allowed, such as padding. Mask "
@@ -201,7 +201,7 @@ def check_allowed(e: Examples) -> str:
             queries = e.inputs.mask[site.query][:, None, :, None]
             if bool((allowed & ~queries).any()):
                 raise BrokenContractError(
-                    f"allowed at '{site.key}' is True in rows of padding queries. Exclude them: "
+                    f"allowed at '{site.key}' is True at padding queries. Exclude them: "
                     "allowed & mask[:, None, :, None]."
                 )
         if bool((queries[..., 0] & ~allowed.any(-1)).any()):

@@ -100,7 +100,7 @@ def _compare_with_padded(e: Examples, *, left: int, right: int, what: str, advic
 
 @contract()
 def check_padding(e: Examples) -> str:
-    """More padding does not change the result of a row. It is added on the side on which collate() pads."""
+    """More padding, on the side on which collate() pads, does not change the result of a row."""
     return _compare_with_padded(
         e,
         left=EXTRA_PADDING if e.padded_left else 0,

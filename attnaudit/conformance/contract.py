@@ -21,7 +21,7 @@ SMALLEST_SIZE = 0.05
 
 
 class BrokenContractError(Exception):
-    """An adapter breaks the contract. The message gives the problem and the likely fix."""
+    """Raised if an adapter breaks the contract. The message gives the problem and the likely fix."""
 
 
 Need = Literal[

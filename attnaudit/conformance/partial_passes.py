@@ -66,7 +66,7 @@ def _queries(e: Examples, site: Site) -> dict[str, Tensor]:
 
 @contract("replays")
 def check_replay(e: Examples) -> str:
-    """replay() gives the same logits and gradients as run() with the same row of attention replaced."""
+    """replay() gives the same logits and gradients as run() with the weights of the same query replaced."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     sites = few.sites if few.thorough else tuple(dict.fromkeys((few.sites[0], few.sites[-1])))

@@ -44,7 +44,7 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         hint: Appended to the message about a missing column.
 
     Raises:
-        DataError: `text` is missing. Or `label` or `query` is missing, but the name of a column is similar to it.
+        DataError: `text` is missing, or the name of a column is similar to that of a missing `label` or `query`.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
@@ -91,7 +91,7 @@ class InstanceReader:
         """Convert a row. Check its columns with `check_columns` first.
 
         Raises:
-            DataError: The row is invalid, its id was given before, or only some rows have an id. The message names the
+            DataError: The row is invalid, its id is already in use, or only some rows have an id. The message names the
                 row.
         """
         number, cells = row
@@ -123,7 +123,7 @@ class InstanceReader:
             number: The number of the instance, for messages. It is counted from 1.
 
         Raises:
-            DataError: A field of the instance is invalid, or its id was given before.
+            DataError: A field of the instance is invalid, or its id is already in use.
         """
         where = instance.where or f"{self.name}:{number}"
         checked = dataclasses.replace(

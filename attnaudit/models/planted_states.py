@@ -6,7 +6,7 @@ whole text from the last quarter:
 
     h_i = [a_i; v_i; s_i; u_i]      logit = Σ_i α_i (w_v v_i + w_s s_i)      α = projection(a)
 
-* u_i are features that are computed from the first part of the embedding, either of the token alone or with context.
+* u_i are features that are computed from the first part of the embedding, for each token alone or with its context.
 * a_i = alignment(u_i) is the score.
 * v_i is the token's own evidence.
 * s_i is the text's evidence s = Σ_j z_j in the states that contain it, and 0 in all other states.

@@ -5,7 +5,8 @@ only. All other tokens get the weight zero. "sparsemax", "sparsegen" and "entmax
 install "attnaudit[entmax]"` installs.
 
 To add a projection, write a subclass of `nn.Module` and add it to `PROJECTIONS`. Its `forward(scores)` must map the
-last dimension onto the simplex, and scores of -inf to zero. A projection with a parameter derives from `Parametric`.
+last dimension onto the simplex and give scores of -inf the weight zero. A projection with a parameter derives from
+`Parametric`.
 
 Every projection must be differentiable once. First derivatives are enough for training and for all measures. Second
 derivatives of "entmax" are wrong, because the package computes the gradient without an autograd graph. Never

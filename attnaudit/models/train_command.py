@@ -99,8 +99,8 @@ def _load_data(options: argparse.Namespace) -> TrainingData:
             if not Path(name).exists():
                 load(name)  # raises an error that suggests similar names
             raise DataError(
-                f"--data {name}: --dev is missing, and the epoch is never chosen on training data. Give --dev FILE "
-                "with labelled rows that are not in the training data."
+                f"--data {name}: --dev is missing, and the best epoch is never chosen on training data. Give --dev "
+                "FILE with labelled rows that are not in the training data."
             )
         for part in parts.values():
             if part not in datasets:

@@ -39,7 +39,7 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("dropout", float, 0.0, "dropout rate on the embeddings and the pooled context vector"),
     ("word_dropout", float, 0.0, "probability that a token is replaced by the unknown word in training"),
     ("min_count", int, 2, "treat words that occur fewer than N times in the training data as unknown"),
-    ("max_words", int, None, "keep only the N most frequent words; the others are unknown"),
+    ("max_words", int, None, "keep only the N most frequent words; treat all other words as unknown"),
     ("tying", float, 0.0, "weight of an additional loss: the distance of each hidden state from its embedding"),
     ("mlm", float, 0.0, "weight of an additional loss: predicting masked words from their hidden states"),
 )
@@ -89,8 +89,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="training data: a .jsonl, .csv or .parquet file with text and label, or a registered name such as "
         "movie-reviews, whose parts are NAME-train, NAME-dev and NAME (test)",
     )
-    data.add_argument("--dev", metavar="NAME|FILE", help="data to choose the epoch on; required if --data is a file")
-    data.add_argument("--test", metavar="NAME|FILE", help="data to evaluate on once, at the end")
+    data.add_argument(
+        "--dev", metavar="NAME|FILE", help="data on which the best epoch is chosen; required if --data is a file"
+    )
+    data.add_argument("--test", metavar="NAME|FILE", help="data on which the model is evaluated once, at the end")
     settings = parser.add_argument_group("training")
     for name, kind, default, description in _SETTING_OPTIONS:
         default_note = "" if default is None else " (default: %(default)s)"
@@ -214,7 +216,7 @@ def option_name(name: str) -> str:
 
 
 def setting_values(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings by name. Settings that were not given have the defaults for or without --base."""
+    """Return the training settings by name. The defaults of settings that were not given depend on --base."""
     if options.base is None:
         return {name: getattr(options, name) for name in SETTING_NAMES}
     return {

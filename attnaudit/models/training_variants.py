@@ -1,4 +1,4 @@
-"""Variants of a training job. They train copies of a model, with which some checks compare the model.
+"""Variants of a training job. They train copies of a model, for checks that compare the model with such copies.
 
 In a variant, attention is uniform, imposed by another model, or adversarial, or parts of the model are copied and
 frozen (Wiegreffe & Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions
@@ -115,7 +115,7 @@ def as_adversary(
 
     Args:
         job: The job to change. The architecture of `base` replaces its architecture.
-        base: The model to copy. The attention of the copy should differ from its attention.
+        base: The model to copy. The copy is trained to have different attention.
         weight: λ, the weight of the divergence.
         divergence: "kl" or "jsd" (see `twin_loss`).
         frozen: Whether to copy and freeze all parameters of `base` except those of its attention. Attention is then

@@ -157,7 +157,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "allowed": [
         (shown.AllowsPaddingKeys, "True on padding keys"),
-        (shown.AllowsPaddingQueries, "rows of padding queries"),
+        (shown.AllowsPaddingQueries, "True at padding queries"),
         (shown.LeavesATokenNothing, "is False on every key of some token"),
         (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where the weights are always zero"),
         (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
