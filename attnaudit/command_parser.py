@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from attnaudit.errors import did_you_mean, nearest
@@ -76,3 +77,19 @@ def one_of(choices: Iterable[str]) -> Callable[[str], Any]:
         return text
 
     return parse
+
+
+def add_folder_option(
+    parser: argparse.ArgumentParser, name: str, description: str, *, default: Path | None = None, required: bool = False
+) -> None:
+    """Add an option whose value is the path of a folder.
+
+    Args:
+        parser: The parser of the command.
+        name: The name of the option, such as "--out".
+        description: The help text. The default is appended to it, if there is one.
+        default: The folder without the option.
+        required: Whether the option must be given.
+    """
+    shown = description if default is None else f"{description} (default: {default})"
+    parser.add_argument(name, type=Path, default=default, required=required, metavar="DIR", help=shown)

@@ -17,7 +17,16 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.standardised_logits import StandardisedLogits
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 from attnaudit.statistics.weighted_share import weighted_share_interval
-from benchmarks.coverage import CORRELATION, LEVELS, Floats, Scenario, clustered, independent, shapes, uniform_of
+from benchmarks.coverage_samples import (
+    CORRELATION,
+    LEVELS,
+    Floats,
+    Scenario,
+    clustered,
+    independent,
+    shapes,
+    uniform_of,
+)
 
 
 def drawn_rows(chance: Floats, n: int, random: np.random.Generator, sources: bool) -> tuple[Groups, Integers]:

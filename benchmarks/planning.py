@@ -20,7 +20,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
 from attnaudit.statistics.sample_size import POWER, plan
 from attnaudit.statistics.verdict import decide
-from benchmarks import coverage
+from benchmarks import coverage_samples
 
 SHAPES = ("tau of leave-one-out", "uniform TVD", "share 0.1")
 #: (n, distance of the true value from the threshold). The distance is in standard errors of a sample of n instances.
@@ -31,16 +31,16 @@ FRESH = 20
 Floats = NDArray[np.float64]
 
 
-def population(shape: str) -> coverage.Population:
+def population(shape: str) -> coverage_samples.Population:
     """Return the population of the shape with the given name."""
     if shape == "share 0.1":
-        return coverage.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
-    return coverage.populations()[shape]
+        return coverage_samples.Population(np.linspace(0, 1, 201), lambda u: (u < 0.1).astype(np.float64))
+    return coverage_samples.populations()[shape]
 
 
 def interval_of(values: Floats, shape: str, random: np.random.Generator) -> IntervalEstimate | None:
     """Return the interval of a sample: that of the mean, or that of the proportion if the values are zeros and ones."""
-    groups, _ = coverage.independent(len(values))
+    groups, _ = coverage_samples.independent(len(values))
     if shape.startswith("share"):
         return proportion_interval(values, groups, confidence=0.95)
     return mean_interval(values, groups, confidence=0.95, generator=random)

@@ -37,7 +37,7 @@ from attnaudit.statistics.intervals import mean_interval, proportion_interval, r
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 from attnaudit.statistics.verdict import decide, fail_confidence
 from attnaudit.statistics.weighted_share import weighted_share_interval
-from benchmarks import coverage
+from benchmarks import coverage_samples
 
 HERE = Path(__file__).resolve().parent
 SIZES = (50, 200, 2000)
@@ -96,7 +96,7 @@ class Population:
 
 def of_mean(shape: str, bounds: tuple[float, float]) -> Population:
     """Return the population of a mean of measured values."""
-    values = coverage.populations()[shape].at((np.arange(2000) + 0.5) / 2000)
+    values = coverage_samples.populations()[shape].at((np.arange(2000) + 0.5) / 2000)
     mean = float(values.mean())
     end = bounds[0] if ((values - mean) ** 3).mean() > 0 else bounds[1]
 
@@ -146,7 +146,7 @@ def of_ratio(
 
 def of_pointing(measure: str) -> Population:
     """Return the population of the pointing check: the cosine above uniform weights, or the share of the texts."""
-    largest, cosine, uniform = (np.array(column) for column in coverage.shapes()["pointing"].values())
+    largest, cosine, uniform = (np.array(column) for column in coverage_samples.shapes()["pointing"].values())
     gain, room = largest * (cosine - uniform), largest * (1 - uniform)
     if measure == "cosine":
         return of_ratio("pointing, cosine", gain, room, (-math.inf, 1.0), (-1.0, 1.0))
@@ -177,7 +177,7 @@ def of_pointing(measure: str) -> Population:
 
 def of_total_effect(factor: float = 1.0) -> Population:
     """Return the population of the total-effect index of the probabilities, with all effects times a factor."""
-    stored = {name: np.array(values) for name, values in coverage.shapes()["rearrangement"].items()}
+    stored = {name: np.array(values) for name, values in coverage_samples.shapes()["rearrangement"].items()}
     p = 1 / (1 + np.exp(-stored["logit"]))
     outputs, changes = np.stack([1 - p, p], axis=1), factor * stored["change of the probabilities"]
     base = np.full(len(p), 1 / len(p))
@@ -200,7 +200,7 @@ def of_total_effect(factor: float = 1.0) -> Population:
 
 def populations() -> list[Population]:
     """Return the populations that are audited."""
-    largest = coverage.populations()["uniform TVD"].at((np.arange(2000) + 0.5) / 2000)
+    largest = coverage_samples.populations()["uniform TVD"].at((np.arange(2000) + 0.5) / 2000)
     gain = largest * np.clip(0.3 + 0.5 * np.random.default_rng(0).normal(size=2000), -1, 1)
     return [
         of_mean("tau of leave-one-out", (-1.0, 1.0)),
@@ -219,7 +219,7 @@ def sample(
     population: Population, probabilities: Floats, n: int, random: np.random.Generator
 ) -> tuple[float, IntervalEstimate | None]:
     """Return the value and the interval of a sample of n instances."""
-    groups, _ = coverage.independent(n)
+    groups, _ = coverage_samples.independent(n)
     return population.judge(random.choice(len(probabilities), n, p=probabilities), groups, random)
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from attnaudit import __version__
+from attnaudit.command_parser import add_folder_option
 from attnaudit.errors import AuditError
 from attnaudit.formatting import terminal_safe
 from attnaudit.progress import progress_bar
@@ -20,18 +21,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "every mechanism. Write a page with pictures for every mechanism and every reproduced paper. Run the command "
         "again to resume: finished models are kept."
     )
-    parser.add_argument(
-        "--out", type=Path, default=OUT, metavar="DIR", help=f"folder of the pages and gallery.json (default: {OUT})"
-    )
+    add_folder_option(parser, "--out", "folder of the pages and gallery.json", default=OUT)
     parser.add_argument(
         "--render", action="store_true", help="only rebuild the pages from gallery.json; trains nothing"
     )
-    parser.add_argument(
+    add_folder_option(
+        parser,
         "--models",
-        type=Path,
+        "folder of the planted models, in the subfolders pooled and transformer",
         default=POPULATIONS,
-        metavar="DIR",
-        help=f"folder of the planted models, in the subfolders pooled and transformer (default: {POPULATIONS})",
     )
     parser.add_argument(
         "--kind",
@@ -39,12 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="plant and show only this kind, or this mechanism of Transformers; may be repeated",
     )
-    parser.add_argument(
-        "--papers",
-        type=Path,
-        default=Path("reports/papers"),
-        metavar="DIR",
-        help="folder with the results of `attnaudit reproduce` (default: reports/papers)",
+    add_folder_option(
+        parser, "--papers", "folder with the results of `attnaudit reproduce`", default=Path("reports/papers")
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="models to plant at a time (default: 1)")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from attnaudit.command_parser import one_of
+from attnaudit.command_parser import add_folder_option, one_of
 from attnaudit.errors import ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -24,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "resume: finished models are kept. A model that does not meet the requirements of its label is listed in "
         "excluded.json with the reason."
     )
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder to write the models to")
+    add_folder_option(parser, "--out", "folder to write the models to", required=True)
     parser.add_argument("--quick", action="store_true", help=f"use --seeds {QUICK_SEEDS} by default instead of {SEEDS}")
     parser.add_argument(
         "--seeds",

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnaudit.command_parser import add_folder_option
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -46,12 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="run only rows whose name matches, such as 'sst/*' or '*/bilstm/additive'; may be repeated",
     )
-    parser.add_argument(
+    add_folder_option(
+        parser,
         "--data-root",
-        type=Path,
-        metavar="DIR",
-        help="folder with the paper's corpora, laid out as docs/reproduction.md describes (default: use the embedded "
-        "movie sentences instead)",
+        "folder with the paper's corpora, laid out as docs/reproduction.md describes (default: use the embedded movie "
+        "sentences instead)",
     )
     parser.add_argument(
         "--vectors",

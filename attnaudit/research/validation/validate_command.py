@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from attnaudit.command_parser import add_folder_option
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, require_seed
 from attnaudit.formatting import terminal_safe
@@ -19,18 +20,16 @@ RULE = "rule"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit validate`."""
-    parser.add_argument(
+    add_folder_option(
+        parser,
         "--population",
-        type=Path,
-        metavar="DIR",
-        help="folder with a population.json from `attnaudit plant` (default: build a population below --out)",
+        "folder with a population.json from `attnaudit plant` (default: build a population below --out)",
     )
-    parser.add_argument(
+    add_folder_option(
+        parser,
         "--out",
-        type=Path,
+        "folder for the results; run the command again with the same folder to resume",
         default=Path("validation"),
-        metavar="DIR",
-        help="folder for the results; run the command again with the same folder to resume (default: validation)",
     )
     parser.add_argument(
         "--policy",

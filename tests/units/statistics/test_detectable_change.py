@@ -18,7 +18,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
 from attnaudit.statistics.shares import ShareSample, wilson
 from attnaudit.statistics.verdict import decide, fail_confidence
-from benchmarks import coverage, power
+from benchmarks import coverage_samples, power
 from tests.strategies import directions
 from tests.units.checks.synthetic_measurements import measured
 
@@ -79,7 +79,7 @@ def test_an_effective_number_of_rows_lies_between_whole_numbers():
 
 
 def bootstrap(values):
-    groups, _ = coverage.independent(len(values))
+    groups, _ = coverage_samples.independent(len(values))
     return mean_interval(values, groups, confidence=0.95, generator=np.random.default_rng(0), bounds=(-1.0, 1.0))
 
 
@@ -157,7 +157,7 @@ def test_the_slope_of_an_estimate_is_that_of_its_tilted_population(population, m
 
 
 def test_an_ordinary_mean_of_zeros_and_ones_is_a_share_and_other_means_are_not():
-    groups, _ = coverage.independent(200)
+    groups, _ = coverage_samples.independent(200)
     values = np.arange(200) % 4 == 0
     mean = mean_interval(values * 1.0, groups, confidence=0.95, generator=np.random.default_rng(0), bounds=(0.0, 1.0))
     share = proportion_interval(values * 1.0, groups, confidence=0.95)
@@ -170,7 +170,7 @@ def test_an_ordinary_mean_of_zeros_and_ones_is_a_share_and_other_means_are_not()
 def test_a_share_is_decided_in_80_percent_of_samples_at_the_reported_change(n):
     """The share that is audited is near 1. Its intervals are no bootstrap, so many samples are fast."""
     random, requirement = np.random.default_rng(n), Requirement(direction="at_least", value=0.8)
-    groups, _ = coverage.independent(n)
+    groups, _ = coverage_samples.independent(n)
     corrected = fail_confidence(0.95, 2)
 
     def audited(share):

@@ -12,7 +12,7 @@ from attnaudit.records import Requirement
 from attnaudit.statistics.intervals import proportion_interval
 from attnaudit.statistics.row_planning import RowSpread, detectable_effect, rows_needed
 from attnaudit.statistics.verdict import decide
-from benchmarks import coverage
+from benchmarks import coverage_samples
 
 MEAN = RowSpread(ends=(-math.inf, math.inf), deviation=2.0)
 SHARE = RowSpread(ends=(0.0, 1.0))
@@ -40,7 +40,7 @@ def test_the_smallest_effect_needs_the_given_rows(spread, upwards):
 @pytest.mark.parametrize(("threshold", "effect"), [(0.63, 0.08), (0.63, -0.08), (0.9, 0.05), (0.9, -0.05)])
 def test_a_sample_of_the_planned_rows_is_decided_with_the_promised_power(threshold, effect):
     rows = rows_needed(SHARE, threshold=threshold, effect=effect, confidence=0.95)
-    groups, _ = coverage.independent(rows)
+    groups, _ = coverage_samples.independent(rows)
     random = np.random.default_rng(rows)
     decided = 0
     for _ in range(800):
