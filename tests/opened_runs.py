@@ -15,16 +15,9 @@ import numpy as np
 from attnaudit.records import CheckRecord, Matrix
 from attnaudit.registry import datasets
 from attnaudit.report import build
+from tests.units.report.example_checks import check_record, seven_checks
 from tests.units.report.example_comparisons import hostile_comparison, realistic_comparison
-from tests.units.report.example_runs import (
-    SENTENCES,
-    check_record,
-    hostile,
-    realistic,
-    run_record,
-    seven_checks,
-    write_run,
-)
+from tests.units.report.example_runs import SENTENCES, hostile, realistic, run_record, write_run
 from tests.units.report.explorer_runs import HOSTILE_TEXTS, explorable, rows_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,23 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.audited_project import AuditedProject, Run
+from tests.integration.sequential_policy import POLICY, TVD, records
 
 # Each test runs pytest in a process of its own: minutes together.
 pytestmark = pytest.mark.slow
 
-POLICY = """
-[policy]
-sampling = "sequential"
-
-[[check]]
-name = "InfluenceEntropy"
-at_most = 0.9
-
-[[check]]
-name = "PermutationFragility"
-measure = "{measure}"
-at_least = {at_least}
-
+WITH_CONICITY = f"""{POLICY}
 [[check]]
 name = "Conicity"
 severity = "report"
@@ -44,19 +33,14 @@ from attnaudit import audit, checks
 def test_faithful(check):
     check.enforce()
 """
-TVD = "permutation_fragility.tvd"
 
 
 def run(audited: AuditedProject, *options: str, measure: str = "tvd", at_least: float = 1e-4) -> Run:
     if "def many" not in (audited.root / "conftest.py").read_text(encoding="utf-8"):
         audited.extend(MANY_ROWS)
         audited.write("test_audit.py", TEST)
-    audited.write("policy.toml", POLICY.format(measure=measure, at_least=at_least))
+    audited.write("policy.toml", WITH_CONICITY.format(measure=measure, at_least=at_least))
     return audited.pytest("--data=many", "--policy=policy.toml", *options)
-
-
-def records(one: Run) -> list[dict[str, object]]:
-    return [{key: value for key, value in record.items() if key != "test"} for record in one.audit["checks"]]
 
 
 def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: AuditedProject) -> None:
@@ -103,7 +87,9 @@ def test_a_sample_is_refused_if_a_gate_has_no_sequence(audited: AuditedProject) 
 
 def test_the_option_and_the_configuration_file_do_what_the_key_of_the_policy_does(audited: AuditedProject) -> None:
     with_key = run(audited)
-    audited.write("policy.toml", POLICY.format(measure="tvd", at_least=1e-4).replace('sampling = "sequential"', ""))
+    audited.write(
+        "policy.toml", WITH_CONICITY.format(measure="tvd", at_least=1e-4).replace('sampling = "sequential"', "")
+    )
     plain = ("--data=many", "--policy=policy.toml")
     option = audited.pytest(*plain, "--audit-sequential")
     assert option.status == 0, option.text

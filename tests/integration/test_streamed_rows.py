@@ -14,25 +14,13 @@ import pytest
 from attnaudit.data.draws import FileDraws
 from tests.audited_project import AuditedProject, Run
 from tests.conftest import newest_run
+from tests.integration.sequential_policy import POLICY, TVD, records
 
 # Each test runs pytest in processes of its own: minutes together.
 pytestmark = pytest.mark.slow
 
 #: The words that the model of the project knows.
 WORDS = ["film", "plot", "good", "bad", "dull", "bright", "actor", "scene", "joke", "story"]
-POLICY = """
-[policy]
-sampling = "sequential"
-
-[[check]]
-name = "InfluenceEntropy"
-at_most = 0.9
-
-[[check]]
-name = "PermutationFragility"
-measure = "{measure}"
-at_least = {at_least}
-"""
 #: An endless stream of texts. It notes how many rows were read.
 STREAM = """
 import itertools
@@ -48,7 +36,7 @@ def stream():
         yield {"text": " ".join(words), "label": ("negative", "positive")[count % 2]}
 """
 ENTROPY = "influence_entropy.hidden"
-TVD, F1 = "permutation_fragility.tvd", "permutation_fragility.f1_drop"
+F1 = "permutation_fragility.f1_drop"
 
 
 def rows(count: int) -> list[str]:
@@ -65,10 +53,6 @@ def lines_in_order(path: Path) -> list[int]:
 def run(audited: AuditedProject, data: str, *options: str, measure: str = "tvd", at_least: float = 1e-4) -> Run:
     audited.write("policy.toml", POLICY.format(measure=measure, at_least=at_least))
     return audited.pytest(f"--data={data}", "--policy=policy.toml", *options)
-
-
-def records(one: Run) -> list[dict[str, Any]]:
-    return [{key: value for key, value in record.items() if key != "test"} for record in one.audit["checks"]]
 
 
 def verify(audited: AuditedProject, data: str, *options: str) -> tuple[int, str]:

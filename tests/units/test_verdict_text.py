@@ -19,7 +19,7 @@ from attnaudit.verdict_text import (
     requirement_symbol,
     verdict_sentence,
 )
-from tests.units.report.example_runs import check_record
+from tests.units.report.example_checks import check_record
 
 INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)

@@ -38,7 +38,8 @@ from tests.consistent_runs import (
     write_record,
 )
 from tests.units.release_evidence.intoto_schemas import STATEMENT
-from tests.units.report.example_runs import HOSTILE, check_record, run_record
+from tests.units.report.example_checks import check_record
+from tests.units.report.example_runs import HOSTILE, run_record
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = {"statement.json", "predicate.json", "subjects.sha256", "model-card.md", "test-report.md"}

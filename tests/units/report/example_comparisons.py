@@ -16,7 +16,8 @@ from attnaudit.records.comparison_records import (
 )
 from attnaudit.report.comparison_pages import write_comparison
 from attnaudit.report.run_files import read_run
-from tests.units.report.example_runs import HOSTILE, hostile, interval, realistic
+from tests.units.report.example_checks import interval
+from tests.units.report.example_runs import HOSTILE, hostile, realistic
 
 
 def paired_value(name: str = "accuracy", low: float = -0.03, high: float = -0.01) -> PairedValue:

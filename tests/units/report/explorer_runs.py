@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from attnaudit.records import RankedInstance
-from tests.units.report.example_runs import check_record, run_record, write_run
+from tests.units.report.example_checks import check_record
+from tests.units.report.example_runs import run_record, write_run
 
 #: Texts that a page could misread, hide or reorder.
 HOSTILE_TEXTS = (

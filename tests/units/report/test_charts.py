@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import chart, nice_ticks, tick_labels
-from tests.units.report.example_runs import rects
+from tests.units.report.drawn_shapes import rects
 
 bounds = st.floats(-1e6, 1e6, allow_nan=False).map(lambda v: round(v, 6))
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from attnaudit.records import Histogram, Interval, Requirement
 from attnaudit.report.charts import LEFT, RIGHT, WIDTH, Scale
 from attnaudit.report.check_charts import CHARACTER_WIDTH, Mark, histogram, place_labels, strip, strip_range
-from tests.units.report.example_runs import check_record, rects
+from tests.units.report.drawn_shapes import rects
+from tests.units.report.example_checks import check_record
 
 
 def test_the_area_of_a_bar_is_proportional_to_its_count() -> None:

@@ -19,13 +19,15 @@ from attnaudit.report.comparison_pages import write_comparison
 from attnaudit.report.difference_strip import difference_strip
 from attnaudit.report.paired_heatmaps import paired_map
 from attnaudit.report.run_files import MeasuredInstance, MeasurementsFile
+from tests.units.report.drawn_shapes import rects
+from tests.units.report.example_checks import check_record, interval
 from tests.units.report.example_comparisons import (
     example_comparison,
     hostile_comparison,
     paired_value,
     realistic_comparison,
 )
-from tests.units.report.example_runs import check_record, interval, rects, run_record, write_run
+from tests.units.report.example_runs import run_record, write_run
 from tests.units.report.explorer_runs import manifest_of, page_parts
 
 

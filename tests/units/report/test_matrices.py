@@ -10,7 +10,8 @@ import pytest
 from attnaudit.records import Matrix
 from attnaudit.report import build
 from attnaudit.report.matrices import matrix
-from tests.units.report.example_runs import check_record, run_record, token_rows, write_run
+from tests.units.report.example_checks import check_record
+from tests.units.report.example_runs import run_record, token_rows, write_run
 
 TWO_LAYERS = Matrix(
     row_label="layer", column_label="head", rows=["0", "1"], columns=["0", "1", "2"],

@@ -23,7 +23,8 @@ from attnaudit.records import (
 from attnaudit.report import build, wording
 from attnaudit.report.questions import policy_notes
 from attnaudit.report.remedies import FIRST_REMEDIES, remedies, remedies_in_short
-from tests.units.report.example_runs import run_record, seven_checks, write_run
+from tests.units.report.example_checks import seven_checks
+from tests.units.report.example_runs import run_record, write_run
 
 USED, POINTS = (
     PolicyQuestion(name="used", asks="Is attention used?", checks=["first"], remedies=["tying: .02 became .25"]),

@@ -21,16 +21,8 @@ from attnaudit.records import SCHEMA_VERSION, EarlierFailure, EffectivePolicy, G
 from attnaudit.report import audit_schema, build
 from attnaudit.report.heatmaps import EXCERPT_TOKENS, MOST_TOKENS, columns_to_show, heatmap, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
-from tests.units.report.example_runs import (
-    HOSTILE_TOKENS,
-    check_record,
-    hostile,
-    realistic,
-    run_record,
-    seven_checks,
-    token_rows,
-    write_run,
-)
+from tests.units.report.example_checks import check_record, seven_checks
+from tests.units.report.example_runs import HOSTILE_TOKENS, hostile, realistic, run_record, token_rows, write_run
 
 
 def page(folder: Path) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from attnaudit.records import BaselineComparison, CheckRecord, GateRecord, Requirement
 from attnaudit.report.markdown import FOLD, MOST_CHARACTERS, UNFOLD, summary
-from tests.units.report.example_runs import HOSTILE, check_record, interval, run_record, seven_checks
+from tests.units.report.example_checks import check_record, interval, seven_checks
+from tests.units.report.example_runs import HOSTILE, run_record
 
 PASSED = {"verdict": "pass", "blocks": False}
 

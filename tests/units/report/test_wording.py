@@ -14,7 +14,8 @@ from attnaudit.records import GateRecord, Interval, MissingCase, Planning
 from attnaudit.report import build, wording
 from attnaudit.report.gate_text import gate_notes
 from attnaudit.report.markdown import FOLD, UNFOLD, escape, summary
-from tests.units.report.example_runs import HOSTILE, check_record, run_record, seven_checks, write_run
+from tests.units.report.example_checks import check_record, seven_checks
+from tests.units.report.example_runs import HOSTILE, run_record, write_run
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from attnaudit.run.declared_checks import same_arguments, same_limit, tables_by_
 from tests.units.checks import test_records, test_retraining_checks
 from tests.units.checks.synthetic_measurements import measured
 from tests.units.checks.test_readings import measured as measured_under_reading
-from tests.units.report.example_runs import check_record, run_record
+from tests.units.report.example_checks import check_record
+from tests.units.report.example_runs import run_record
 
 
 def run_of(declared: Sequence[checks.Check], records: Sequence[CheckRecord], **changes: Any) -> RunRecord:

@@ -13,7 +13,7 @@ from attnaudit.errors import CheckError
 from attnaudit.records import CheckRecord, Requirement, SamplingError
 from attnaudit.run.gate_planning import DEMO, RUN, WORST_CASE, plan_gates, planning_values
 from attnaudit.statistics.row_planning import RowSpread, rows_needed
-from tests.units.report.example_runs import check_record
+from tests.units.report.example_checks import check_record
 
 AGREEMENT = checks.Agreement(at_least=0.3)
 USED = checks.TotalEffect(on="standardised", at_least=0.09)

@@ -12,7 +12,7 @@ from attnaudit.records import EffectivePolicy, GateRecord, GateState, PolicyExce
 from attnaudit.run.gates import run_status, settle
 from attnaudit.run.outcomes import WITHOUT_VERDICT, Outcomes
 from attnaudit.run.plan import DeclaredGate, Plan, SelectedCase
-from tests.units.report.example_runs import check_record
+from tests.units.report.example_checks import check_record
 
 MODEL, DATA, CHECK = "release", "reviews", "agreement"
 KNOWN = PolicyException(check=CHECK, reason="known, see the model card")

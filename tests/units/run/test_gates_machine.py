@@ -30,7 +30,7 @@ from attnaudit.run.gates import run_status, settle
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import DeclaredGate, Plan, SelectedCase
 from attnaudit.run.run_folder import RunFolder
-from tests.units.report.example_runs import check_record
+from tests.units.report.example_checks import check_record
 
 GATES = [("small", "rows", "use"), ("small", "rows", "order"), ("large", "rows", "use"), ("large", "rows", "order")]
 #: The tests of each gate: those of check "use" are judged by two functions.

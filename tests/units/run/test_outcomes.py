@@ -11,7 +11,7 @@ import pytest
 from attnaudit.records import CheckRecord, EarlierFailure
 from attnaudit.run.outcomes import WITHOUT_VERDICT, Outcomes, Result
 from attnaudit.run.plan import SelectedCase
-from tests.units.report.example_runs import check_record
+from tests.units.report.example_checks import check_record
 
 SELECTED = [SelectedCase(test=f"t[{name}]", model="m", data="d", check=name) for name in ("one", "two", "three")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnaudit.records import Interval, MissingCase, Planning
 from attnaudit.run.verdict_table import explanations, verdict_table
-from tests.units.report.example_runs import check_record, seven_checks
+from tests.units.report.example_checks import check_record, seven_checks
 
 WIDE = Interval(low=0.19, high=0.31, confidence=0.9975, method="m")
 PLANNING = Planning(instances=790, low=280, high=7500, power=0.8)
