@@ -1,8 +1,9 @@
 """Scenarios of coverage.py for statistics in which every class has the same weight.
 
-The rows are those of coverage_shapes.json. The statistic weights the classes equally, so that its true value does not
-depend on the share of a class in the samples; its interval does, since a rare class is known from few rows. Samples
-without a row of one of the classes are left out, since their statistic is another one, as the note of a check says.
+The rows are those of coverage_shapes.json. The statistic gives every class the same weight. Its true value therefore
+does not depend on the share of a class in the samples. Its interval does, because a rare class has few rows. Samples in
+which a class has no row are left out: their statistic is about the other class only, as the note of a check would
+report.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def drawn_rows(chance: Floats, n: int, random: np.random.Generator, sources: boo
 
 
 def shares(classes: Integers, positive: float) -> Floats:
-    """Return the probabilities of the stored rows with which the class 1 has a share of `positive`."""
+    """Return probabilities of the stored rows that give class 1 a share of `positive`."""
     one = classes == 1
     found: Floats = np.where(one, positive / one.sum(), (1 - positive) / (~one).sum())
     return found
@@ -46,8 +47,8 @@ def shares(classes: Integers, positive: float) -> Floats:
 def of_balanced_total_effect(on: str, shape: str, *, positive: float = 0.5, sources: bool = False) -> Scenario:
     """Return the scenario of the total-effect index with balanced classes.
 
-    The rows are 201 of the demo model, ordered by their logit, and the class is its sign. The logit under other weights
-    is the stored one, moved towards 0 by as much as it changes on average.
+    The rows are 201 rows of the demo model, ordered by their logit. The class of a row is the sign of its logit. The
+    logit under other weights is the stored logit, moved towards 0 by its average change.
 
     Args:
         on: "logits" or "standardised".
@@ -91,7 +92,7 @@ def of_balanced_pointing(
 ) -> Scenario:
     """Return the scenario of the pointing check with balanced classes.
 
-    The class of a row is whether its cosine is above the median, so that attention points better in one class.
+    A row has the class 1 if its cosine is above the median. Attention therefore points better in this class.
 
     Args:
         measure: "cosine" or "share".

@@ -31,9 +31,9 @@ from tests import architectures
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "classifier_table.md"
 INSTANCES = [Instance(id=str(i), text=text) for i, text in enumerate(architectures.SENTENCES)]
-#: Seconds for one class. A model that cannot be made small takes longer.
+#: The time limit for one class, in seconds. A model that cannot be made small takes longer.
 LIMIT = 120
-#: Parameters of the largest model.
+#: The largest number of parameters of a small model.
 LARGEST = 5_000_000
 STATES = ("audited", "failing", "refused", "not built")
 TITLE = "# Every classifier class of Transformers"
@@ -45,8 +45,8 @@ class Row:
 
     Attributes:
         name: The class.
-        state: "audited" if it passes the full conformance suite, "failing" if it is loaded and does not, "refused" if
-            it is not loaded, and "not built" if no small model of it could be made.
+        state: "audited" if it passes the full conformance suite, "failing" if it is loaded but does not pass the suite,
+            "refused" if it is not loaded, and "not built" if no small model of it could be made.
         found: The conformance checks and the modules without visible weights, or the reason.
     """
 
@@ -77,7 +77,7 @@ def row_of(name: str) -> Row:
             spread_weights(model)
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-        # Whatever a class raises, the table says so.
+        # The table shows every error that a class raises.
         except Exception as error:
             return Row(name, "not built", _one_line(f"{type(error).__name__}: {error}"))
         finally:

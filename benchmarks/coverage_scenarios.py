@@ -26,7 +26,7 @@ from benchmarks.coverage_samples import (
     uniform_of,
 )
 
-#: The number of permutations per row.
+#: The number of permutations per instance.
 PERMUTATIONS = 20
 
 
@@ -55,7 +55,7 @@ def of_values(statistic: str, shape: str, population: Population, truth: float, 
 
 
 def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
-    """Return the scenario of the ratio that the erasure checks compute: the mean gain by the mean largest gain.
+    """Return the scenario of the ratio that the erasure checks compute: mean gain over mean largest gain.
 
     Args:
         shape: The name of the scenario.
@@ -75,9 +75,10 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
 
 
 def of_pointing(shape: str, power: int, *, sources: bool = False) -> Scenario:
-    """Return the scenario of the pointing check: the cosine of attention with the effects, above uniform weights.
+    """Return the scenario of the pointing check: how far attention exceeds uniform weights in cosine.
 
-    The population is that of the measured instances: the largest effect, the cosine, and the cosine of uniform weights.
+    The population is the measured instances. Each has its largest effect, the cosine of attention with the effects, and
+    the cosine of uniform weights with them.
 
     Args:
         shape: The name of the scenario.
@@ -153,13 +154,13 @@ def of_total_effect(
 ) -> Scenario:
     """Return the scenario of the total-effect index of attention, or of Cohen's κ.
 
-    The rows are 201 of the demo model, ordered by their logit.
+    The rows are 201 rows of the demo model, ordered by their logit.
 
     Args:
         on: "logits", "probabilities" or "decisions".
         shape: The name of the scenario.
         positive: The share of rows with a positive logit.
-        outliers: One row in a hundred has its logit, and the change of it, multiplied by this factor.
+        outliers: The logit of one row in a hundred, and the change of this logit, are multiplied by this factor.
         sources: Whether rows share sources, which gives them similar logits.
     """
     stored = {name: np.array(values) for name, values in shapes()["rearrangement"].items()}

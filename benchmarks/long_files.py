@@ -36,7 +36,7 @@ class Cost(NamedTuple):
         size: The size of the file in bytes.
         audited: The number of audited rows.
         seconds: The CPU time of pytest in seconds.
-        index_seconds: How much of it finding the lines takes, measured alone.
+        index_seconds: The CPU time of finding the lines of the file, measured separately.
         memory: The largest resident memory of pytest, in bytes.
         verdicts: The gates and their verdicts.
     """
@@ -99,7 +99,9 @@ def line(cost: Cost) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=SIZES, help="lengths of the files; they change no table")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=SIZES, help="numbers of rows; the stored table is then not changed"
+    )
     options = parser.parse_args(arguments)
     lines = [
         "| rows of the file | size | rows audited | CPU time | of which finding the lines | peak memory | verdicts |",

@@ -1,9 +1,9 @@
 """Measure how often paired gates block by mistake, how often they detect a change, and how many rows pairing saves.
 
 The pairs are models whose difference is known on a population of rows: the same model twice; a model and a copy with
-noise on its weights; two models that were trained with different seeds; and two models of which one was trained
-without regularisation. Samples of rows are drawn from the population with replacement, and each is judged as an audit
-would judge it. The true difference is that on the whole population.
+noise on its weights; two models that were trained with different seeds; and two models, one of them trained without
+regularisation. Samples of rows are drawn from the population with replacement, and each is judged as an audit would
+judge it. The true difference is the difference on the whole population.
 
     python -m benchmarks.paired_gates MODEL OTHER_SEED UNREGULARISED > benchmarks/paired_gates.md
 
@@ -59,10 +59,11 @@ class Outcome:
 
     Attributes:
         difference: The true difference.
-        blocked: The number of samples that are blocked although the change is exactly as large as the margin.
+        blocked: The number of samples that are blocked if the true change is exactly the margin, which is allowed.
         detected: The number of samples that are blocked if the change exceeds the margin by the detectable change.
         detectable: The detectable change, the median over the samples.
-        saving: How many times as many rows independent samples of the two models need for the same standard error.
+        saving: The factor by which more rows are needed, for the same standard error, if the two models are measured on
+            independent samples.
     """
 
     difference: float
@@ -73,7 +74,7 @@ class Outcome:
 
 
 def with_noise(loaded: LoadedModel) -> LoadedModel:
-    """Add noise to every parameter, with a standard deviation that is a share of that of the parameter."""
+    """Add noise to every parameter. Its standard deviation is a share of that of the parameter."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for module in loaded.adapter.modules:

@@ -41,7 +41,7 @@ class Measured:
     """A measure of a paper, or a gate of the default policy.
 
     Attributes:
-        paper: Who uses it.
+        paper: The authors of the paper.
         title: The heading of its column.
         check: The check that computes it.
         faithful_is_low: Whether its low values are read as faithful attention.
@@ -115,9 +115,9 @@ def kind_table(entries: Sequence[Entry], results: dict[str, ModelResult]) -> lis
 def area_table(entries: Sequence[Entry], results: dict[str, ModelResult]) -> list[str]:
     """Return a table with the area under the ROC curve of every measure.
 
-    A measure about use is compared on the models that fail "used", and one about pointing on those that fail "points".
-    Both areas are given for every measure, since the papers do not tell the two questions apart. An undefined value
-    counts as the lowest score.
+    Every measure has two areas. They compare the faithful models with those that fail the question "used", and with
+    those that fail "points". The papers do not distinguish the two questions. An undefined value counts as the lowest
+    score.
     """
     scored = [entry for entry in entries if entry.name in results and entry.truth in ("faithful", "unfaithful")]
     rows = []

@@ -2,8 +2,8 @@
 
     pytest audits/ --model demo && python -m benchmarks.planning_values reports/
 
-They are those of the checks in a run of the demo model on the packaged reviews. Run it with a policy that has every
-check whose spread is to be known.
+The spreads come from the checks in a run of the demo model on the packaged reviews. The policy of this run must have
+every check for which a spread is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attnaudit.run.run_choice import newest_run
 
 
 def planning_value(record: CheckRecord) -> PlanningValue | None:
-    """Return the spread of the value in a record; None if it has none, or if more rows do not reduce it."""
+    """Return the spread of the value in a record; None if it is unknown, or if more rows do not reduce it."""
     error, value = record.sampling_error, record.value
     if error is None or value is None or not error.standard_error or not error.narrows_with_rows:
         return None

@@ -2,13 +2,14 @@
 
     python -m benchmarks.power [--quick] [--jobs N]
 
-A gate reports how far from its threshold the true value must be for a decision in 80% of samples. Here, samples of n
-instances of an audited population give this distance; their true value is on the threshold, or on the other side of it
-by one detectable change. Then a population whose true value is that far from the threshold is audited many
-times, with the intervals and the rule of the checks. The share of correct verdicts is the power.
+A gate reports its detectable change: how far from the threshold the true value must be for a decision in 80% of
+samples. Here, this distance comes from samples of n instances. The true value of their population is on the threshold,
+or one detectable change away from it on the other side. Then a population whose true value has the reported distance is
+audited many times, with the intervals and the decision rule of the checks. The share of correct verdicts is the power.
 
-The populations are those of coverage.py. Another true value is reached by exponential tilting: every row keeps its
-numbers, and rows with high values become more frequent, or rarer. The results are written to power.json and power.md.
+The populations are those of coverage.py. Populations with other true values come from exponential tilting: every row
+keeps its numbers, but rows with high values become more frequent or rarer. The results are written to power.json and
+power.md.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ CONFIDENCE = 0.95
 GATES = 2
 #: Bootstrap samples per interval: a quarter of those of an audit, which saves time.
 RESAMPLES = 1000
-#: Populations beyond the threshold are audited up to this size, and the change is the median of more samples.
+#: Up to this sample size, populations beyond the threshold are included, and PILOTS samples give the detectable change.
+#: For larger samples, it is FEW_PILOTS.
 LARGEST_BEYOND = 200
-#: The number of samples that give the detectable change.
+#: The number of samples whose median is the detectable change.
 PILOTS, FEW_PILOTS = 41, 15
-#: The number of samples that are judged at it.
+#: The number of samples that are judged at the detectable change.
 TRIALS = 400
 AUDITED = ("on the threshold", "beyond", "as measured", "scaled")
 Floats = NDArray[np.float64]
@@ -58,12 +60,12 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Population:
-    """Rows with measured numbers, of which samples are drawn with probabilities that can be tilted.
+    """Rows with measured numbers. Samples are drawn from them with probabilities that can be tilted.
 
     Attributes:
         name: The statistic and the shape.
         base: (K,) probabilities of the rows.
-        scores: (K,) by which a tilt multiplies the logarithm of the probabilities.
+        scores: (K,) A tilt adds a multiple of these numbers to the logarithms of the probabilities.
         truth: Returns the statistic of the population with the given probabilities.
         judge: Returns the value and the interval of a sample of rows.
         bounds: The lowest and the highest possible value.
@@ -264,7 +266,8 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
         number: The position of the population in `populations`.
         n: The sample size.
         audited: The true value of the samples that report the change: "on the threshold"; "beyond", one detectable
-            change on the other side of it; "as measured"; or "scaled": on the threshold, and its rows are then scaled.
+            change on the other side of it; "as measured"; or "scaled", on the threshold, but then the rows are scaled
+            instead of tilted.
         share: The share of `TRIALS` to draw.
     """
     intervals.RESAMPLES = RESAMPLES
@@ -287,9 +290,9 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
                 changed = judged.base
             else:
                 judged, changed = population, population.at(threshold + side * change)
-        except ValueError:  # no probabilities of these rows have such a value
+        except ValueError:  # No probabilities of these rows give this value.
             continue
-        if math.isnan(change):  # samples report no change
+        if math.isnan(change):  # The samples report no detectable change.
             continue
         trials = max(20, int(TRIALS * share))
         requirement = Requirement(direction="at_least", value=threshold)
@@ -347,7 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark. The return value is the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="draw a tenth of the samples, and write nothing")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
     options = parser.parse_args(arguments)
     share = 0.1 if options.quick else 1.0
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -214,7 +214,10 @@ class PageTimes:
 
 
 def wait_until(page: Any, condition: str, *, seconds: float = 120) -> None:
-    """Wait until an expression is true. The Content Security Policy of the page forbids Playwright's own function."""
+    """Wait until an expression is true.
+
+    Playwright's own function does not work, because the Content Security Policy of the page forbids it.
+    """
     end = time.perf_counter() + seconds
     while not page.evaluate(condition):
         if time.perf_counter() > end:

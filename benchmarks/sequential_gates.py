@@ -34,16 +34,16 @@ POINTS = 0.25
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate of a run, and its sequence in the random order of a seed.
+    """A gate of a run, with a function that computes its sequence for any order of the rows.
 
     Attributes:
         name: The check and its threshold.
         requirement: The threshold.
-        gated: The number of gates, for which failures are corrected.
+        gated: The number of gates of the policy. Failures are corrected for it.
         value: The statistic on all rows.
         verdict: The verdict on all rows.
-        of: (random order of all rows) -> the sequence, the rows of each of its pairs, and the statistic on all rows
-            with the scale and the limits that the sequence uses.
+        of: Takes a random order of all rows. Returns the sequence, the rows of each of its pairs, and the statistic on
+            all rows, computed with the scale and the limits of the sequence.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Run:
 
 
 def gates(run: Run) -> list[Gate]:
-    """Return the two gates of the default policy, and other checks with thresholds that are examples."""
+    """Return the two gates of the default policy, and other checks with example thresholds."""
     return [
         total_effect_gate(run),
         pointing_gate(run),
@@ -117,7 +117,7 @@ def policy_gate(run: Run, check: str) -> dict[str, Any]:
 
 
 def total_effect_gate(run: Run) -> Gate:
-    """Return the first gate of the default policy."""
+    """Return the first gate of the default policy, on the total effect of attention."""
     logit = np.array(run.column("logits", "values"), dtype=np.float64)[:, 0]
     logits = np.stack([-logit / 2, logit / 2], axis=1)
     others = np.array(run.column("rearrangement.centred_logits", "values"), dtype=np.float64).reshape(len(logit), -1, 2)
@@ -134,7 +134,7 @@ def total_effect_gate(run: Run) -> Gate:
 
 
 def pointing_gate(run: Run) -> Gate:
-    """Return the second gate of the default policy."""
+    """Return the second gate of the default policy, on the share of texts on which attention points correctly."""
     largest, cosine, uniform = (
         run.scalar(f"pointing.held.logits.{name}") for name in ("largest", "cosine", "uniform_cosine")
     )
@@ -154,7 +154,7 @@ def pointing_gate(run: Run) -> Gate:
 def cosine_gate(run: Run, threshold: float) -> Gate:
     """Return a gate on the cosine of attention and effects, above uniform weights, as the only gate of a policy.
 
-    The cosine is 1 minus the ratio of two mean distances, which the sequence tests against 1 minus the threshold.
+    The value is 1 minus the ratio of two mean distances. The sequence tests this ratio against 1 minus the threshold.
     """
     largest, cosine, uniform = (
         run.scalar(f"pointing.held.logits.{name}") for name in ("largest", "cosine", "uniform_cosine")
@@ -180,7 +180,7 @@ def cosine_gate(run: Run, threshold: float) -> Gate:
 
 
 def verdict_of(interval: dict[str, float], threshold: float) -> str:
-    """Return the verdict of an interval on a lower threshold."""
+    """Return the verdict of an interval if the value must be at least the threshold."""
     return "pass" if interval["low"] >= threshold else "fail" if interval["high"] < threshold else "inconclusive"
 
 
@@ -203,7 +203,7 @@ def mean_gate(run: Run, check: str, measure: str, bounds: tuple[float, float], t
 
 
 def judged(gate: Gate, ids: Sequence[str], orders: int) -> dict[str, Any]:
-    """Judge a gate in several random orders, and compare with its verdict on all rows."""
+    """Judge a gate in several random orders, and compare the verdicts with its verdict on all rows."""
     verdicts, rows, values = Counter[str](), [], []
     for seed in range(orders):
         order = keyed_order(ids, seed)

@@ -45,7 +45,7 @@ def of_mean(values: Callable[[np.random.Generator], Floats], truth: float) -> Dr
 
 
 def draw_clustered(random: np.random.Generator) -> tuple[ConfidenceSequence, float]:
-    """Draw sources of 1, 2, 4 or 8 rows, whose values are alike and larger in larger sources."""
+    """Draw sources of 1, 2, 4 or 8 rows. Rows of one source have similar values, and larger sources larger ones."""
     sizes = random.choice(CLUSTERS, LENGTH)
     mean = 0.1 + 0.08 * sizes
     rates = np.repeat(random.beta(2 * mean, 2 * (1 - mean)), sizes)
@@ -103,7 +103,7 @@ def of_total_effect(positive: float) -> Draw:
 
 
 def standardised(logits: Floats, others: Floats, classes: Integers, first: Integers) -> tuple[Floats, Floats]:
-    """Return the outputs of all rows, standardised with the mean and the scale of some, and their changes.
+    """Standardise the outputs of all rows with the mean and the scale of some rows, and measure their changes.
 
     Args:
         logits: (n, C) centred logits.
@@ -112,7 +112,7 @@ def standardised(logits: Floats, others: Floats, classes: Integers, first: Integ
         first: The rows that decide the mean and the scale. A row can occur several times.
 
     Returns:
-        (n, C) probabilities, and the (n,) mean squared distances of those after rearrangements.
+        (n, C) probabilities, and (n,) mean squared distances between them and the probabilities after rearrangements.
     """
     flat = first.ravel()
     rows = WeightedRows.balanced(classes[flat], grouped(np.arange(len(flat))))
@@ -150,7 +150,7 @@ def scenarios() -> dict[str, Draw]:
 
 
 def peeked(one: ConfidenceSequence, truth: float) -> tuple[bool, bool]:
-    """Return whether a z-test of 95% confidence after each value would ever have erred, and on which side first."""
+    """Return whether the first error of a 95% z-test after each value is above, and whether it is below."""
     differences = one.above - truth * one.below
     count = np.arange(1, len(differences) + 1)
     total, squares = differences.cumsum(), (differences**2).cumsum()
@@ -163,7 +163,7 @@ def peeked(one: ConfidenceSequence, truth: float) -> tuple[bool, bool]:
 
 
 def simulate(draw: Draw, trials: int, seed: int) -> dict[str, Any]:
-    """Return how often a sequence with the truth on the threshold settles, on either side, and so errs."""
+    """Return how often a sequence errs, that is, settles on either side although the truth is on the threshold."""
     random, verdicts, peeks = np.random.default_rng(seed), Counter[str](), np.zeros(2)
     for _ in range(trials):
         one, truth = draw(random)

@@ -1,4 +1,4 @@
-"""Small configurations of any text architecture of Transformers, found by shrinking the sizes in its default one."""
+"""Build small configurations of text architectures of Transformers, by shrinking the sizes in their defaults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-#: Name of a size -> its value in a small model. A configuration that has no such size does not get it.
+#: Name of a size -> its value in a small model. A size that a configuration does not have is not added to it.
 SIZES: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embed_dim", "d_embed"), 32),
     **dict.fromkeys(("embedding_size", "word_embed_proj_dim", "input_embedding_size", "d_latents"), 32),
@@ -91,7 +91,7 @@ def tiny_config(model_class: Any, tokenizer: Any, *, classifies: bool) -> Any:
 
 
 def spread_weights(model: Any, seed: int = 0) -> None:
-    """Draw the weights of a model wide enough that its attention is far from uniform."""
+    """Draw random weights with so large a spread that the attention of the model is far from uniform."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -6,7 +6,7 @@ import sys
 import zipfile
 from pathlib import PurePosixPath
 
-#: Largest size of the wheel in bytes. The demo model and the movie-review sentences are most of it.
+#: The largest size of the wheel, in bytes. Most of it is the demo model and the movie reviews.
 LARGEST = 5_000_000
 SUFFIXES = {".py", ".typed", ".j2", ".css", ".js", ".toml", ".template", ".txt", ".gz", ".json", ".safetensors"}
 

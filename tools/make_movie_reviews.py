@@ -40,7 +40,7 @@ class Sentence:
     """A sentence of the data set.
 
     Attributes:
-        id: Its id in the source.
+        id: The id of the sentence in the source.
         split: "train", "dev" or "test".
         label: "negative" or "positive".
         mean: Mean of the human ratings, from -4 to 4, as written in the source.

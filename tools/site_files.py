@@ -13,13 +13,13 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-#: Pages of the site outside the documentation's folder, besides those that others link to.
+#: Pages outside the documentation's folder that are on the site even if no other page links to them.
 FIRST = ("README.md", "CHANGELOG.md")
 LINK = re.compile(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Return the files of the site. MkDocs calls this with those of the documentation's folder and of the theme."""
+    """Return the files of the site. MkDocs calls this with the files of the documentation and of the theme."""
     root = Path(config.config_file_path).parent
     folder = Path(config.docs_dir).relative_to(root).as_posix()
     placed = Files([])
@@ -45,7 +45,7 @@ def _at(uri: str, root: Path, config: MkDocsConfig, *, dest_uri: str | None) -> 
 
 
 def _links(uri: str, root: Path) -> list[str]:
-    """The paths in the repository of the files that a page links to. Links to missing files are left to MkDocs."""
+    """Return the repository paths of the files that a page links to. MkDocs reports links to missing files."""
     text = (root / uri).read_text(encoding="utf-8")
     paths = {posixpath.normpath(posixpath.join(posixpath.dirname(uri), link)) for link in LINK.findall(text)}
     return sorted(path for path in paths if not path.startswith("..") and (root / path).is_file())

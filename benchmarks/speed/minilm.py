@@ -107,7 +107,7 @@ class Rival:
     def influence(self, texts: list[list[int]]) -> Rows:
         """Return the mean normalised entropy of the influence of tokens on hidden states, as (1,) per text.
 
-        The hidden states are those that the last layer reads. The mean is over them. Each takes one backward pass.
+        The mean is over the hidden states that the last layer reads. Each of them takes one backward pass.
         """
         found = []
         for ids in texts:
