@@ -23,6 +23,10 @@ from attnaudit.registry import datasets, has_random_order
 from attnaudit.seeding import keyed_generator
 
 
+#: What takes the place of a row after the last one.
+_END = object()
+
+
 def open_draws(name_or_path: str | Path, seed: int, *, lazily: bool = False) -> Draws:
     """Return the rows of a data set as an object that draws them in random order.
 
@@ -215,20 +219,38 @@ class StreamDraws(_DrawnOneByOne):
         return self.first(count).audited_sha256()
 
     def _next_rows(self) -> Iterator[Instance]:
+        while (item := self._next_item()) is not _END:
+            try:
+                yield instance_of(item, self.read + 1, self._reader)
+            except DataError as error:
+                self._failure = error
+                raise
+
+    def _next_item(self) -> object:
+        """Return the next row that the function yields; _END after the last one.
+
+        Once the function has failed, in whatever way, the same error is raised again: its generator has ended, and
+        would seem to have no further rows.
+        """
         if self._failure is not None:
             raise self._failure
         try:
             if self._rows is None:
                 self._rows = _iterator(self._function(), self._name, self._function)
-            for item in self._rows:
-                yield instance_of(item, self.read + 1, self._reader)
-            self._ended = True
-        except AuditError as error:
-            self._failure = error if isinstance(error, DataError) else DataError(str(error))
+            item = next(self._rows, _END)
+        except DataError as error:
+            self._failure = error
             raise
-        except Exception as error:
+        except AuditError as error:
+            self._failure = DataError(str(error))
+            raise
+        except BaseException as error:  # also sys.exit, and pytest.skip
             self._failure = failure_of(self._function, self._name, error)
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise self._failure from error
+        self._ended = item is _END
+        return item
 
 
 def _iterator(produced: object, name: str, function: Callable[[], Any]) -> Iterator[object]:

@@ -80,7 +80,7 @@ def _describe(table: Table, path: Path) -> str:
     return f"{description} Ignored columns: {', '.join(map(repr, ignored))}." if ignored else description
 
 
-def failure_of(registered: object, name: str, error: Exception) -> DataError:
+def failure_of(registered: object, name: str, error: BaseException) -> DataError:
     """Return the error for a registered function that raised an exception."""
     return DataError(
         f"data set '{name}': its function {origin(registered)} failed with {type(error).__name__}: {error}. "

@@ -64,6 +64,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         _require_an_audit(state, plan, gates, base)
         _report_failures(state, plan, gates, session)
         _report_unvalidated(plan, unvalidated, session)
+        base = _report_conflicts(state, session, base)
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
         base = int(pytest.ExitCode.USAGE_ERROR)  # without workers, pytest has this status already
@@ -180,6 +181,22 @@ def _report_unvalidated(plan: Plan, unvalidated: Sequence[UnvalidatedModel], ses
 
     for number, one in enumerate(blocked_models(unvalidated), 1):
         _report_failure(session, f"not-validated-{number}", [unvalidated_sentence(one, plan.policy), *one.checks])
+
+
+def _report_conflicts(state: RunState, session: pytest.Session, base: int) -> int:
+    """Report one failed test for all models and data sets that were not the same in all processes.
+
+    Returns:
+        The exit status of the session: `base`, or a failing one if there is such a model or data set.
+    """
+    from attnaudit.run.conflicting_parts import conflicts
+
+    found = conflicts(state.folder)
+    if not found:
+        return base
+    state.problem = " ".join(filter(None, [state.problem, *found]))
+    _report_failure(session, "different-processes", found)
+    return base or int(pytest.ExitCode.TESTS_FAILED)
 
 
 def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attnaudit.errors import DataError
+from attnaudit.formatting import plural
 from attnaudit.instances import Dataset
 from attnaudit.records import DataRecord
 
@@ -32,3 +34,25 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
         sample_sha256=None if rows.sample_seed is None else rows.audited_sha256(),
         hashed=draws.hashed,
     )
+
+
+def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str]:
+    """Return sentences on what reading all rows first would have refused.
+
+    Args:
+        rows: The audited rows.
+        draws: What they were drawn from.
+        error: The error in the row after the audited ones, although they are enough; None if it was not read.
+    """
+    notes = []
+    if error is not None:
+        notes.append(
+            f"The gates were decided by {plural(len(rows.instances), 'row')}, after which there is an error in the data: "
+            f"{str(error).rstrip('.')}."
+        )
+    if draws.hashed != "rows" and len(rows.classes) == 1:
+        notes.append(
+            f"The labels of the audited rows are all '{rows.classes[0]}', so accuracy and F1 say little about the model. "
+            "Check whether the data contain another class."
+        )
+    return notes

@@ -153,6 +153,10 @@ class RunFolder:
         part = MeasuredPart(model=model, data=data, measured=measured, environment=environment, numbers=numbers.name)
         self._write(self._parts / f"{stem}.part.json", msgspec.json.encode(part))
 
+    def numbers_of(self, part: MeasuredPart) -> Path:
+        """Return the path of the file with the numbers of a part."""
+        return self._parts / part.numbers
+
     def read_parts(self) -> list[MeasuredPart]:
         """Read the complete parts of all processes."""
         files = sorted(self._parts.glob("*.part.json"))
@@ -175,7 +179,7 @@ class RunFolder:
 
         files: dict[tuple[str, str], Path] = {}
         for part in parts:
-            files.setdefault(part.pair, self._parts / part.numbers)
+            files.setdefault(part.pair, self.numbers_of(part))
         merged = self.path / "measurements.parquet"
         self._guard(lambda: merge_measurements(list(files.values()), merged))
         with merged.open("rb") as file:

@@ -94,10 +94,12 @@ def candidate_samples(
     *,
     measure: Callable[[Dataset, int], Measurements],
     refuse: Callable[[Dataset], object],
-) -> Iterator[Dataset]:
+) -> Iterator[tuple[Dataset, DataError | None]]:
     """Yield growing samples of a data set, each of which seems to be large enough, and at last all of its rows.
 
-    If a row is invalid, the last sample contains the rows before it, which may be enough.
+    If a row is invalid, the last sample contains the rows before it, which may be enough. Its error is yielded with it,
+    and raised if the rows are not enough. If a gate needs a fixed number of rows, they cannot be enough. The sample is
+    then what was measured before the error was found.
 
     Args:
         draws: The rows in random order.
@@ -108,7 +110,7 @@ def candidate_samples(
 
     Raises:
         DataError: The data set has no rows, or one that is invalid. Or it is a stream whose length is unknown, and
-            a gate needs a fixed number of rows although there is no limit.
+            a gate needs a fixed number of rows although there is no limit, or the rows only repeat earlier ones.
     """
     measured: Measurements | None = None
     done, is_fixed = 0, not gates.gates
@@ -118,18 +120,35 @@ def candidate_samples(
         rows, error = usable(draws, end, refuse)
         if error is not None:
             if len(rows.instances) > done:
-                yield rows
+                yield rows, error
             raise error
         if end == limit or (draws.size is not None and len(rows.instances) >= draws.size):
-            yield rows
+            yield rows, None
             return
         part = measure(dataclasses.replace(rows, instances=rows.instances[done:]), done)
+        distinct = 0 if measured is None else len(set(measured.sources))
         measured = part if measured is None else joined(measured, part)
-        done = len(rows.instances)
         if gates.are_settled(measured):
-            yield rows
+            yield rows, None
+        if draws.size is None and limit is None and len(set(measured.sources)) == distinct:
+            raise _only_repeats(measured.data, len(part), len(rows.instances))
+        done = len(rows.instances)
         is_fixed = _is_fixed(gates, measured, draws, limit)
-    yield draws.first(limit)
+    rows, error = usable(draws, limit, refuse)
+    if error is not None:
+        if done:
+            yield draws.first(done), error
+        raise error
+    yield rows, None
+
+
+def _only_repeats(data: str, repeats: int, count: int) -> DataError:
+    """Return the error for an endless stream without new rows, which would be read for ever."""
+    return DataError(
+        f"data set '{data}': none of rows {count - repeats + 1:,} to {count:,} of the stream is new: each has the same "
+        "tokens as an earlier row, so they cannot decide the gates. Let the function end after its last row instead of "
+        "starting again, or add --audit-max-instances N."
+    )
 
 
 def _is_fixed(gates: SequentialGates, measured: Measurements, draws: Draws, limit: int | None) -> bool:

@@ -19,7 +19,7 @@ from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, MeasureRecord, ModelRecord, PolicyValidation
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.audited_data import data_record
+from attnaudit.run.audited_data import data_notes, data_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
@@ -296,7 +296,7 @@ class AuditSession:
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         measured: tuple[Dataset, Measurements, MeasureRecord] | None = None
 
-        def write() -> Measurements:
+        def write(error: DataError | None = None) -> Measurements:
             rows, measurements, cost = cast(tuple[Dataset, Measurements, MeasureRecord], measured)
             self._audited[model, data] = data_record(rows, draws, name=data)
             self._texts_measured += len(rows.instances)
@@ -304,7 +304,7 @@ class AuditSession:
                 measurements,
                 _model_record(model, loaded, conformance),
                 self._audited[model, data],
-                cost,
+                msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
             )
             return measurements
@@ -337,10 +337,10 @@ class AuditSession:
             refuse=labels_of,
         )
         try:
-            for rows in candidates:
+            for rows, error in candidates:
                 measured = (rows, *measure_rows(rows, {*needs, *needs_of_gates}))
                 if gates.are_settled(measured[1]):
-                    break
+                    return write(error)
         except DataError:
             if measured is not None:  # write the rows before the invalid one
                 write()

@@ -176,6 +176,22 @@ def test_a_stream_whose_function_fails_names_it(registered: None) -> None:
         open_draws("number", 0).first(1)
 
 
+@pytest.mark.parametrize("ending", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
+def test_a_stream_that_was_ended_from_inside_has_no_end(registered: None, ending: BaseException) -> None:
+    @register_dataset("ends", order="random")
+    def ends() -> Iterator[dict[str, str]]:
+        yield {"text": "a"}
+        raise ending
+
+    draws = open_draws("ends", 0)
+    first = KeyboardInterrupt if isinstance(ending, KeyboardInterrupt) else DataError
+    for error in (first, DataError):
+        with pytest.raises(error) as raised:
+            draws.first(2)
+    assert f"ends failed with {type(ending).__name__}" in str(raised.value)
+    assert (draws.size, draws.first(1).rows) == (None, -1)
+
+
 def test_an_order_must_be_random_and_belong_to_a_function(registered: None) -> None:
     with pytest.raises(AuditError, match="order is 'sorted'"):
         register_dataset("rows", order="sorted")
