@@ -114,7 +114,7 @@ def planned(record: CheckRecord) -> str:
 
     The result is "" if the record contains no such estimate.
     """
-    return sentence(_plan(record.planning)) if record.planning is not None else ""
+    return sentence(_plan(record.planning, record.n_defined)) if record.planning is not None else ""
 
 
 def detected(record: CheckRecord) -> str:
@@ -198,16 +198,30 @@ def _without_value(reason: str, count: int) -> str:
     return f"{plural(count, 'instance')} {'has' if count == 1 else 'have'} no value: {reason}."
 
 
-def _plan(planning: Planning) -> str:
-    """Return a clause with the number of instances that would decide the case, and the range of this number."""
+def _plan(planning: Planning, audited: int) -> str:
+    """Return a clause with the number of instances that would decide the case, and the range of this number.
+
+    Args:
+        planning: The estimate. No number in it is smaller than `audited`.
+        audited: The number of audited instances that have a value.
+    """
     count, low, high = planning.instances, planning.low, planning.high
     if count is None:
-        least = f", but at least {_rounded_up(low)}" if low is not None else ""
+        least = f", but at least {_rounded_up(low)}" if low is not None and low > audited else ""
         return f"the value is too close to the threshold to estimate how many instances would decide it{least}"
+    if count <= audited:
+        more = f"slightly more than the {audited:,} audited instances would decide it"
+        if high is None:
+            return f"{more}, or many more"
+        return f"{more} (up to {_rounded_up(high)})" if high > audited else more
     if low == count == high:
         return f"{_rounded_up(count)} instances would decide it"
-    lower = _rounded_up(low or count)
-    span = f"{lower} to {_rounded_up(high)}" if high is not None else f"at least {lower}, without an upper limit"
+    upper = _rounded_up(high) if high is not None else ""
+    if low is not None and low <= audited:
+        span = f"up to {upper}" if upper else "without an upper limit"
+    else:
+        lower = _rounded_up(low or count)
+        span = f"{lower} to {upper}" if upper else f"at least {lower}, without an upper limit"
     return f"about {_rounded_up(count)} instances would decide it ({span})"
 
 

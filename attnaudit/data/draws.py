@@ -22,7 +22,6 @@ from attnaudit.records import HashedContent
 from attnaudit.registry import datasets, has_random_order
 from attnaudit.seeding import keyed_generator
 
-
 #: What takes the place of a row after the last one.
 _END = object()
 

@@ -47,12 +47,12 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
     notes = []
     if error is not None:
         notes.append(
-            f"The gates were decided by {plural(len(rows.instances), 'row')}, after which there is an error in the data: "
-            f"{str(error).rstrip('.')}."
+            f"The gates were decided by {plural(len(rows.instances), 'row')}. After them, there is an error in the "
+            f"data: {str(error).rstrip('.')}."
         )
     if draws.hashed != "rows" and len(rows.classes) == 1:
         notes.append(
-            f"The labels of the audited rows are all '{rows.classes[0]}', so accuracy and F1 say little about the model. "
-            "Check whether the data contain another class."
+            f"The labels of the audited rows are all '{rows.classes[0]}', so accuracy and F1 say little about the "
+            "model. Check whether the data contain another class."
         )
     return notes

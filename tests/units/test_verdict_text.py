@@ -28,6 +28,8 @@ ONE_OF_20_GATES = {
     "gated": 20,
     "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
     "planning": PLANNING,
+    "n": 120,
+    "n_defined": 120,
 }
 
 
@@ -162,31 +164,30 @@ def test_the_verdict_sentence_gives_the_reason_the_interval_and_the_threshold(
     assert verdict_sentence(check_record(**changes)) == sentence
 
 
+TOO_CLOSE = "The value is too close to the threshold to estimate how many instances would decide it"
+
+
 @pytest.mark.parametrize(
-    ("instances", "low", "high", "sentence"),
+    ("audited", "instances", "low", "high", "sentence"),
     [
-        (790, 280, None, "About 790 instances would decide it (at least 280, without an upper limit)."),
-        (791, 281, 7401, "About 800 instances would decide it (290 to 7,500)."),
-        (30, 30, 30, "30 instances would decide it."),
-        (
-            None,
-            None,
-            None,
-            "The value is too close to the threshold to estimate how many instances would decide it.",
-        ),
-        (
-            None,
-            41,
-            None,
-            "The value is too close to the threshold to estimate how many instances would decide it, but at least 41.",
-        ),
+        (120, 790, 280, None, "About 790 instances would decide it (at least 280, without an upper limit)."),
+        (120, 791, 281, 7401, "About 800 instances would decide it (290 to 7,500)."),
+        (120, 791, 120, 7401, "About 800 instances would decide it (up to 7,500)."),
+        (120, 791, 120, None, "About 800 instances would decide it (without an upper limit)."),
+        (60, 60, 60, 97, "Slightly more than the 60 audited instances would decide it (up to 97)."),
+        (1100, 1100, 1100, 1100, "Slightly more than the 1,100 audited instances would decide it."),
+        (60, 60, 60, None, "Slightly more than the 60 audited instances would decide it, or many more."),
+        (20, 30, 30, 30, "30 instances would decide it."),
+        (120, None, None, None, f"{TOO_CLOSE}."),
+        (20, None, 41, None, f"{TOO_CLOSE}, but at least 41."),
+        (60, None, 60, None, f"{TOO_CLOSE}."),
     ],
 )
 def test_how_many_instances_would_decide_an_inconclusive_case(
-    instances: int | None, low: int | None, high: int | None, sentence: str
+    audited: int, instances: int | None, low: int | None, high: int | None, sentence: str
 ) -> None:
     planning = Planning(instances=instances, low=low, high=high, power=0.8)
-    assert planned(check_record(verdict="inconclusive", planning=planning)) == sentence
+    assert planned(check_record(verdict="inconclusive", planning=planning, n=audited, n_defined=audited)) == sentence
 
 
 def test_a_decided_case_has_no_plan() -> None:

@@ -193,7 +193,7 @@ def test_a_remedy_is_shown_for_its_verdicts_and_families(verdict: VerdictName, f
 )
 def test_an_inconclusive_gate_needs_more_texts(instances: int | None, words: str) -> None:
     planning = Planning(instances=instances, low=280, high=None, power=0.8)
-    (text,) = remedies(with_remedies(run(blocks=True), verdict="inconclusive", planning=planning))
+    (text,) = remedies(with_remedies(run(blocks=True), verdict="inconclusive", planning=planning, n_defined=120))
     assert words in text
 
 

@@ -198,6 +198,8 @@ AMONG_TWENTY = {
     "gated": 20,
     "fail_interval": Interval(low=0.19, high=0.31, confidence=0.9975, method="m"),
     "planning": PLANNING,
+    "n": 120,
+    "n_defined": 120,
 }
 
 

@@ -23,7 +23,9 @@ def test_references_are_below_the_name_of_their_check():
 
 
 def test_lines_below_the_table_say_when_a_gate_fails_and_what_would_decide():
-    undecided = check_record(verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING)
+    undecided = check_record(
+        verdict="inconclusive", gated=20, fail_interval=WIDE, planning=PLANNING, n=120, n_defined=120
+    )
     records = [undecided, check_record(check="other", gated=20, fail_interval=WIDE)]
     lines = explanations(records, all_of_them=True)
     assert (
