@@ -31,6 +31,7 @@ from attnaudit.adapters.huggingface.wrapped_models import (
     ReadLogits,
     accepted_arguments,
     custom_model,
+    inner_models,
     is_transformers_model,
     name_of,
     quantisation_of,
@@ -117,6 +118,8 @@ def from_model(
             f"{name}: its attention can only be observed in its eager form. Build the model with "
             "attn_implementation='eager'."
         )
+    if not attention_interface.uses_interface(model):
+        _require_eager_inside(model, name)
     given = model
     if dtype != torch.float32:
         model = copy.deepcopy(model).float()
@@ -140,6 +143,22 @@ def from_model(
     if any(one.startswith("PEFT") for one in removed):
         _require_logits_of_container(adapter, container, removed)
     return adapter
+
+
+def _require_eager_inside(model: Any, name: str) -> None:
+    """Check that the Transformers models inside a model without the attention interface compute eager attention.
+
+    Raises:
+        ModelError: One of them uses a kernel that computes no weights.
+    """
+    for inside, inner in inner_models(model).items():
+        kernel = attention_interface.current_implementation(inner)
+        if attention_interface.uses_interface(inner) and kernel != "eager":
+            raise ModelError(
+                f"{name}: the {type(inner).__name__} inside it computes its attention with the kernel {kernel}, whose "
+                f"weights cannot be recorded. Call model.get_submodule('{inside}').set_attn_implementation('eager') "
+                "before transformer()."
+            )
 
 
 def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, removed: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.wrapped_models import backbone_of
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import DataError, ModelError
 
@@ -50,6 +51,7 @@ class DecoderInputs:
 
     def _shifted(self, model: Any, ids: Tensor) -> Tensor:
         """Shift the ids to the right by one token, with the model's own function if it has one."""
+        model = backbone_of(model)
         function = getattr(sys.modules.get(type(model).__module__), "shift_tokens_right", None)
         if function is not None:
             settings = (ids, model.config.pad_token_id, self.start_id)

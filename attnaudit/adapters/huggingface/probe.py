@@ -149,6 +149,8 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
     handles = [layers[-1].register_forward_hook(record)]
     with temporary_hooks(handles), torch.enable_grad(), frozen_parameters(runner.model):
         logits = runner.logits(inputs)
+        if not logits.requires_grad:
+            return ""
         (gradient,) = torch.autograd.grad(logits.square().sum(), outputs[-1:], allow_unused=True)
     mask = runner.builder.output_mask(inputs)
     if gradient is not None and runner.layout.calls[-1].time_first:
@@ -170,9 +172,9 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
 def require_faithful_attention(runner: Runner) -> None:
     """Check that the model computes its logits from the attention that is recorded and replaced.
 
-    The logits must be finite, and must not depend on padding. They must stay the same if attention is recorded, or
-    replaced by the same weights. They must change if attention is replaced by uniform weights. Gradients must reach the
-    embeddings and the attention weights of every site.
+    The logits must be finite, the same in every run, and independent of padding. They must stay the same if attention
+    is recorded, or replaced by the same weights. They must change if attention is replaced by uniform weights.
+    Gradients must reach the embeddings and the attention weights of every site.
 
     Raises:
         AdapterError: One of these conditions is not met.
@@ -180,16 +182,23 @@ def require_faithful_attention(runner: Runner) -> None:
     inputs, name = runner.builder.synthetic(), runner.name
     with torch.no_grad():
         plain = runner.logits(inputs)
+        again = runner.logits(inputs)
         trace = runner.run(inputs)
         reinserted = runner.run(inputs, intervene=lambda site, _w, _a: trace.attention[site.key].clone())
         uniform = runner.run(inputs, intervene=lambda _s, weights, allowed: uniform_weights(weights, allowed))
         alone = runner.logits(single_row(inputs, 1))
     if not bool(plain.isfinite().all()):
         raise AdapterError(f"{name}: the logits are not finite. Look for damaged weights in the checkpoint.")
+    if not close(again, plain):
+        raise AdapterError(
+            f"{name}: two runs of the same texts in evaluation mode differ by {largest_difference(again, plain):.2g} in "
+            "the logits. Look for random numbers in forward(), such as a dropout that is not switched off by eval(): "
+            "create nn.Dropout in __init__(), and pass training=self.training to nn.functional.dropout()."
+        )
     if not close(alone[0], plain[1]):
         raise AdapterError(
             f"{name}: padding changes the logits by {largest_difference(alone[0], plain[1]):.2g}, so the result of an "
-            "instance would depend on its batch. This architecture cannot be audited."
+            f"instance would depend on its batch. {_how_padding_enters(runner, trace)}"
         )
     for logits, what in ((trace.logits, "recording"), (reinserted.logits, "reinserting")):
         if not close(logits, plain):
@@ -205,6 +214,24 @@ def require_faithful_attention(runner: Runner) -> None:
         )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)
+
+
+def _how_padding_enters(runner: Runner, trace: Trace) -> str:
+    """Say how padding changes the logits, and how to avoid it.
+
+    The recorded weights lack those on padding, so they sum to less than one if padding gets attention.
+    """
+    for site in (call.site for call in runner.layout.calls):
+        missing = (1 - trace.attention[site.key].sum(-1)) * trace.allowed[site.key].any(-1)
+        if not site.sinks and float(missing.max()) > TOLERANCE:
+            return (
+                f"Attention at '{site.key}' reaches padding. Pass the attention mask to the Transformers model: "
+                "encoder(input_ids, attention_mask=attention_mask)."
+            )
+    return (
+        "No attention reaches padding, so the layers after it read the states of padding. Leave these states out, for "
+        "example with the attention mask in a mean over tokens, or with pack_padded_sequence() before an LSTM."
+    )
 
 
 def uniform_weights(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -248,6 +275,11 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
             raise AdapterError(
                 f"{name}: passing the model its own embeddings instead of token ids changes the logits, so gradients "
                 "at these embeddings would not be those at its inputs. This architecture cannot be audited."
+            )
+        if not trace.logits.requires_grad:
+            raise AdapterError(
+                f"{name}: its logits have no gradient. Look for torch.no_grad(), torch.inference_mode(), detach() or "
+                "argmax() in forward(). To freeze parameters, call requires_grad_(False) on them instead."
             )
         leaves = {"the embeddings": embeddings, **trace.attention}
         gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)

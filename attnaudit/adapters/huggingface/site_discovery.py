@@ -15,8 +15,14 @@ from torch import Tensor, nn
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.layout import DECODER, Layout, value_states
 from attnaudit.adapters.huggingface.recorder import FORBIDDEN, AttentionCall, EagerAttention, observing
+from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
+
+_ONE_TEXT_PER_ROW = (
+    "The module must run its Transformers model on the ids of one text per row, as it is given them. If it reads several "
+    "texts in rows of their own, write an adapter: see docs/adapters.md."
+)
 
 
 @dataclass(slots=True)
@@ -115,7 +121,7 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     observer, embedding = _first_pass(model, ids, forward)
     if not observer.seen:
         raise AdapterError(
-            f"{type(model).__name__}: no attention weights were found in a forward pass over synthetic tokens. The "
+            f"{name_of(model)}: no attention weights were found in a forward pass over synthetic tokens. The "
             "architecture neither uses Transformers' attention interface nor computes a softmax in its attention "
             "modules, so it cannot be audited."
         )
@@ -123,9 +129,10 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
     observer, layers, projections = _second_pass(model, forward, layer_of)
     if embedding is None:
+        advice = _ONE_TEXT_PER_ROW if isinstance(model, CustomModel) else "This architecture cannot be audited."
         raise AdapterError(
-            f"{type(model).__name__}: no nn.Embedding was called with the token ids, so there are no input embeddings "
-            "at which to take gradients. This architecture cannot be audited."
+            f"{name_of(model)}: no nn.Embedding was called with the token ids, so there are no input embeddings at which "
+            f"to take gradients. {advice}"
         )
     calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
     self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
@@ -244,13 +251,13 @@ def _attention_calls(
 ) -> tuple[AttentionCall, ...]:
     encoder_modules: set[int] = set()
     if encoder_decoder:
-        encoder_modules = {id(m) for m in model.get_encoder().modules()}
+        encoder_modules = {id(m) for m in backbone_of(model).base_model.get_encoder().modules()}
     layers_per_stack: dict[str, int] = {}
     calls = []
     for one in seen:
         if len(one.shape) != 4 or one.shape[0] != len(ids):
             raise AdapterError(
-                f"{type(model).__name__}: the weights of its {type(one.module).__name__} have shape {one.shape}; "
+                f"{name_of(model)}: the weights of its {type(one.module).__name__} have shape {one.shape}; "
                 f"expected (B, H, Q, K) with B = {len(ids)}. Attention of another shape cannot be audited."
             )
         kind: SiteKind = "cross" if one.cross else "self"
@@ -260,7 +267,7 @@ def _attention_calls(
             stack, keys = "cross", TEXT
         if (keys == TEXT and one.shape[3] != ids.shape[1]) or (query == TEXT and one.shape[2] != ids.shape[1]):
             raise AdapterError(
-                f"{type(model).__name__}: {type(one.module).__name__} has {one.shape[2]} queries and {one.shape[3]} "
+                f"{name_of(model)}: {type(one.module).__name__} has {one.shape[2]} queries and {one.shape[3]} "
                 f"keys for {ids.shape[1]} tokens. Attention that does not cover all tokens cannot be audited."
             )
         layer = layers_per_stack.get(stack, 0)

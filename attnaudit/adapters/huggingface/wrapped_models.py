@@ -6,15 +6,20 @@ Shapes: B rows, C classes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.errors import ModelError
 
 #: A function that runs a module on the arguments of a Transformers model, and returns the logits (B, C).
 ReadLogits = Callable[[nn.Module, Mapping[str, Any]], Tensor]
+#: The arguments that tokenizers return.
+_OF_TOKENIZERS = frozenset({"input_ids", "attention_mask", "token_type_ids"})
 EXAMPLE = "logits=lambda model, inputs: model(inputs['input_ids'], inputs['attention_mask'])"
 
 
@@ -42,18 +47,47 @@ class CustomModel(nn.Module):
         return self.backbone.config
 
     def forward(self, **arguments: Any) -> Any:
-        if self.read_logits is not None:
-            return self.read_logits(self.module, arguments)
-        return self.module(**arguments)
+        with _differentiable(self.backbone):
+            if self.read_logits is not None:
+                return self.read_logits(self.module, arguments)
+            return self.module(**arguments)
 
     def get_input_embeddings(self) -> Any:
         return self.backbone.get_input_embeddings()
 
-    def get_encoder(self) -> Any:
-        return self.backbone.get_encoder()
-
     def set_attn_implementation(self, name: str) -> None:
         self.backbone.set_attn_implementation(name)
+
+
+@contextmanager
+def _differentiable(backbone: nn.Module) -> Iterator[None]:
+    """Record gradients in the Transformers model whenever they are recorded around the user's module.
+
+    Modules with a frozen Transformers model often run it inside `torch.no_grad()`.
+    """
+    if not torch.is_grad_enabled():
+        yield
+        return
+    before: list[bool] = []
+
+    def enter(_module: nn.Module, _args: object) -> None:
+        before.append(torch.is_grad_enabled())
+        torch.set_grad_enabled(True)
+
+    def leave(_module: nn.Module, _args: object, _output: object) -> None:
+        torch.set_grad_enabled(before.pop())
+
+    handles = [backbone.register_forward_pre_hook(enter), backbone.register_forward_hook(leave, always_call=True)]
+    with temporary_hooks(handles):
+        yield
+
+
+def inner_models(model: nn.Module) -> dict[str, Any]:
+    """Return the name of a module -> the module, for the Transformers models inside a Transformers model."""
+    from transformers import PreTrainedModel
+
+    outer = backbone_of(model)
+    return {name: one for name, one in outer.named_modules() if one is not outer and isinstance(one, PreTrainedModel)}
 
 
 def is_transformers_model(model: nn.Module) -> bool:
@@ -77,12 +111,13 @@ def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
     """Return the names of the arguments that a model's forward() accepts, and whether it accepts any others.
 
     A `CustomModel` that passes on all its arguments, or that has a function which reads the logits, accepts those of
-    its backbone.
+    its backbone. If its backbone names no arguments, such a function is given what tokenizers return.
     """
     if isinstance(model, CustomModel):
         names, others = accepted_arguments(model.module)
-        passes_on = others or model.read_logits is not None
-        return (accepted_arguments(model.backbone)[0] if passes_on else names), False
+        if others or model.read_logits is not None:
+            names = accepted_arguments(model.backbone)[0]
+        return names if model.read_logits is None or "input_ids" in names else names | _OF_TOKENIZERS, False
     parameters = inspect.signature(model.forward).parameters.values()
     names = frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
     return names, any(one.kind == one.VAR_KEYWORD for one in parameters)

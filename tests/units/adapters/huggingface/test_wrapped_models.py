@@ -49,6 +49,14 @@ class Unusual(Reviews):
         return None, {"answer": self.head((states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))}
 
 
+class Frozen(Reviews):
+    """It runs its encoder without gradients."""
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().states(ids, mask)
+
+
 class PassesOn(Reviews):
     def forward(self, **inputs: Any) -> Any:
         return {"loss": None, "logits": self.head(self.encoder(**inputs).last_hidden_state[:, 0])}
@@ -109,6 +117,7 @@ WRAPPED: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "compiled in place": (compiled_in_place, {}, "cls@layer=-1,heads=mean"),
     "data parallel": (lambda: nn.DataParallel(architectures.build("bert")[0]), {}, "cls@layer=-1,heads=mean"),
     "own": (Reviews, {"classes": CLASSES}, "cls@layer=-1,heads=mean"),
+    "frozen": (Frozen, {"classes": CLASSES}, "cls@layer=-1,heads=mean"),
     "passes on": (PassesOn, {"classes": CLASSES}, "cls@layer=-1,heads=mean"),
     "unusual": (
         Unusual,
@@ -170,9 +179,50 @@ def quantised() -> Any:
     return model
 
 
+class Detached(Reviews):
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return super().states(ids, mask).detach()
+
+
+class Random(Reviews):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        return self.head(nn.functional.dropout(self.states(input_ids, attention_mask)[:, 0], 0.5))
+
+
+class WithoutMask(Reviews):
+    def forward(self, input_ids: Tensor) -> Any:
+        return self.head(self.encoder(input_ids).last_hidden_state[:, 0])
+
+
+class ReadsPadding(Reviews):
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        return self.head(self.states(input_ids, attention_mask).mean(1))
+
+
+class TwoRows(Reviews):
+    """It reads every text twice, in rows of their own."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        ids, mask = (torch.cat([one, one]) for one in (input_ids, attention_mask))
+        return self.head(self.states(ids, mask)[: len(input_ids), 0])
+
+
+def inner_kernel() -> Any:
+    """A model without Transformers' attention interface, with one inside that uses it."""
+    model, _ = joined_heads()
+    model.inside = architectures.build("bert", implementation="sdpa")[0]
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
+        (Detached, {"classes": CLASSES}, r"its logits have no gradient\. Look for torch\.no_grad"),
+        (Random, {"classes": CLASSES}, r"two runs of the same texts .*self\.training"),
+        (WithoutMask, {"classes": CLASSES}, r"Attention at 'layer\.0' reaches padding\. Pass the attention mask"),
+        (ReadsPadding, {"classes": CLASSES}, r"read the states of padding.*pack_padded_sequence"),
+        (TwoRows, {"classes": CLASSES}, r"TwoRows: no nn\.Embedding .*one text per row"),
+        (inner_kernel, {}, r"kernel sdpa.*get_submodule\('inside'\)\.set_attn_implementation\('eager'\)"),
         (Reviews, {}, "a custom module has no class names.*classes="),
         (Reviews, {"classes": ["a", "b", "c"]}, r"returned shape .*expected logits of shape \(B, 3\).*logits=lambda"),
         (Reviews, {"classes": ["a", "a"]}, "expected at least two different names"),
@@ -187,6 +237,29 @@ def quantised() -> Any:
 def test_what_is_refused(make: Callable[[], Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(AuditError, match=message):
         transformer(make(), architectures.tokenizer("wordpiece"), **options)
+
+
+class NamesNothing(nn.Module):
+    """Its forward() names no arguments, so it can only be called by a function that reads the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = architectures.build("bert")[0]
+        self.model.forward = lambda *args, call=self.model.forward, **kwargs: call(*args, **kwargs)
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.model(*arguments).logits
+
+
+def test_arguments_that_nothing_names() -> None:
+    adapter = transformer(
+        NamesNothing().eval(), architectures.tokenizer("wordpiece"), classes=CLASSES,
+        logits=lambda model, inputs: model(inputs["input_ids"], inputs["attention_mask"]),
+    )  # fmt: skip
+    expected = transformer(*architectures.build("bert"))
+    inputs = adapter.collate(TEXTS)
+    with torch.no_grad():
+        torch.testing.assert_close(adapter.run(inputs).logits, expected.run(inputs).logits, rtol=0, atol=1e-5)
 
 
 def saved_adapter(folder: Path, base: str, **changes: Any) -> Path:
