@@ -191,8 +191,8 @@ def require_faithful_attention(runner: Runner) -> None:
         raise AdapterError(f"{name}: the logits are not finite. Look for damaged weights in the checkpoint.")
     if not close(again, plain):
         raise AdapterError(
-            f"{name}: two runs of the same texts in evaluation mode differ by {largest_difference(again, plain):.2g} in "
-            "the logits. Look for random numbers in forward(), such as a dropout that is not switched off by eval(): "
+            f"{name}: two runs of the same texts in evaluation mode differ by {largest_difference(again, plain):.2g} "
+            "in the logits. Look for random numbers in forward(), such as dropout that eval() does not switch off: "
             "create nn.Dropout in __init__(), and pass training=self.training to nn.functional.dropout()."
         )
     if not close(alone[0], plain[1]):

@@ -20,8 +20,8 @@ from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
 
 _ONE_TEXT_PER_ROW = (
-    "The module must run its Transformers model on the ids of one text per row, as it is given them. If it reads several "
-    "texts in rows of their own, write an adapter: see docs/adapters.md."
+    "The module must run its Transformers model on the ids of one text per row, as it is given them. If it reads "
+    "several texts in rows of their own, write an adapter: see docs/adapters.md."
 )
 
 
@@ -131,8 +131,8 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     if embedding is None:
         advice = _ONE_TEXT_PER_ROW if isinstance(model, CustomModel) else "This architecture cannot be audited."
         raise AdapterError(
-            f"{name_of(model)}: no nn.Embedding was called with the token ids, so there are no input embeddings at which "
-            f"to take gradients. {advice}"
+            f"{name_of(model)}: no nn.Embedding was called with the token ids, so there are no input embeddings at "
+            f"which to take gradients. {advice}"
         )
     calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
     self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
