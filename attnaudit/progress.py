@@ -142,7 +142,7 @@ class _ProgressLines:
                 self._print()
 
     def beat(self) -> None:
-        """Print a line whenever none was printed for `HEARTBEAT_SECONDS`, until `ended` is set."""
+        """Print a line whenever no line was printed for `HEARTBEAT_SECONDS`, until `ended` is set."""
         while not self.ended.wait(max(0.0, self._printed + HEARTBEAT_SECONDS - time.monotonic())):
             with self._lock:
                 if time.monotonic() - self._printed >= HEARTBEAT_SECONDS:

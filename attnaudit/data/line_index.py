@@ -65,7 +65,7 @@ class LineIndex:
         """Return the number of a line in the file, counted from 1. Blank lines are counted.
 
         Args:
-            line: The position of the line among those that are not blank, from 0.
+            line: The index of the line among the lines that are not blank, counted from 0.
         """
         return line + 1 + int(np.searchsorted(self._lines_before_blank, line, side="right"))
 
@@ -73,7 +73,7 @@ class LineIndex:
         """Read some lines.
 
         Args:
-            lines: The positions of the lines among those that are not blank, from 0.
+            lines: The indices of the lines among the lines that are not blank, counted from 0.
 
         Yields:
             The number of each line in the file, its position in the file in bytes, and its content.

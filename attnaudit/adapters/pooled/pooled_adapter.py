@@ -94,7 +94,7 @@ class PooledAttentionAdapter:
                 `attention` and `decoder` that is an `nn.Module`.
             pad_id: Id that fills padding.
             mask_id: Id of the mask token, or of the token for unknown words. The audit uses it to replace tokens
-                without moving the others. If None, the audit does not measure the effect of mask substitution.
+                without moving other tokens. If None, the audit does not measure the effect of mask substitution.
             attend_special: Whether special tokens may be attended to.
             max_tokens: Length of the longest text or query, in tokens. `collate` raises DataError if a text or query is
                 longer. None if the length is unlimited.
@@ -126,7 +126,7 @@ class PooledAttentionAdapter:
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
         if open_classes is not None and query is None:
             raise AdapterError(
-                "open_classes is given without query. Pass the function that encodes the query, too: query=..."
+                "open_classes is given without query. Also pass the function that encodes the query: query=..."
             )
         self.query, self.open_classes = query, open_classes
         self.tokenize = tokenize
