@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,7 @@ class Request:
     lacking: frozenset[str] = frozenset()
 
 
-class StatefulMeasure:
+class StatefulMeasure(ABC):
     """Base class of measures that keep state during an audit, such as those over the whole data set.
 
     The engine creates one object per audit and reading, calls `compute` for every batch, and `finish` once at the end.
@@ -63,14 +64,14 @@ class StatefulMeasure:
         self.argument = argument
         self.lengths = lengths
 
+    @abstractmethod
     def compute(self, view: AttentionView, request: Request) -> Columns:
         """Return the columns of one batch.
 
         The engine calls this again, with smaller batches, if it runs out of memory.
         """
-        raise NotImplementedError
 
-    def finish(self, measurements: Measurements) -> None:
+    def finish(self, measurements: Measurements) -> None:  # noqa: B027 - overriding it is optional
         """Add tables or facts to the measurements after the last batch. Does nothing unless overridden."""
 
 

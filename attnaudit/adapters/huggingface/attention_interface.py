@@ -15,7 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface.recorder import EagerAttention, current_observer
+from attnaudit.adapters.huggingface.function_call import EagerAttention, FunctionCall
+from attnaudit.adapters.huggingface.recorder import current_observer
 from attnaudit.adapters.huggingface.wrapped_models import backbone_of
 from attnaudit.errors import AdapterError
 
@@ -46,11 +47,9 @@ def attend(
     Returns:
         (B, Q, H, d) output and (B, H, Q, K) weights; None if the observer does not compute the weights.
     """
-    eager = eager_function(type(module))
+    call = FunctionCall(eager_function(type(module)), module, query, key, value, attention_mask, rest)
     observer = current_observer.get()
-    if observer is None:
-        return eager(module, query, key, value, attention_mask, **rest)
-    return observer.attend(eager, module, query, key, value, attention_mask, **rest)
+    return call.eager() if observer is None else observer.attend(call)
 
 
 def eager_function(attention_class: type) -> EagerAttention:

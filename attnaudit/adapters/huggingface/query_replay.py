@@ -16,9 +16,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.layer_states import LayerStates, map_tensors, repeat_rows, skipped_layers
 from attnaudit.adapters.huggingface.layout import Layout
-from attnaudit.adapters.huggingface.recorder import EagerAttention, Recorder, expand_groups
+from attnaudit.adapters.huggingface.recorder import FunctionObserver, Recorder, expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
@@ -110,7 +111,7 @@ def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Interventio
     return intervene
 
 
-class OnePositionAttention:
+class OnePositionAttention(FunctionObserver):
     """An observer for `replay_one_position`. It computes the attention of the last layer at a single position.
 
     The values come from a recorded pass over all positions. At the site, they are averaged under the new weights. At
@@ -140,17 +141,8 @@ class OnePositionAttention:
         self.queries, self.weights = queries, weights
         self._order = Recorder(layout.calls, {}, first=layout.first_call_in_layer(site))
 
-    def attend(
-        self,
-        eager: EagerAttention,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **rest: Any,
-    ) -> tuple[Tensor, Tensor]:
-        current = self._order.next_call(module).site
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        current = self._order.next_call(call.module).site
         weights = self.weights
         if current.key != self.site.key:
             recorded = self.attention[current.key]
@@ -159,12 +151,6 @@ class OnePositionAttention:
         value = expand_groups(self.states.values[current.key].detach(), weights.shape[2])
         output = (weights.transpose(1, 2).to(value.dtype) @ value).transpose(1, 2)
         return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)
-
-    def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
-        raise NotImplementedError("A pass over one position needs a kernel that calls the attention function.")
-
-    def on_values(self, value: Tensor, output: Tensor) -> None:
-        raise NotImplementedError("A pass over one position needs a kernel that calls the attention function.")
 
 
 @contextmanager

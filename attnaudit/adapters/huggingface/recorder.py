@@ -5,25 +5,23 @@ Shapes: B rows, H heads, G groups of heads that share their values, Q queries, K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.function_call import FunctionCall, fused_attention
 from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.errors import AdapterError
 
 #: If a score or a mask entry is at or below this value, the query may not attend to the key. All models use masking
 #: constants of -10,000 or lower.
 FORBIDDEN = -9e3
-
-#: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
-#: output (B, Q, H, d) and the weights (B, H, Q, K).
-EagerAttention = Callable[..., tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +41,6 @@ class AttentionCall:
     time_first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
-    """The sites of a pass whose weights are not needed.
-
-    Attributes:
-        sites: Their keys.
-        attend: Computes the output (B, Q, H, d) of such a site. It is called like an `EagerAttention` function.
-    """
-
-    sites: frozenset[str]
-    attend: Callable[..., Tensor]
-
-
 class Observer(Protocol):
     """Interface of an observer, which receives all attention of a forward pass and returns the weights to use.
 
@@ -63,26 +48,8 @@ class Observer(Protocol):
     modules is intercepted, and `on_softmax` and `on_values` are called instead.
     """
 
-    def attend(
-        self,
-        eager: EagerAttention,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **rest: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute the attention of a module, instead of the model's attention function.
-
-        Args:
-            eager: The architecture's own attention function.
-            module: The attention module.
-            query: The queries.
-            key: The keys.
-            value: The values.
-            mask: The attention mask; None if it forbids nothing.
-            **rest: Other arguments of the attention function.
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
+        """Compute the result of a call of the model's attention function.
 
         Returns:
             (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not computed.
@@ -102,6 +69,28 @@ class Observer(Protocol):
     def on_values(self, value: Tensor, output: Tensor) -> None:
         """Receive the values (B, G, K, d) to which the latest weights were applied, and the result (B, H, Q, d)."""
         ...
+
+
+class FunctionObserver(ABC):
+    """Base class of observers for models that use Transformers' attention interface, and for no other models."""
+
+    @abstractmethod
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
+        """Compute the result of a call of the model's attention function, as in `Observer`."""
+
+    def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
+        """Raise TypeError: a softmax alone is not a call of an attention function."""
+        raise self._not_a_call(f"the softmax of {type(module).__name__}")
+
+    def on_values(self, value: Tensor, output: Tensor) -> None:
+        """Raise TypeError: values alone are not a call of an attention function."""
+        raise self._not_a_call("the values of a softmax")
+
+    def _not_a_call(self, received: str) -> TypeError:
+        return TypeError(
+            f"{type(self).__name__} received {received}, but it computes only calls of an attention function. Use it "
+            "with a model that uses Transformers' attention interface."
+        )
 
 
 #: The observer of the forward pass that the current thread or task is running.
@@ -153,7 +142,7 @@ class Recorder:
         *,
         intervene: Intervention | None = None,
         first: int = 0,
-        fused: Fused | None = None,
+        fused: Collection[str] = (),
     ) -> None:
         """Create a recorder for one pass.
 
@@ -162,8 +151,7 @@ class Recorder:
             masks: Stream -> (B, T) mask, True on tokens.
             intervene: As in `ModelAdapter.run`.
             first: Index of the first attention call of this pass, if it skips earlier calls.
-            fused: The sites whose weights are not needed, and the function that computes their output; None to record
-                all sites.
+            fused: The keys of the sites whose weights are not needed. The fused kernel computes their output.
         """
         self.calls = calls
         self.masks = masks
@@ -207,16 +195,7 @@ class Recorder:
                 "which the input decides which layers run cannot be audited."
             )
 
-    def attend(
-        self,
-        eager: EagerAttention,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **rest: Any,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
         """Compute the architecture's own attention, and record it, unless the weights of the site are not needed.
 
         If the weights are replaced, or if gradients are enabled and there is padding, the output is computed again from
@@ -225,14 +204,14 @@ class Recorder:
         Returns:
             (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not needed.
         """
-        if self.fused is not None and self.next_site in self.fused.sites:
-            self.values[self.next_call(module).site.key] = value
-            return self.fused.attend(module, query, key, value, mask, **rest), None
-        output, weights = eager(module, query, key, value, mask, **rest)
-        call = self._matching_call(module, weights)
-        self.values[call.site.key] = value
-        used = self._record(call, weights, self._allowed(call, mask, weights))
-        return (output if used is weights else apply_weights(used, value)), used
+        if self.next_site in self.fused:
+            self.values[self.next_call(call.module).site.key] = call.value
+            return fused_attention(call), None
+        output, weights = call.eager()
+        current = self._matching_call(call.module, weights)
+        self.values[current.site.key] = call.value
+        used = self._record(current, weights, self._allowed(current, call.mask, weights))
+        return (output if used is weights else apply_weights(used, call.value)), used
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
         """Record the softmax of an attention module and return the weights to use in its place."""

@@ -13,12 +13,12 @@ from typing import Any
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
-from attnaudit.adapters.huggingface.fused_attention import FusedObserver, fused_attention
+from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
 from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
 from attnaudit.adapters.huggingface.output_heads import Head
-from attnaudit.adapters.huggingface.recorder import Fused, Observer, Recorder
+from attnaudit.adapters.huggingface.recorder import Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
 from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
@@ -101,8 +101,8 @@ class Runner:
         recorder.require_complete()
         return Trace(logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache)
 
-    def fused_except(self, sites: Collection[str] | None) -> Fused | None:
-        """Return which sites the fused kernel computes if only the weights at `sites` are needed.
+    def fused_except(self, sites: Collection[str] | None) -> frozenset[str]:
+        """Return the keys of the sites that the fused kernel computes if only the weights at `sites` are needed.
 
         The weights of all sites in the same layers are recorded as well, because replays at a site read them.
 
@@ -110,14 +110,15 @@ class Runner:
             sites: The keys of the sites; None for all sites.
 
         Returns:
-            The other sites; None if the model does not use the fused kernel.
+            The keys of the sites in other layers; an empty set if the model does not use the fused kernel.
         """
         if sites is None or not self.fuses:
-            return None
+            return frozenset()
         calls = self.layout.calls
         layers = {call.layer_call for call in calls if call.site.key in sites}
-        others = (call.site.key for call in calls if call.site.key not in sites and call.layer_call not in layers)
-        return Fused(frozenset(others), fused_attention)
+        return frozenset(
+            call.site.key for call in calls if call.site.key not in sites and call.layer_call not in layers
+        )
 
 
 def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.layout import DECODER, Layout, value_states
-from attnaudit.adapters.huggingface.recorder import FORBIDDEN, AttentionCall, EagerAttention, observing
+from attnaudit.adapters.huggingface.recorder import FORBIDDEN, AttentionCall, observing
 from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
@@ -64,18 +65,9 @@ class DiscoveryObserver:
     states: dict[int, tuple[Tensor | None, bool]] = field(default_factory=dict)
     layer_call: int = -1
 
-    def attend(
-        self,
-        eager: EagerAttention,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **rest: Any,
-    ) -> tuple[Tensor, Tensor]:
-        output, weights = eager(module, query, key, value, mask, **rest)
-        self._add(module, weights, output)
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        output, weights = call.eager()
+        self._add(call.module, weights, output)
         return output, weights
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:

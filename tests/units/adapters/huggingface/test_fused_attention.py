@@ -12,7 +12,9 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface import runner as runner_module
+from attnaudit.adapters.huggingface import recorder
+from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
@@ -53,8 +55,8 @@ def test_caps_that_the_scores_of_the_synthetic_texts_do_not_reach_are_found(monk
     from attnaudit.adapters.huggingface import fused_attention, transformer
     from tests import architectures
 
-    def ignores_caps(module: Any, query: Any, key: Any, value: Any, mask: Any, **rest: Any) -> Any:
-        return original(module, query, key, value, mask, **{**rest, "softcap": None})
+    def ignores_caps(call: FunctionCall) -> torch.Tensor:
+        return original(replace(call, rest={**call.rest, "softcap": None}))
 
     original = fused_attention.fused_attention
     monkeypatch.setattr(fused_attention, "fused_attention", ignores_caps)
@@ -84,13 +86,13 @@ def test_measures_do_not_depend_on_the_kernel(
     )
     data = Dataset(name="texts", description="", source="", instances=tuple(instances))
     calls: list[int] = []
-    kernel = runner_module.fused_attention
+    kernel = recorder.fused_attention
 
-    def counted(*given: Any, **rest: Any) -> torch.Tensor:
+    def counted(call: FunctionCall) -> torch.Tensor:
         calls.append(1)
-        return kernel(*given, **rest)
+        return kernel(call)
 
-    monkeypatch.setattr(runner_module, "fused_attention", counted)
+    monkeypatch.setattr(recorder, "fused_attention", counted)
     fused, _ = measure(adapter, data, needs, model="model", seed=0)
     assert calls
     monkeypatch.setattr(adapter, "runner", replace(adapter.runner, fuses=False))
@@ -111,3 +113,11 @@ def test_readings_of_other_layers_record_their_layers(load_adapter: Load, instan
         trace = adapter.run(inputs, sites=(first,))
     assert set(trace.attention) == {first}
     assert inputs.ids[TEXT].shape[1] == trace.attention[first].shape[-1]
+
+
+def test_observers_of_function_calls_refuse_a_softmax() -> None:
+    observer, weights = FusedObserver(), torch.ones(1, 1, 2, 2)
+    with pytest.raises(TypeError, match="FusedObserver received the softmax of Linear, but it computes only calls"):
+        observer.on_softmax(torch.nn.Linear(1, 1), weights, weights)
+    with pytest.raises(TypeError, match="FusedObserver received the values of a softmax"):
+        observer.on_values(weights, weights)
