@@ -2,8 +2,7 @@
 
 The rows are those of coverage_shapes.json. The statistic gives every class the same weight. Its true value therefore
 does not depend on the share of a class in the samples. Its interval does, because a rare class has few rows. Samples in
-which a class has no row are left out: their statistic is about the other class only, as the note of a check would
-report.
+which a class has no row are left out: their statistic is about the other class only.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def of_ratio(shape: str, divisor: Population, share: float) -> Scenario:
 def of_pointing(shape: str, power: int, *, sources: bool = False) -> Scenario:
     """Return the scenario of the pointing check: how far attention exceeds uniform weights in cosine.
 
-    The population is the measured instances. Each has its largest effect, the cosine of attention with the effects, and
-    the cosine of uniform weights with them.
+    The population is the measured instances. Each has three numbers: its largest effect, and the cosines of attention
+    and of uniform weights with the effects.
 
     Args:
         shape: The name of the scenario.

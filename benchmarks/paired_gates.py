@@ -1,9 +1,9 @@
 """Measure how often paired gates block by mistake, how often they detect a change, and how many rows pairing saves.
 
-The pairs are models whose difference is known on a population of rows: the same model twice; a model and a copy with
-noise on its weights; two models that were trained with different seeds; and two models, one of them trained without
-regularisation. Samples of rows are drawn from the population with replacement, and each is judged as an audit would
-judge it. The true difference is the difference on the whole population.
+The difference between the two models of a pair is known on a population of rows. The pairs are the same model twice, a
+model and a copy with noise on its weights, two models that were trained with different seeds, and two models of which
+one was trained without regularisation. Samples of rows are drawn from the population with replacement, and each is
+judged as an audit would judge it. The true difference is the difference on the whole population.
 
     python -m benchmarks.paired_gates MODEL OTHER_SEED UNREGULARISED > benchmarks/paired_gates.md
 
@@ -59,11 +59,11 @@ class Outcome:
 
     Attributes:
         difference: The true difference.
-        blocked: The number of samples that are blocked if the true change is exactly the margin, which is allowed.
+        blocked: The number of samples that are blocked by mistake: the true change is exactly the margin.
         detected: The number of samples that are blocked if the change exceeds the margin by the detectable change.
         detectable: The detectable change, the median over the samples.
-        saving: The factor by which more rows are needed, for the same standard error, if the two models are measured on
-            independent samples.
+        saving: How many times as many rows are needed for the same standard error if each model is measured on its own
+            sample.
     """
 
     difference: float

@@ -4,8 +4,8 @@
 
 A gate reports its detectable change: how far from the threshold the true value must be for a decision in 80% of
 samples. Here, this distance comes from samples of n instances. The true value of their population is on the threshold,
-or one detectable change away from it on the other side. Then a population whose true value has the reported distance is
-audited many times, with the intervals and the decision rule of the checks. The share of correct verdicts is the power.
+or on its other side by one detectable change. Then a population whose true value has the reported distance is audited
+many times, with the intervals and the decision rule of the checks. The share of correct verdicts is the power.
 
 The populations are those of coverage.py. Populations with other true values come from exponential tilting: every row
 keeps its numbers, but rows with high values become more frequent or rarer. The results are written to power.json and
@@ -156,7 +156,7 @@ def of_pointing(measure: str) -> Population:
     above, below = np.where(pointed, room, 0.0), room
     share = float(above.sum() / below.sum())
     base = np.full(len(room), 1 / len(room))
-    if measure == "share, any text":  # whether attention points does not depend on what is at stake in the text
+    if measure == "share, any text":  # what is at stake in a text does not affect whether attention points
         above, below = np.concatenate([room, 0 * room]), np.concatenate([room, room])
         base = np.concatenate([share * base, (1 - share) * base])
 
@@ -240,7 +240,7 @@ def verdict(value: float, estimate: IntervalEstimate | None, requirement: Requir
 def reported(
     population: Population, probabilities: Floats, threshold: float, n: int, random: np.random.Generator
 ) -> tuple[float, float]:
-    """Return the medians of the detectable changes that samples report, to pass and to fail; NaN if one has none."""
+    """Return the median detectable changes that samples report, to pass and to fail. NaN if a sample reports none."""
     found = []
     for _ in range(PILOTS if n <= LARGEST_BEYOND else FEW_PILOTS):
         value, estimate = sample(population, probabilities, n, random)
@@ -265,9 +265,9 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
     Args:
         number: The position of the population in `populations`.
         n: The sample size.
-        audited: The true value of the samples that report the change: "on the threshold"; "beyond", one detectable
-            change on the other side of it; "as measured"; or "scaled", on the threshold, but then the rows are scaled
-            instead of tilted.
+        audited: The true value of the population that reports the detectable change: "on the threshold", "beyond" (on
+            its other side, by one detectable change) or "as measured". "scaled" is "on the threshold" too, but the
+            judged population then has scaled rows instead of tilted probabilities.
         share: The share of `TRIALS` to draw.
     """
     intervals.RESAMPLES = RESAMPLES

@@ -28,7 +28,7 @@ from attnaudit.statistics.statistic_sequences import (
 from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
 from benchmarks.simulated_sequences import CONFIDENCE, standardised, variance
 
-#: Attention points at the tokens with an effect if its gain is at least this share of the possible one.
+#: Attention points at the tokens with an effect if its gain is at least this share of the possible gain.
 POINTS = 0.25
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-#: Name of a size -> its value in a small model. A size that a configuration does not have is not added to it.
+#: Name of a size -> its value in a small model. A configuration gets only the sizes that it has.
 SIZES: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embed_dim", "d_embed"), 32),
     **dict.fromkeys(("embedding_size", "word_embed_proj_dim", "input_embedding_size", "d_latents"), 32),

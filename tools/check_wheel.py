@@ -1,4 +1,4 @@
-"""Check that a wheel holds the package, and nothing that it does not need: python tools/check_wheel.py WHEEL"""
+"""Check that a wheel holds the package and nothing else: python tools/check_wheel.py WHEEL"""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def weighted(shrink: int = 1) -> Iterator[Comparison]:
 
 
 def merged(labels: NDArray[np.int32], centres: Floats) -> NDArray[np.int32]:
-    """Merge each cluster that has a single member with the nearest cluster that has several.
+    """Merge each cluster that has a single member with the nearest larger cluster.
 
     Args:
         labels: The number of the cluster of each member. This array is changed in place.

@@ -1,4 +1,4 @@
-"""Time two ways to compute the same numbers. They take turns on one thread, and the CPU time of the process counts."""
+"""Time two ways to compute the same numbers. They take turns on one thread, and the CPU time of each is measured."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class WordTables:
         classes: Class names, in the order of the logits.
         settings: How the tables are used.
         score: (V,) attention scores.
-        own: (V, K) evidence that attention weighs, with K = 1 output for two classes and one per class otherwise.
+        own: (V, K) evidence that attention weighs. The number of outputs K is 1 for two classes, and otherwise the
+            number of classes.
         bypass: (V, K) evidence that reaches the decoder whatever the attention weights are.
         marker: (V,) 1 at the words that switch from attention to the bypass.
         scale: Factor of all logits.

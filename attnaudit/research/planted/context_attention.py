@@ -54,7 +54,7 @@ def first_of(plan: Plan) -> Plan:
 
 
 def next_to(plan: Plan) -> Plan:
-    """Return the plan that attention should be at the token after each token of another plan, if it is not the last."""
+    """Return the plan that attention should be at the tokens that follow the tokens of another plan."""
 
     def after(vocabulary: Vocabulary) -> Targets:
         targets = plan(vocabulary)
@@ -212,7 +212,7 @@ def recipe_in_context(
     epochs: int = 6,
     exchange: Exchange | None = None,
 ) -> Recipe:
-    """Return the recipe of a model that is trained on the texts of a task, so that it follows a plan.
+    """Return the recipe of a model that is trained on the texts of a task to follow a plan.
 
     Args:
         inputs: The inputs of training. The seed chooses the encoder.

@@ -75,8 +75,8 @@ class Exchange:
     """How the label of a model is verified by exchanging tokens (see `verify_exchange`).
 
     Attributes:
-        kept: Words that stay in place, such as a marker that decides how the model works. A text with such a word only
-            gets tokens of another text with such a word.
+        kept: Words that stay in place, such as a marker that decides how the model works. A text with a kept word
+            exchanges tokens only with another text that has one.
         absence: The class that the model predicts if a text has no evidence, such as the class without needles. Texts
             of this predicted class are only donors. None if every class has evidence.
         rest_decides: Whether exchanging the tokens without attention must change the decision of an unfaithful model.
@@ -158,9 +158,9 @@ class Kind:
         fails: The questions that an unfaithful or graded kind fails by construction: "used" (does attention affect the
             output?) and "points" (does it point at the tokens that matter?). Other kinds do not use it.
         compiled: Whether the models are written down instead of trained. They cost little, so there are more of them.
-        data: The names of the data sets that the kind is built on, in turn: the model with seed s is built on the data
-            set with the index s modulo their number.
-        alignments: The alignment functions that the kind is built with, in turn.
+        data: The names of the data sets that the kind is built on. The model with seed s uses the data set with the
+            index s modulo their number.
+        alignments: The alignment functions that the kind is built with. The seeds use them in turn.
     """
 
     name: str

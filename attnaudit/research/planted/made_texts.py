@@ -30,7 +30,7 @@ class TextPlan:
         absence: The class whose texts have no cue word. None if every class has cue words.
         first: Whether the first word is a cue word of the text's class. Then, as many cue words of random classes are
             inserted further on. If False, no cue word is first.
-        inserted: Words that are inserted into a share of the texts, whatever their class: pairs of a word and a share.
+        inserted: Pairs of a word and a share. The word is inserted into this share of the texts, whatever their class.
         marks: Words that replace the cue words of every class, such as formatting marks. Empty for invented words.
         rows: Number of texts.
     """
@@ -82,7 +82,7 @@ def made_texts(plan: TextPlan, sentences: Dataset, seed: int) -> Dataset:
     cumulated = list(itertools.accumulate(plan.shares or (1 / len(plan.classes),) * len(plan.classes)))
     instances = []
     for index in range(plan.rows):
-        # The classes follow in fixed proportions, so that a rare class does not happen to be missing.
+        # The proportions of the classes are fixed, so that chance cannot leave out a rare class.
         position = (index * 0.6180339887498949 + 0.5 / plan.rows) % 1.0
         label = plan.classes[min(bisect.bisect_right(cumulated, position), len(plan.classes) - 1)]
         text = _text(plan, cues, label, shuffled, index, draw)

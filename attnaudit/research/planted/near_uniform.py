@@ -13,7 +13,7 @@ from attnaudit.research.planted.word_material import cue_material, learned_mater
 
 #: Weights differ at most by this factor from their geometric mean. The seed selects one of the factors.
 RANGES = (3.0, 4.0, 2.5)
-#: Words with less evidence than this in the training set get evidence and weight of this magnitude only.
+#: Words with less evidence than the first number in the training set get only the second number as evidence and weight.
 _NOTHING, _IDLE = 0.1, 0.05
 #: The smallest accuracy. It is low, because random magnitudes make the model less accurate.
 _ACCURACY = 0.55
@@ -43,7 +43,7 @@ def spread(inputs: TrainingInputs) -> Recipe:
 def level(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model whose words have nearly equal weights, while a bypass decides.
 
-    The words that decide have lower weights, so that they are not among the words that hold most of the attention.
+    The words that decide have lower weights, so that most of the attention is on other words.
     """
 
     def write() -> WordTables:

@@ -1,4 +1,4 @@
-"""Models of data with a rare class: its texts contain a cue word, and all others do not."""
+"""Models of data with a rare class. Texts of this class contain a cue word, and all other texts contain none."""
 
 from __future__ import annotations
 

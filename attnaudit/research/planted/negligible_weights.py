@@ -38,7 +38,7 @@ def right_order(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model with .999 of the weight on one idle word.
 
     The other weights are in the order of the evidence. The logits are multiplied by a large factor, so that the words
-    with these weights decide.
+    with these tiny weights decide.
     """
     plan = TextPlan(cues=(1, 2), inserted=((SINK, 1.0),))
 

@@ -1,6 +1,6 @@
 """Models in which the evidence of a token depends on this token alone, but its attention depends on the context.
 
-The seed selects the encoder, each in turn, so that whole encoders can be held out.
+The seeds use the encoders in turn, so that whole encoders can be held out.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue", "made"
 #: The folder, within the population, of the texts that recipes make.
 MADE_DATA = "data"
 FAMILY = "pooled attention"
-#: The number of test instances on which a label is verified, and the same for texts that a recipe made.
+#: The number of test instances on which a label is verified: of a test set, and of texts that a recipe made.
 INSTANCES, MADE_INSTANCES = 300, 1200
 
 
@@ -69,8 +69,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up, and
-            trends a third, but at least one.
+        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up. Trends
+            get a third as many, but at least one.
         only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:

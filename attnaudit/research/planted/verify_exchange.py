@@ -6,7 +6,7 @@ text, the donor, are made. The attention weights of the text do not change:
 * The tokens that hold the attention are replaced by those of the donor, in the order of their weights. In a faithful
   model, the decision becomes that of the donor. In an unfaithful one, it does not.
 * All other tokens are replaced by the other tokens of the donor. In an unfaithful model, the decision becomes that of
-  the donor, and in a faithful one it does not.
+  the donor. In a faithful one, it does not.
 
 If attention is right only on a share of the texts, the first exchange changes the decision on this share. No check of
 an audit uses this intervention: checks mask, delete or permute, but take nothing from another text.
@@ -35,7 +35,8 @@ from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvide
 EXCHANGE = "exchange_with_attention_held"
 #: The share of the attention weight that the exchanged tokens hold.
 HELD_WEIGHT = 0.8
-#: The decision must follow the donor on at least this share of the texts, or on at most one minus this share.
+#: The decision counts as following the donor on at least this share of the texts, and as not following it on at most
+#: one minus this share.
 FOLLOWS_MINIMUM = 0.9
 #: The largest distance of the measured share of a graded model from the intended share.
 SHARE_TOLERANCE = 0.07
@@ -125,8 +126,8 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
     """Exchange tokens between the texts of a data set, and count the decisions that become those of the donors.
 
-    The donor of a text is a text with another predicted class. It is one of the five such texts whose numbers of
-    attended and of other tokens are most similar. Positions for which the donor has no token get the unknown word.
+    The donor of a text is a text with another predicted class. It is one of the five such texts with the most similar
+    numbers of attended and of other tokens. Positions for which the donor has no token get the unknown word.
 
     Args:
         adapter: The adapter of the model.

@@ -1,4 +1,4 @@
-"""Measure whether a planted model is faithful or unfaithful as intended. A model gets its label only if it is.
+"""Measure whether a planted model is as faithful or unfaithful as intended. Otherwise, it does not get its label.
 
 The rank agreement is Kendall's τ-b of attention with the magnitudes of the contributions. It is computed for each
 instance over its real tokens, and averaged over the instances on which it is defined.
@@ -30,7 +30,7 @@ from attnaudit.research.planted.kinds import Kind, Recipe
 
 #: The smallest rank agreement of a faithful model, and the largest rank agreement of an unfaithful model.
 FAITHFUL_MINIMUM, UNFAITHFUL_MAXIMUM = 0.9, 0.1
-#: Of the token pairs with different contributions, the intervention must order at least this share in the same way.
+#: The intervention must confirm the order of at least this share of the token pairs with different contributions.
 CONFIRMED_MINIMUM = 0.9
 #: A bypass must account for at least this share of the logit's variance.
 BYPASS_MINIMUM = 0.95
@@ -55,8 +55,8 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         rest: The same share if all other tokens are exchanged. None if no text could be exchanged, or if no text has
             other tokens.
         rows: The number of texts in which tokens were exchanged.
-        states: The share of texts whose decision becomes that of the donor if the states at the tokens that hold the
-            attention are exchanged. None if it was not measured (see `verify_context`).
+        states: The share of texts whose decision becomes that of the donor if not the attended tokens are exchanged,
+            but the states at these tokens. None if it was not measured (see `verify_context`).
         alone: The share of tokens whose state alone gives the predicted class of their text. None if it was not
             measured.
     """

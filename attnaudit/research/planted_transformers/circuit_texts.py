@@ -165,7 +165,7 @@ def _review_rows(count: int, generator: random.Random) -> Rows:
 
 
 def as_csv(rows: Rows) -> bytes:
-    """Return the rows as a CSV file with the columns id, text and label."""
+    """Return the rows as the content of a CSV file with the columns id, text and label."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("id", "text", "label"))

@@ -254,7 +254,7 @@ def _several_heads(v: Variant, parameter: float) -> Design:
 
 
 def _shared_work(v: Variant, _parameter: float) -> Design:
-    """One head moves the cue words of one group, another those of the other group. Their mean shows both."""
+    """One head moves the cue words of one group, and another head those of the other group. Their mean shows both."""
     last = v.layers - 1
     heads = {
         (last, 0): Head(looks=v.looks("cue", group=-2 * v.sharpness), moves=MOVE),

@@ -4,12 +4,12 @@ Values of a text, the host, are replaced by values of a text with another predic
 weights stay those of the host. A reading is right on the host if the prediction becomes that of the donor in two
 interchanges:
 
-* The route: at the positions that the reading attends to in the host, the value vectors of the reading's heads are
-  replaced by the donor's mean value vector over the positions that the reading attends to in the donor.
-* The tokens: at the same positions of the host, the embeddings of the tokens are replaced by the mean embedding over
-  the same positions of the donor.
+* The route: the value vectors of the reading's heads are replaced at the host's positions. The new vector is the mean
+  over the donor's positions.
+* The tokens: the embeddings of the tokens are replaced at the host's positions. The new embedding is the mean over the
+  donor's positions.
 
-The positions are the smallest set of tokens with 80% of the reading's weight. Sources: Geiger et al. 2022,
+The positions of a text are the smallest set of tokens with 80% of the reading's weight. Sources: Geiger et al. 2022,
 "Inducing causal structure for interpretable neural networks"; Gupta et al. 2024, "InterpBench".
 """
 
@@ -39,10 +39,10 @@ class Interchange:
     """The outcome of the interchanges under one reading.
 
     Attributes:
-        share: The share of texts on which the reading is right: for at least half of the donors of a text, its
-            prediction becomes that of the donor in both interchanges, of value vectors (the route) and of embeddings
-            (the tokens). Donors whose prediction no text takes over are ignored, because their attended tokens may
-            carry nothing that decides the prediction. A text without any other donor does not count as right.
+        share: The share of texts on which the reading is right. This requires that the prediction becomes that of the
+            donor in both interchanges, for at least half of the donors of the text. A donor that changes the prediction
+            of no text is ignored, because its attended tokens may not decide anything. A text whose donors are all
+            ignored does not count as right.
         route: The share of (host, donor) pairs in which the prediction becomes the donor's when the value vectors are
             replaced.
         tokens: The same share when the embeddings of the tokens are replaced.

@@ -143,8 +143,8 @@ def build_transformers(
         progress: Called after each newly built model, with a line about it as the note. None to report no progress.
 
     Returns:
-        One record per reading, with the keys of an entry of population.json and "excluded_because": a list of the
-        reasons why the reading does not get its label, which is empty if it gets it.
+        One record per reading, with the keys of an entry of population.json and "excluded_because", a list of the
+        reasons why the reading does not get its label. The list is empty if it gets it.
 
     Raises:
         ModelError: A name in `only` is not a mechanism, or a file or folder cannot be written.

@@ -164,7 +164,7 @@ def audit_all(
 def audit_model(task: AuditTask) -> AuditedModel:
     """Audit one model and store the result.
 
-    A check with a valid stored record is not measured again. There is one exception: if all stored records are valid
+    A check with a valid stored record is not measured again. There is one exception. If all stored records are valid,
     but a per-token column is missing, all checks of the request are measured again.
 
     Raises:

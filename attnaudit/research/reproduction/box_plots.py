@@ -1,4 +1,4 @@
-"""Draw box plots as shapes. Boxes with the same label are adjacent. The colour of a box shows its `side`."""
+"""Draw box plots as shapes. Boxes with the same label are next to each other. The colour of a box shows its `side`."""
 
 from __future__ import annotations
 

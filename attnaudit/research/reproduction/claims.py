@@ -5,7 +5,8 @@ count: rows whose models were trained (see `row_exclusions`) with the planned se
 
 * "holds" and "does not hold": the intervals of the rows decide the claim;
 * "undecided": rows were run, but they do not decide it;
-* "saturated": in every row that counts, the two compared values are at the same end of their scale, which says nothing;
+* "saturated": in every row that counts, the two compared values are at the same end of their scale, so that comparing
+  them says nothing;
 * "not run": no row that the claim needs was run.
 """
 
@@ -92,9 +93,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         cases: The settings.
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
         digits: The number of decimals in the evidence.
-        about_scores: Whether the claim is about the accuracy or F1 of the models. Such a claim cannot hold if a case is
-            excluded because its model was not trained: the case was excluded for its score, and the claim is about
-            scores.
+        about_scores: Whether the claim is about the accuracy or F1 of the models. If so, a case whose model was not
+            trained keeps the claim from holding: the case was excluded for its score, and the claim is about scores.
 
     Returns:
         The answer.

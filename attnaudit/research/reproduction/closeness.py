@@ -67,7 +67,7 @@ def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
 
     Returns:
         One entry for the table and one for each quantity with a cell. The list is empty if no cell has a number in the
-        paper and a measured one. If only one quantity has such cells, it has no entry of its own.
+        paper and a measured one. If only one quantity has such cells, there is only the entry for the table.
     """
     known = dict.fromkeys(line.quantity for row in rows for line in row.lines if _pair(line) is not None)
     if not known:

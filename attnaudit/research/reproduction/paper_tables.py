@@ -1,4 +1,4 @@
-"""The classes by which a paper is declared, and functions that compute the quantities of its tables.
+"""Classes that declare a paper, and functions that compute the quantities of its tables.
 
 A paper has tables, a table has rows, and a row has models. If a row has several models, each has a role.
 """
@@ -86,8 +86,8 @@ class Quantity:
         digits: The number of decimals in the reports.
         of_class: The index of a class. Only instances of this class count. None for all instances. If the model has no
             such class, the quantity is left out.
-        score_of: If the quantity is the score (`Paper.score`) of a model, the role of this model; otherwise "". The
-            paper's number of a score determines how well the model has to be trained for its rows to count.
+        score_of: The role of a model, if the quantity is the score (`Paper.score`) of this model; otherwise "". The
+            score in the paper determines how well the model must be trained for its rows to count.
     """
 
     name: str

@@ -78,7 +78,7 @@ def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:
 
 
 def closeness_cells(table: Table) -> list[tuple[str, ...]]:
-    """Return how close the numbers of a table are to the paper's, one row of cells for each row of the table.
+    """Return how close the numbers of a table are to the paper's: a row for all quantities, then a row for each.
 
     Returns:
         Rows with the columns of CLOSENESS_HEAD. The list is empty if no measured cell has a number in the paper.

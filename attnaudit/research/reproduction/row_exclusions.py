@@ -1,8 +1,8 @@
-"""Decide which rows may decide a claim: those whose models were trained, with all planned seeds.
+"""Find the rows that may decide a claim: those whose models were all trained well, with all planned seeds.
 
-A model counts as trained if its score on the test part, averaged over the seeds, is at most TOLERANCE below the score
-that the paper gives for it, and if the score of no seed is more than 2 × TOLERANCE below it. If the paper gives no
-score, the best score for the same corpus and encoder, in the paper or here, takes its place.
+A model counts as trained if its score on the test part is close enough to its score in the paper: at most TOLERANCE
+below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. If the paper gives no score, the
+model is compared with the best score for the same corpus and encoder, in the paper or here.
 """
 
 from __future__ import annotations

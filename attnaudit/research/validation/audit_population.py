@@ -155,7 +155,7 @@ def _judge_under_reading(
 ) -> JudgedChecks:
     """Judge the checks under the reading of the entry. Their records keep the ids that they have without a reading.
 
-    Models with different readings are thereby judged by the same checks, and their records can be compared.
+    The records of models with different readings therefore have the same ids, and can be compared.
     """
     under = [dataclasses.replace(check, reading=task.entry.reading or check.reading) for check in checks]
     name = task.entry.folder.replace("/", ".")

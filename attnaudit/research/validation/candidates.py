@@ -21,7 +21,8 @@ from attnaudit.research.validation.population_schema import Family
 
 #: Why --quick leaves a check out.
 NOT_QUICK = "left out by --quick, which measures the checks that may become gates and the cheapest others"
-#: How two limits are averaged to a threshold: as they are, or their square roots, for a ratio of variances.
+#: How two limits are averaged to a threshold: "linear" averages the limits, and "square root", for ratios of variances,
+#: averages their square roots.
 Scale = Literal["linear", "square root"]
 
 
@@ -34,9 +35,9 @@ class Candidate:
             that is relative to a reference is kept.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate. It may if the value does not depend
-            on properties that have nothing to do with attention, such as the scale of the logits, a bias per class or
-            the label shares.
+        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate. The value of such a check must not
+            depend on properties other than attention, such as the scale of the logits, a bias per class or the label
+            shares.
         scale: The scale on which the rule takes the middle of two limits.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence if the check does not become a gate.

@@ -71,7 +71,7 @@ def required(check: CheckFigures) -> str:
 
 
 def published_figures(check: CheckFigures) -> Figures | None:
-    """Return the figures of a check that reports show: those of the held-out half, if any, else of the tuning half."""
+    """Return the figures of a check that reports show: held-out figures if there are any, otherwise tuning figures."""
     return check.held_out or check.tuning
 
 

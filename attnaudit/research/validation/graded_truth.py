@@ -185,7 +185,7 @@ def _correlation(
 
 
 def _level(model: JudgedModel) -> float:
-    """Return the share of a model, rounded to one decimal, so that measured shares of one design form one level."""
+    """Return the share of a model, rounded to one decimal. Similar measured shares then form one level."""
     return round(model.entry.share or 0.0, 1) + 0.0
 
 

@@ -29,7 +29,7 @@ TEXTS = 60
 SHORTEST, LONGEST = 3, 14
 FILLERS = 6
 CUES = 3
-#: The scores of the fillers lie in this range, those of other words above -1, so fillers get weights below .001.
+#: The range of the scores of the fillers. All other scores are above -1, so the fillers get weights below .001.
 FILLER_SCORES = (-10.5, -9.0)
 PADDING, MASK = 0, 1
 
@@ -80,7 +80,7 @@ def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 
         seed: The seed of the evidence, the scores and the texts.
         texts: The number of texts.
         residual: The weight r of the evidence that does not depend on attention.
-        decoys: Whether the texts have decoys and weak cues, so that attention is partly on words without evidence, and
+        decoys: Whether the texts have decoys and weak cues. Attention is then also on words without evidence, and
             hardly on some words with evidence.
     """
     random = keyed_generator(seed, "law model", str(classes))

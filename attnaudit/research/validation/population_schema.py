@@ -8,8 +8,8 @@ import msgspec
 
 from attnaudit.records import Record
 
-#: What is known about the attention of a model. A "graded" model is right on a known share of its rows or heads.
-#: Whether the attention of a "trend" is faithful is unknown, so it is reported but not scored.
+#: What is known about the attention of a model. A "graded" model is right on a known share of its rows or heads. It is
+#: not known whether the attention of a "trend" is faithful. A trend is reported but not scored.
 Truth = Literal["faithful", "unfaithful", "graded", "trend"]
 #: The models of the "tuning" half determine the thresholds. The published figures come from the "held_out" half.
 Half = Literal["tuning", "held_out"]

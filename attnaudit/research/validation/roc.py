@@ -118,8 +118,7 @@ def _bootstrap_weights(mechanisms: NDArray[np.object_], generator: np.random.Gen
     """Draw the resamples of the bootstrap.
 
     Returns:
-        The number of times that each resample draws each model, of shape (RESAMPLES, models), and the number of
-        mechanisms.
+        (RESAMPLES, models) How often each resample draws each model, and the number of mechanisms.
     """
     names = sorted(set(mechanisms))
     draws = generator.multinomial(len(names), np.full(len(names), 1 / len(names)), size=RESAMPLES)

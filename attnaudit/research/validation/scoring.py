@@ -97,11 +97,11 @@ def bound(record: CheckRecord | None, direction: Direction) -> float:
 def margin(record: CheckRecord | None, gate: Gate) -> Margin:
     """Return the margin of a check record at a gate, and the verdict.
 
-    The margin is the signed distance of the value from the threshold, in standard errors. To compute the standard
-    error, take the limit of the interval that is on the side of the threshold, and divide its distance from the value
-    by the normal quantile of the confidence level (1.96 at 95%). A check that is defined on enough instances therefore
-    passes if its margin is at least this quantile. The margin is -inf if the value or the threshold is undefined, or if
-    there is no interval.
+    The margin is the signed distance of the value from the threshold, in standard errors. The standard error is
+    computed from the limit of the interval on the side of the threshold: it is the distance of this limit from the
+    value, divided by the normal quantile of the confidence level (1.96 at 95%). A check that is defined on enough
+    instances therefore passes if its margin is at least this quantile. The margin is -inf if the value or the threshold
+    is undefined, or if there is no interval.
 
     Args:
         record: The check record of a model. None if the model has no record of the check.

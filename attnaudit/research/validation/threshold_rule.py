@@ -1,8 +1,8 @@
 """The rule that chooses a policy for one family of models from the tuning half of a population.
 
-1. Only a check that may gate (`Candidate.may_gate`) and that discriminates is considered: its area is at least 0.7, and
-   the lower limit of the area's interval is above 0.5. The area compares faithful models with the models that must not
-   pass the question of the check (`must_not_pass`).
+1. Only a check that may gate (`Candidate.may_gate`) and that discriminates is considered. A check discriminates if its
+   area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5. The area compares
+   faithful models with the models that must not pass the question of the check (`must_not_pass`).
 2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. The
    faithful limit is the lowest limit of the faithful models. A share of the lowest limits is ignored: 5% divided by the
    number of checks that may gate, so that all gates together raise at most 5% false alarms. The opposing limit is the
@@ -45,7 +45,7 @@ MOST_GATES = 3
 IGNORED = ALLOWED_FALSE_ALARMS / MOST_GATES
 #: The value that a check of a question has if attention has no effect: no drop, no gain, no correlation.
 NO_EFFECT = 0.0
-#: The number of significant digits of a threshold. More are used if the limits are so close that these do not suffice.
+#: The number of significant digits of a threshold. More digits are used if the two limits are too close for these.
 DIGITS = 2
 MOST_DIGITS = 6
 
@@ -58,8 +58,8 @@ class Limits:
         faithful: The lowest limit of the faithful models, without the ignored share. Negated for "at_most".
         opposing: The highest limit below `faithful` of the models that must not pass, without the ignored share.
             Negated for "at_most".
-        gap: The distance from `opposing` to `faithful`, on the scale of the check, as a share of the distance between
-            the medians of the two groups.
+        gap: The distance from `opposing` to `faithful`, divided by the distance between the medians of the two groups.
+            Both distances are on the scale of the check.
     """
 
     faithful: float
@@ -86,7 +86,7 @@ def must_not_pass(entry: Entry, question: Question) -> bool:
 
 
 def in_question(models: Sequence[JudgedModel], question: Question) -> list[JudgedModel]:
-    """Return the models that count for a question: the faithful ones, and those that must not pass it."""
+    """Return the models that count for a question: faithful models, and models that must not pass it."""
     return [model for model in models if model.faithful or must_not_pass(model.entry, question)]
 
 

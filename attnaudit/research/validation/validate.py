@@ -48,13 +48,14 @@ class ValidationOptions:
     Attributes:
         population: The folder with population.json.
         out: The folder for results.
-        policies: The TOML files of the policies to validate. For a family that none of them covers, the policy that the
-            rule chooses from the tuning half of the population is validated.
+        policies: The TOML files of the policies to validate. If none of them covers a family, the policy that the rule
+            chooses from the tuning half is validated for this family.
         seed: The seed of samples, permutations and intervals.
         quick: Whether to measure fewer instances and fewer checks.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
         device: The torch device to measure on.
-        laws: Whether to measure how far changes that keep a model as faithful as before move the values of gates.
+        laws: Whether to measure how far laws move the values of gates. A law is a change that makes a model no more and
+            no less faithful.
         remedies: The remedies.json files of reproductions. The chosen policy lists their remedies too.
     """
 
@@ -85,9 +86,9 @@ def validate(
         progress: Called after each audited model. None to report no progress.
 
     Returns:
-        The result of the validation, and a dictionary: name of a file -> the TOML text of a policy. For each family,
-        these are the given policy with the figures of this run, if there is one, and the policy that the rule chooses
-        from the tuning half, if it chooses a gate.
+        The result of the validation, and a dictionary: name of a file -> the TOML text of a policy. Each family has up
+        to two policies: the given policy with the figures of this run, and the policy that the rule chooses from the
+        tuning half, if it chooses a gate.
 
     Raises:
         AuditError: The population, a policy or a file of remedies cannot be read, several policies cover a family, or a

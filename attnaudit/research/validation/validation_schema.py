@@ -119,7 +119,7 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         gates: The gates of the policy, as text.
         validated_on: The families that the policy may name in `validated_on`: this family if both faithful and
             unfaithful models are held out, otherwise none.
-        basis: What the policy was validated on and how often it was wrong, one text per comment of its file.
+        basis: What the policy was validated on, and how often it was wrong. Each text is one comment in its file.
         models: The number of audited models. For Transformers, it is the number of audited readings.
         counts: Label and half, such as "faithful held out" -> number of models.
         held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled models.
@@ -177,8 +177,9 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
             earlier runs spent on stored results is included.
         families: The figures of each family in the population.
-        invariances: How far changes that keep a model as faithful as before move the values of the checks that may
-            gate and of the gates. They are measured on pooled models made for this purpose.
+        invariances: How far laws move the values of the gates and of the checks that may gate. A law is a change that
+            makes a model no more and no less faithful. The laws are measured on pooled models that were made for this
+            purpose.
         failed: Name of an entry -> why the model could not be audited.
         notes: Notes about the whole population, such as labels that are not supported.
     """

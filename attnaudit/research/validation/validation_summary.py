@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def summary(validation: Validation, *, width: int) -> str:
-    """Return the outcome for each family, its errors with parts left out in turn, and a table of the checks as text.
+    """Return the outcome for each family as text, with its errors and a table of its checks.
 
     Args:
         validation: The result of the validation.

@@ -67,7 +67,7 @@ def _different_attention_exists(report: Reproduction) -> Answer:
 
 
 def _search_falls_short(report: Reproduction) -> Answer:
-    """Answer whether the exact adversary finds attention that differs more than that of the published search.
+    """Answer whether the exact adversary finds more different attention than the published search.
 
     Means over texts are compared without an interval, because the exact adversary finds the true optimum. Models that
     also read a query are left out, because their optimum is not exact.

@@ -1,9 +1,9 @@
 """Meister et al. 2021, "Is Sparse Attention more Interpretable?".
 
-The paper asks whether sparse attention points at important inputs, and which inputs influence the hidden states to
-which it gives weight. The models are a BiLSTM with additive attention and a Transformer (2 layers, 1 head) with scaled
-dot attention. Each has the projections softmax, sparsemax and sparsegen. The numbers of the paper come from its tables.
-Its figures have no numbers.
+The paper asks whether sparse attention points at important inputs, and which inputs influence the attended hidden
+states. The models are a BiLSTM with additive attention and a Transformer (2 layers, 1 head) with scaled dot attention.
+Each has the projections softmax, sparsemax and sparsegen. The numbers of the paper come from its tables. Its figures
+have no numbers.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
 
 
 def _medians(report: Reproduction, pairs: Sequence[tuple[str, str]], quantity: str) -> tuple[float, float]:
-    """Return two medians over pairs of rows: that of the first rows, and that of the second rows.
+    """Return the median over the first rows of some pairs, and the median over the second rows.
 
     The value of a row is the mean of the quantity over seeds.
     """

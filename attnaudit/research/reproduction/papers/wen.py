@@ -44,8 +44,8 @@ from attnaudit.research.reproduction.papers.wen_rows import (
 
 RANKING = InformationRanking(severity="report")
 AS_PUBLISHED = InformationRanking(preset="wen", severity="report")
-#: The published rule runs on at most this many texts, because it runs k-means with every number of clusters from 50 to
-#: 200.
+#: The published rule runs on at most this many texts, because it takes long: it runs k-means with every number of
+#: clusters from 50 to 200.
 TRIED = 2000
 CORRECTED = (
     "Information is corrected for chance: the mean information about shuffled labels is subtracted. The paper does not "
