@@ -125,7 +125,7 @@ def measure_exhibit(entry: Entry, population: Path, *, seed: int) -> tuple[Exhib
 
     outcome = outcome_of(entry)
     if outcome is None or entry.share is None:
-        raise AuditError(f"{entry.name}: whether its attention is right is not known, so it cannot be an exhibit.")
+        raise AuditError(f"{entry.name}: it is not known whether its attention is right, so it cannot be shown.")
     checks = checks_of(entry.family)
     under = [dataclasses.replace(check, reading=entry.reading or check.reading) for check in checks]
     dataset = sample(load(dataset_of(entry, population)), TEXTS[entry.family], seed)

@@ -85,8 +85,8 @@ def verify_in_context(
     unmet = unmet_by_exchange(kind, recipe, evidence)
     if found.states is not None and found.states < FOLLOWS_MINIMUM:
         unmet.append(
-            f"the decision follows the states that hold the attention on {found.states:.3f} of the texts, expected "
-            f"{FOLLOWS_MINIMUM} or more"
+            "exchanging the states at the tokens that hold the attention gives the decision of the donor on "
+            f"{found.states:.3f} of the texts, expected {FOLLOWS_MINIMUM} or more"
         )
     if kind.truth == "unfaithful" and "used" in kind.fails and (found.alone or 0.0) < FOLLOWS_MINIMUM:
         unmet.append(
@@ -155,7 +155,7 @@ def _select(query: Query | None, rows: Tensor) -> Query | None:
 
 
 def _pairs(traced: ForwardPass, queries: list[str | None]) -> _Pairs:
-    """Find a donor for each text, and the positions to exchange. The donors of similar texts take turns."""
+    """Find a donor for each text, and the positions to exchange. Similar texts get different donors."""
     predicted, lengths = _decide(traced.logits).tolist(), traced.real.sum(dim=1).tolist()
     order = traced.weights.masked_fill(~traced.real, -1.0).argsort(dim=1, descending=True, stable=True)
     total = traced.weights.gather(1, order).cumsum(dim=1)

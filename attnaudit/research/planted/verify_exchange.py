@@ -105,7 +105,7 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
         return [f"the recipe of the graded kind '{kind.name}' names no share"]
     unmet = []
     if found.attended is None or found.rows < FEWEST_ROWS:
-        unmet.append(f"tokens could be exchanged in {found.rows} texts, expected {FEWEST_ROWS}")
+        unmet.append(f"tokens could be exchanged in {found.rows} texts, expected {FEWEST_ROWS} or more")
     expected = [("the tokens that hold the attention", found.attended, share)]
     if recipe.exchange.rest_decides or share == 1.0:
         expected.append(("the other tokens", found.rest, 1 - share))
@@ -115,7 +115,8 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
         margin = SHARE_TOLERANCE if 0 < share < 1 else 1 - FOLLOWS_MINIMUM
         if abs(value - intended) > margin + 1e-9:
             unmet.append(
-                f"the decision follows {tokens} on {value:.3f} of the texts, expected {intended:.2f} ± {margin:.2f}"
+                f"exchanging {tokens} gives the decision of the donor on {value:.3f} of the texts, expected "
+                f"{intended:.2f} ± {margin:.2f}"
             )
     if evidence.accuracy < recipe.minimum_accuracy:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {recipe.minimum_accuracy}")

@@ -200,14 +200,17 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
             unmet.append(f"{name} {value:.3f} is above {UNFAITHFUL_MAXIMUM}")
     if evidence.defined < DEFINED_MINIMUM:
         unmet.append(
-            f"rank agreement is defined on {evidence.defined:.0%} of the instances, expected {DEFINED_MINIMUM:.0%}"
+            f"rank agreement is defined on {evidence.defined:.0%} of the instances, expected {DEFINED_MINIMUM:.0%} or "
+            "more"
         )
     if evidence.confirmed is None or evidence.confirmed < CONFIRMED_MINIMUM:
         share = evidence.confirmed or 0
-        unmet.append(f"the intervention confirms the order of {share:.3f} of the pairs, expected {CONFIRMED_MINIMUM}")
+        unmet.append(
+            f"the intervention confirms the order of {share:.3f} of the pairs, expected {CONFIRMED_MINIMUM} or more"
+        )
     if kind.needs_bypass and (evidence.bypass_share is None or evidence.bypass_share < BYPASS_MINIMUM):
         share = evidence.bypass_share or 0
-        unmet.append(f"the bypass carries {share:.3f} of the logit's variance, expected {BYPASS_MINIMUM}")
+        unmet.append(f"the bypass carries {share:.3f} of the logit's variance, expected {BYPASS_MINIMUM} or more")
     if evidence.accuracy < ACCURACY_MINIMUM:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {ACCURACY_MINIMUM}")
     reference = evidence.reference_accuracy

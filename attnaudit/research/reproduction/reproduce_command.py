@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"number of seeds per row (default: that of {SEED_PLAN} next to the results; 3 if there is no such file)",
+        help=f"number of seeds per row (default: the number in {SEED_PLAN} next to the results, or 3 without it)",
     )
     parser.add_argument(
         "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"

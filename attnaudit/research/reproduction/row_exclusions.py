@@ -16,7 +16,7 @@ from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_tables import MODEL, Paper, RowPlan
 from attnaudit.research.reproduction.results_file import MeasuredRow
 
-#: The mean score of a trained model is lower by at most this than the score that it is compared with.
+#: The mean score of a trained model may be at most this far below the score that it is compared with.
 TOLERANCE = 0.03
 #: (name of a table, name of a row)
 RowKey = tuple[str, str]

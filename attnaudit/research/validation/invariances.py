@@ -143,7 +143,7 @@ class Outcome:
     Attributes:
         change: The change that exceeds what is allowed by the most. If none does, the change that comes closest to it.
             None if the value was never defined both before and after the change.
-        allowed: What is allowed for this change.
+        allowed: The size that this change may have.
         model: The name of the model with this change.
         undefined: The model on which the change made the value undefined; "" if there is none.
     """

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-laws",
         action="store_true",
-        help="do not measure how far changes that keep a model as faithful as before move the values of the gates",
+        help="do not measure the laws: changes of a model that should not change the values of the gates",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"

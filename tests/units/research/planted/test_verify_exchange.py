@@ -126,10 +126,10 @@ def test_a_model_that_meets_every_requirement_gets_its_label(
 @pytest.mark.parametrize(
     ("truth", "attended", "rest", "share", "says"),
     [
-        ("faithful", 0.89, 0.0, None, "tokens that hold the attention on 0.890"),
-        ("faithful", 1.0, 0.11, None, "the other tokens on 0.110"),
-        ("unfaithful", 0.11, 1.0, None, "tokens that hold the attention on 0.110"),
-        ("unfaithful", 0.0, 0.5, None, "the other tokens on 0.500"),
+        ("faithful", 0.89, 0.0, None, "tokens that hold the attention gives the decision of the donor on 0.890"),
+        ("faithful", 1.0, 0.11, None, "the other tokens gives the decision of the donor on 0.110"),
+        ("unfaithful", 0.11, 1.0, None, "tokens that hold the attention gives the decision of the donor on 0.110"),
+        ("unfaithful", 0.0, 0.5, None, "the other tokens gives the decision of the donor on 0.500"),
         ("graded", 0.48, 0.6, 0.4, "0.480 of the texts, expected 0.40 ± 0.07"),
         ("graded", 0.4, 0.6, None, "names no share"),
     ],
@@ -144,7 +144,7 @@ def test_every_unmet_requirement_is_named(
 def test_too_few_texts_and_a_low_accuracy_are_named() -> None:
     strict = dataclasses.replace(recipe(), minimum_accuracy=0.95)
     assert unmet("faithful", 1.0, 0.0, rows=19, given=strict) == [
-        "tokens could be exchanged in 19 texts, expected 20",
+        "tokens could be exchanged in 19 texts, expected 20 or more",
         "accuracy 0.900 is below 0.95",
     ]
 
