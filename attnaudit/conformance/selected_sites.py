@@ -11,8 +11,8 @@ from attnaudit.conformance.gradient_flow import projected
 from attnaudit.conformance.sample_texts import Examples
 
 ADVICE = (
-    "In run(), `sites` may change only which attention is recorded. If other sites use another attention kernel, it "
-    "must give the same output."
+    "In run(), `sites` may change only which attention is recorded. If the remaining sites use another attention "
+    "kernel, this kernel must give the same output."
 )
 
 

@@ -41,7 +41,7 @@ class PlantedEncoder(Encoder):
     """The encoder of planted states.
 
     With the encoder "average" or "mlp", the features of a token depend on this token alone. With other encoders, they
-    depend on the context. The evidence of a token depends on this token alone with every encoder.
+    depend on the context. With every encoder, the evidence of a token depends on this token alone.
 
     Args:
         architecture: An architecture whose `planted` is not None.
