@@ -1,8 +1,8 @@
-"""All checks, and what is needed to declare, write and judge them.
+"""All checks, and everything that is needed to declare, write and judge checks.
 
-The registry finds `checks.Agreement` and every other check when they are first used. It finds built-in checks in the
-modules of this package, and the checks of installed packages through their entry points. A decorator registers custom
-checks. A new built-in check therefore needs no entry in this file. Importing this package does not import torch.
+The registry loads a check, such as `checks.Agreement`, when it is first used. It finds built-in checks in the modules
+of this package, and the checks of installed packages through their entry points. A decorator registers custom checks. A
+new built-in check therefore needs no entry in this file. Importing this package does not import torch.
 
 Type checkers see a check such as `checks.Agreement` as `Any`. For its type, import the class from its module:
 `from attnaudit.checks.agreement import Agreement`.

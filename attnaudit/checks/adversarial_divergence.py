@@ -39,18 +39,18 @@ NOTES = {
 class AdversarialDivergence(PerInstanceCheck):
     """Mean over instances of the largest JSD (nats) between attention and other weights with nearly the same output.
 
-    The outputs with attention and with the other weights have a total variation distance (TVD) of at most `tvd`.
+    "Nearly the same" means that the two outputs have a total variation distance (TVD) of at most `tvd`.
 
     For a linear decoder with two classes, the value is exact. For a linear decoder with more classes, the value is a
     lower bound, and the report also gives a certified upper bound. For any other decoder, the value is found by search.
-    The report also shows the value for other limits on the TVD. For most models, faithful or not, the value is near the
-    largest possible one, so the check is more useful as evidence than as a gate.
+    The report also shows the value for other limits on the TVD. For most models, faithful or not, the value is near its
+    maximum, so the check is more useful as evidence than as a gate.
 
     Args:
-        tvd: The largest TVD of the output that is allowed, more than 0 and less than 1.
+        tvd: The largest permitted TVD of the output, more than 0 and less than 1.
         preset: None (the default) for the methods above. "jain_wallace" searches like the published code of Jain &
-            Wallace 2019 (5 starts, 500 steps), even where the exact optimum is known. This search is slow, never finds
-            more than the optimum, and covers only the limit `tvd`.
+            Wallace 2019 (5 starts, 500 steps), even if the optimum can be computed exactly. This search is slow, never
+            finds more than the optimum, and is run only for the limit `tvd`.
     """
 
     tvd: float = 0.01
@@ -88,7 +88,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The name of the measure from which the value is computed."""
+        """The name of the measure from which the check computes its value."""
         return self.column_at(self.tvd)
 
     @property

@@ -47,10 +47,10 @@ class Agreement(PerInstanceCheck):
             states.
         preset: How the gradient is computed; only for importance="gradient". "meister" (the default) is the norm of the
             gradient. "jain_wallace" is gradient × input, with attention held constant.
-        detach: Whether gradients treat attention as a constant. None (the default) leaves this to the preset:
-            "jain_wallace" does, "meister" does not. A value that contradicts the preset is an error. The norm cannot be
-            combined with constant attention: at the hidden states, this norm is always proportional to attention, so τ
-            would be 1 by construction.
+        detach: Whether gradients treat attention as a constant. None (the default) leaves this choice to the preset:
+            True for "jain_wallace", False for "meister". A value that contradicts the preset is an error. The gradient
+            norm of "meister" cannot be combined with constant attention, because at the hidden states it would be
+            proportional to attention, and τ would be 1 by construction.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"

@@ -1,4 +1,4 @@
-"""The base class of all checks: what a check must define, and how its record is built."""
+"""The base class of all checks. It lists what a check must define, and builds its record."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Check(CheckArguments, ABC):
     """The base class of all checks: a measure, a statistic and a threshold.
 
     A subclass is a frozen dataclass with the decorator `registered`. It defines the methods `needs` and `evidence`. It
-    also defines `subject`, `family`, `title`, `question`, `why` and `unit` as class attributes. Those that depend on
-    the arguments are properties instead. All other properties have defaults. The arguments that all checks have in
-    common are described in `CheckArguments`.
+    also defines `subject`, `family`, `title`, `question`, `why` and `unit`, as class attributes or, if they depend on
+    the arguments, as properties. All other properties have defaults. The arguments that all checks have in common are
+    described in `CheckArguments`.
 
-    Most checks compute one number per instance. They derive from `PerInstanceCheck`, which defines `evidence`.
+    Most checks compute one number per instance. They inherit from `PerInstanceCheck`, which defines `evidence`.
     """
 
-    #: The kinds of thresholds that the check accepts. Most checks accept only one kind, because a threshold of the
-    #: other kind would pass the very models that the check warns about.
+    #: The kinds of thresholds that the check accepts. Most checks accept only one kind, because with the other kind
+    #: they would pass exactly those models that they should reject.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
 
     @property
@@ -111,21 +111,21 @@ class Check(CheckArguments, ABC):
 
     @property
     def worst(self) -> WorstOrder:
-        """Which instances are the worst: those with the "lowest" values, or those with the "highest" values."""
+        """Which instances count as the worst: those with the "lowest" or the "highest" values."""
         return "lowest"
 
     @property
     def token_columns(self) -> tuple[str, ...]:
         """The names of the columns that the report draws as heatmaps over the tokens of an instance.
 
-        A name may end in "*". It then stands for the first measured column, in alphabetical order, whose name begins
-        with the text before the "*". Columns that were not measured are left out.
+        A name that ends in "*" stands for the first measured column, in alphabetical order, whose name begins with the
+        text before the "*". Columns that were not measured are left out.
         """
         return TOKEN_COLUMNS
 
     @property
     def threshold_references(self) -> tuple[str, ...]:
-        """The names of the references that a threshold may use. Each needs values per instance (`ReferenceValues`)."""
+        """The names of the references that a threshold may use. They need values per instance (`ReferenceValues`)."""
         return ()
 
     @property
@@ -137,7 +137,7 @@ class Check(CheckArguments, ABC):
     def never_exceeds(self) -> tuple[str, ...]:
         """The names of the references that the value cannot exceed.
 
-        An upper threshold at such a reference could never fail.
+        An upper threshold that equals such a reference could never fail.
         """
         return ()
 
@@ -148,7 +148,7 @@ class Check(CheckArguments, ABC):
 
     @abstractmethod
     def needs(self) -> tuple[str, ...]:
-        """Return the names of the measures that the check reads. The names do not include a reading."""
+        """Return the names of the measures that the check uses, without a reading (see `CheckArguments`)."""
 
     @abstractmethod
     def evidence(self, measurements: Measurements) -> Evidence:
@@ -158,44 +158,45 @@ class Check(CheckArguments, ABC):
             measurements: The measurements of one model on one data set, under one reading.
 
         Raises:
-            CheckError: The measurements lack a measure that the check reads.
+            CheckError: The measurements lack a measure that the check uses.
         """
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        """Return the confidence sequence of the value, from rows in random order.
+        """Return the confidence sequence of the value, computed from rows (instances) in random order.
 
         Args:
             measurements: The measurements of n independent instances under one reading.
 
         Returns:
-            The sequence. If there is none, the reason, as a clause.
+            The sequence; or, if there is none, the reason as a clause.
         """
         return NO_SEQUENCE
 
     @property
     def not_linearised(self) -> str:
-        """Why `linearised_values` is not defined, as a clause; "" if it is."""
+        """Why `linearised_values` is not defined, as a clause; "" if it is defined."""
         return "its value is not computed from one number per instance"
 
     def linearised_values(self, measurements: Measurements) -> Floats:
-        """Return one number per instance, from which the values of two models can be compared instance by instance.
+        """Return one number per instance, so that two models can be compared instance by instance.
 
-        The mean of the numbers is the value of the check, and their spread gives its sampling error. For a mean, they
-        are the values of the instances. For a ratio of means, they are the value plus the influence of each instance.
+        The mean of the numbers is the value of the check, and their spread determines its sampling error. If the value
+        is a mean, the numbers are the values of the instances. If it is a ratio of means, each number is this ratio
+        plus the influence of the instance on it.
 
         Args:
             measurements: The measurements of n instances under one reading.
 
         Returns:
-            (n,) numbers, NaN at the instances that the value leaves out. All are NaN if the value is undefined.
+            (n,) numbers; NaN for instances that do not count in the value. All are NaN if the value is undefined.
 
         Raises:
-            CheckError: The check does not define them (see `not_linearised`).
+            CheckError: The check does not define such numbers (see `not_linearised`).
         """
         raise CheckError(f"{self.name_in_errors}: it has no numbers per instance to compare: {self.not_linearised}.")
 
     def in_words(self, evidence: Evidence) -> str:
-        """Return what the value means, as sentences for readers who do not know the statistic; "" if there are none.
+        """Explain the value in sentences for readers who do not know the statistic; "" without an explanation.
 
         Args:
             evidence: The evidence of the check under one reading. Its value is not None.
@@ -220,7 +221,7 @@ class Check(CheckArguments, ABC):
         return named(self.subject, self.reading or "")
 
     def needs_under_reading(self) -> tuple[str, ...]:
-        """Return the names of the measures that the check reads. If a reading was given, the names include it."""
+        """Return the names of the measures that the check uses, with the reading if one was given."""
         return tuple(named(need, self.reading or "") for need in self.needs())
 
     @property
@@ -233,9 +234,9 @@ class Check(CheckArguments, ABC):
         return None
 
     def no_difference(self, requirement: Requirement | None) -> float | None:
-        """Return the value of a model without any difference, if the threshold is a margin around it; otherwise None.
+        """Return the value of a model that does not differ from its reference; None unless the threshold is a margin.
 
-        With at_least="floor + 0.2", it is the mean of the floor, and the margin is 0.2.
+        With at_least="floor + 0.2", the margin is 0.2, and the result is the mean of the reference `floor`.
         """
         limit = self.threshold[1] if self.threshold else None
         if requirement is None or not isinstance(limit, Expression):
@@ -257,7 +258,7 @@ class Check(CheckArguments, ABC):
                 corrected for this number (see `fail_confidence`).
 
         Raises:
-            CheckError: The measurements lack a measure that the check reads.
+            CheckError: The measurements lack a measure that the check uses.
         """
         readings = measurements.readings_of(self.reading or "")
         matrix = None
@@ -343,7 +344,7 @@ class Check(CheckArguments, ABC):
         """Return the evidence to compare with the threshold, and the threshold as a number.
 
         A threshold that is relative to references is first computed for each instance (see `relative_to_references`).
-        The threshold is None if the check has none, or if no instance has both a value and a threshold.
+        The threshold is None if the check has no threshold, or if no instance has both a value and a threshold.
         """
         if self.threshold is None:
             return evidence, None
@@ -434,6 +435,6 @@ C = TypeVar("C", bound=type[Check])
 
 
 def registered(check: C) -> C:
-    """Register a check class under its class name, by which policies and `attnaudit.checks` find it."""
+    """Register a check class under its class name. Policies and `attnaudit.checks` use this name."""
     checks.register(check.__name__)(check)
     return check

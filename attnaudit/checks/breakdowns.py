@@ -13,12 +13,12 @@ from attnaudit.records import Breakdown, Part
 
 #: Edges of the bins of the largest class probability.
 CONFIDENCE_EDGES = (0.0, 0.6, 0.8, 0.95, 0.99, 1.0)
-#: Largest number of bins of the text length. They have about the same number of texts.
+#: Largest number of bins of the text length. All bins have about the same number of texts.
 LENGTH_BINS = 4
-#: Only this many of the most frequent classes have a part of their own.
+#: The number of most frequent classes that are listed separately.
 MOST_CLASSES = 8
 
-#: (n,) mask of a part of the instances -> the value in it; None if it is undefined.
+#: (n,) mask of a part of the instances -> the value in this part; None if it is undefined.
 ValueOfPart = Callable[[Mask], float | None]
 
 
@@ -27,12 +27,12 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
 
     Args:
         measurements: The measurements of n instances.
-        defined: (n,) True at the instances with a value. The others are in no part.
-        value_of: Returns the value in a part.
+        defined: (n,) True at the instances with a value. All other instances are left out.
+        value_of: Computes the value in a part.
 
     Returns:
-        One breakdown each by confidence, length, predicted class and label. Those with fewer than two parts are left
-        out.
+        Up to four breakdowns: by confidence, length, predicted class and label. A breakdown with fewer than two parts
+        is left out.
     """
     kinds = {
         "confidence": _by_confidence(measurements),
@@ -83,7 +83,7 @@ def _by_length(measurements: Measurements, defined: Mask) -> Iterator[tuple[str,
 
 
 def _by_class(measurements: Measurements, of_instance: np.ndarray) -> Iterator[tuple[str, Mask]]:
-    """Yield a part for each of the most frequent classes; the others together are the part "other classes"."""
+    """Yield one part for each of the most frequent classes, and the part "other classes" for the rest."""
     counts = [(int((of_instance == index).sum()), index) for index in range(len(measurements.classes))]
     largest = sorted(counts, key=lambda pair: (-pair[0], pair[1]))[:MOST_CLASSES]
     shown = sorted(index for _, index in largest)

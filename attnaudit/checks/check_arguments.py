@@ -1,4 +1,4 @@
-"""The arguments that all checks have in common, and how the arguments of a check are validated."""
+"""The arguments that all checks have in common, and methods that validate the arguments of a check."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attnaudit.records import InconclusiveRule, Severity
 
 SAMPLING = ("all", "sequential")
 UNSEEN_MIXERS = ("block", "accept")
-#: Arguments that are left out of the parameters if they have these values, so that a policy keeps the hash that it had
-#: before there was a choice.
+#: Arguments that are left out of the parameters if they have these default values. Policies that were written before
+#: these arguments existed therefore keep their hash.
 LATER_DEFAULTS = {"sampling": "all", "unseen_mixers": "block"}
 ACCEPTED = (
     "the policy accepts that the model also carries information between tokens without visible weights, which no "
@@ -34,21 +34,22 @@ class CheckArguments:
 
     Args:
         at_least: The lower threshold: a number, or an expression that names references of the check, such as "floor +
-            0.2". None (the default) for no lower threshold. A gate needs exactly one threshold, lower or upper. An
-            informational check may have one.
+            0.2". None (the default) for no lower threshold. A gate needs exactly one threshold, lower or upper. For an
+            informational check, the threshold is optional.
         at_most: The upper threshold, in the same form as `at_least`.
-        severity: "gate" for a check that can fail its pytest case, "report" for an informational check, which cannot.
+        severity: "gate" for a check that can fail its pytest case, "report" for an informational check, which never
+            fails it.
         confidence: The confidence of the two-sided interval of the value, from 0.5 to 0.999.
         inconclusive: What happens to the pytest case of an inconclusive gate: "fail" fails it, "warn" passes it with a
             warning, and "pass" passes it.
-        reading: Which attention weights are the explanation, such as "cls@layer=-1,heads=mean" (see
+        reading: Which attention weights are shown as the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). By default, the model's adapter decides. A "*" as the layer or the heads stands for
             each layer or head in turn, and needs severity="report".
-        sampling: "all" measures every row. "sequential" measures rows in a random order until all gates have settled,
-            if every gate has this argument and a confidence sequence.
-        unseen_mixers: What happens to a gate on a model with modules that carry information between tokens without
-            visible weights, which every reading leaves out. "block": its verdict is undefined, so that it blocks the
-            release. "accept": it is judged on the visible attention alone.
+        sampling: "all" measures every row (instance). "sequential" measures rows in a random order until every gate has
+            passed or failed. This requires that all gates have sampling="sequential" and a confidence sequence.
+        unseen_mixers: What happens to a gate if the model has modules that carry information between tokens without
+            visible weights. Every reading leaves out such modules. "block": the verdict is undefined, so the gate
+            blocks the release. "accept": the gate is judged on the visible attention alone.
 
     Raises:
         CheckError: An argument is invalid.
@@ -73,14 +74,14 @@ class CheckArguments:
 
     @property
     def name_in_errors(self) -> str:
-        """The name of the check in error messages. It is also its name in policies."""
+        """The name of the check in error messages and in policies."""
         return type(self).__name__
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """All arguments by name, including defaults. They are the keys of a [[check]] table, except its `name`.
+        """All arguments by name, including defaults. They are the keys of a [[check]] table, apart from `name`.
 
-        Those in `LATER_DEFAULTS` are left out if they have their defaults.
+        Arguments in `LATER_DEFAULTS` are left out if they have their default values.
         """
         given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         return {name: value for name, value in given.items() if (name, value) not in LATER_DEFAULTS.items()}
@@ -100,14 +101,14 @@ class CheckArguments:
         return [] if self.unseen_mixers == "accept" else list(unseen_mixers)
 
     def accepted(self, unseen_mixers: Sequence[str]) -> str:
-        """Return a remark on the modules that every reading of a model leaves out, if the check accepts them."""
+        """Return a remark on modules that every reading of a model leaves out, if the check accepts them; else ""."""
         return "" if not unseen_mixers or self.not_accepted(unseen_mixers) else ACCEPTED
 
     def require_choice(self, argument: str, choices: Iterable[str]) -> None:
         """Require that an argument is one of the choices.
 
         Raises:
-            CheckError: The argument is none of the choices. The message suggests similar ones.
+            CheckError: The argument is not one of the choices. The message suggests similar choices.
         """
         value, known = getattr(self, argument), tuple(choices)
         if value not in known:

@@ -21,13 +21,13 @@ CLASSES = ("balanced", "as_sampled")
 
 
 def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) -> WeightedRows:
-    """Weight some of the instances.
+    """Return the weights of instances, by class.
 
     Args:
         measurements: The measurements of n instances.
         groups: The instances that a statistic is computed from.
-        classes: "balanced" gives each class the same total weight, by label if all n instances have one, and otherwise
-            by predicted class. "as_sampled" gives each instance the same weight.
+        classes: "balanced" gives each class the same total weight. The classes are the labels if all n instances have
+            one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight.
     """
     if classes == "as_sampled":
         return WeightedRows.equal(len(measurements), groups)
@@ -37,7 +37,7 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
 def units_of_rows(
     measurements: Measurements, defined: NDArray[np.bool_], classes: Classes, *, rows_per_class: int
 ) -> Integers | str:
-    """Divide instances in random order into units with equally many rows of each class, for a confidence sequence.
+    """Divide rows (instances) into units with equally many rows of each class, for a confidence sequence.
 
     Args:
         measurements: The measurements of n instances.
@@ -46,9 +46,9 @@ def units_of_rows(
         rows_per_class: The number of rows of each class in a unit.
 
     Returns:
-        (U, C, rows_per_class) indices of instances. U is larger than the number of initial units on which the
-        confidence sequence places no bet (see `unbet_units`). If there are too few rows, a clause that gives the reason
-        is returned instead. Additional instances add units at the end; the existing units stay the same.
+        (U, C, rows_per_class) indices of instances, in random order. U is larger than the number of initial units on
+        which the confidence sequence places no bet (see `unbet_units`). If there are no such units, a clause with the
+        reason is returned instead. Additional instances add units at the end and do not change the existing units.
     """
     if classes == "balanced" and not (measurements.labels >= 0).all():
         return "rows have no label, and predicted classes are known only after measuring"
@@ -62,7 +62,7 @@ def units_of_rows(
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a remark on balanced classes if labels are missing or a class has no row; otherwise ""."""
+    """Return a remark if labels are missing or a class has no row, and classes are balanced; otherwise ""."""
     if classes == "as_sampled":
         return ""
     remarks = []
@@ -78,13 +78,13 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
         it = "this class is" if len(absent) == 1 else "these classes are"
         remarks.append(
             f"no row {'is predicted' if missing else 'has the label'} {' or '.join(absent)}, so {it} "
-            "left out, and the value differs from that of data with every class"
+            "left out, and the value would differ if the data had rows of every class"
         )
     return join_remarks(remarks)
 
 
 def why_no_interval(rows: WeightedRows) -> str:
-    """Return a clause that says that a class has too few sources for an interval; "" if none has."""
+    """Return why there is no interval if all rows of a class have one source, as a clause; otherwise ""."""
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
     return (

@@ -1,7 +1,7 @@
 """The hash of the code that computes a check.
 
-It is recorded for custom checks and for checks of other packages. The code of all other checks is determined by the
-version of attnaudit, which the run records.
+The hash is recorded for custom checks and for checks of other packages. The built-in checks need no hash, because the
+run records the version of attnaudit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def hash_of_code(*definitions: Callable[..., Any]) -> str:
 
     The hash covers the statements, the default arguments, and the variables of enclosing functions that the code uses.
     It also covers the functions, classes and constants that the code names, except those of Python and of installed
-    packages. Comments, docstrings, decorators and white space do not affect the hash, and neither does the location of
-    the file. For code without a source file, such as code run by `exec`, the bytecode is hashed. The bytecode depends
-    on the version of Python.
+    packages. Comments, docstrings, decorators, white space and the location of the file do not affect the hash. For
+    code without a source file, such as code run by `exec`, the bytecode is hashed, which depends on the version of
+    Python.
 
     Args:
         *definitions: The functions and classes, in an order that is part of the hash.
@@ -67,13 +67,13 @@ def _parts(definition: Any, seen: dict[int, Any]) -> Iterator[str]:
 
 
 def _functions_of(value: Any) -> list[types.FunctionType]:
-    """Return the functions behind a class attribute: a method, a static method, a class method or a property."""
+    """Return the functions of a class attribute that is a method, a static method, a class method or a property."""
     candidates = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
     return [candidate for candidate in candidates if isinstance(candidate, types.FunctionType)]
 
 
 def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts for the default arguments of a function, and for the outer names that it uses."""
+    """Yield texts for the default arguments of a function, and for the names from outside that it uses."""
     yield f"defaults {_constant((function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))}"
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -94,7 +94,7 @@ def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str
 
 
 def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield the texts for an outer name that a function uses: another function, a class or a constant."""
+    """Yield texts for a name from outside that a function uses: another function, a class or a constant."""
     if callable(value) and not isinstance(value, type):
         value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
     if isinstance(value, (types.FunctionType, type)):
@@ -112,7 +112,7 @@ def _is_of_the_user(module: str) -> bool:
 
 
 def _constant(value: Any) -> str:
-    """Return a text that identifies a constant in every process. For other objects, return the name of their type."""
+    """Return a text that is the same for a constant in every process. For other objects, return the type's name."""
     if isinstance(value, _CONSTANTS):
         return repr(value)
     if isinstance(value, types.CodeType):
@@ -138,8 +138,8 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 def _normal_source(definition: Any) -> str | None:
     """Return the source without comments, docstrings, decorators and white space; None if there is none."""
-    # Given a function, inspect would follow functools.wraps and return the source of the wrapped function. Given its
-    # code object, inspect returns the source of the function itself.
+    # For a function, inspect would follow functools.wraps and return the source of the wrapped function. For the code
+    # object of the function, inspect returns the source of the function itself.
     defined = definition.__code__ if isinstance(definition, types.FunctionType) else definition
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))
@@ -154,7 +154,7 @@ def _normal_source(definition: Any) -> str | None:
 def statements_of(source: str) -> str:
     """Return the statements of a module as text, without comments, docstrings and white space.
 
-    Two modules with the same statements compute the same, unless they read their own docstrings or line numbers.
+    Two modules with the same statements behave in the same way, unless they use their own docstrings or line numbers.
 
     Args:
         source: The text of the module.

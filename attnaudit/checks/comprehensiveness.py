@@ -13,9 +13,9 @@ from attnaudit.checks.erasure import Erasure
 class Comprehensiveness(Erasure):
     """Change of the output when the most attended tokens are erased, compared with other orders of erasure.
 
-    The change is p(x) - p(x∖r), where p is the probability of the predicted class, x the text and r the erased tokens.
-    A large change is good. The gain of attention is the change with the order of attention minus the mean change with
-    random orders. The arguments are described in `Erasure`.
+    The change is p(x) - p(x∖r), where p is the probability of the predicted class, x is the text and r are the erased
+    tokens. A large change is good. The gain of attention is the change when tokens are erased in the order of
+    attention, minus the mean change when they are erased in random orders. The arguments are described in `Erasure`.
     """
 
     metric = "comprehensiveness"

@@ -21,7 +21,7 @@ class Conicity(PerInstanceCheck):
     """Mean over instances of the conicity of the hidden states.
 
     The conicity of an instance is the mean cosine similarity between the hidden states of its real tokens and the mean
-    of these states. A low conicity is good. Conicity mostly depends on the type of encoder, so read it together with
+    of these states. A low conicity is good. Conicity depends mostly on the type of encoder, so read it together with
     `PermutationFragility`. An instance has no value if it has a single token or if its mean hidden state is zero.
     """
 

@@ -1,4 +1,4 @@
-"""Custom checks, which are made from functions that return one number per instance."""
+"""Custom checks. They are made from functions that return one number per instance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ LARGEST = 1e100
 class CustomCheck(PerInstanceCheck):
     """The base class of custom checks.
 
-    The decorator `check` makes one subclass for each function, and stores its arguments as class attributes.
+    The decorator `check` creates one subclass for each function. It stores its arguments as class attributes of the
+    subclass.
     """
 
     lists_classes: ClassVar[bool] = False
@@ -80,14 +81,14 @@ class CustomCheck(PerInstanceCheck):
         """Call the function of the check, and validate the values that it returns.
 
         Args:
-            measurements: The measurements under one reading. The function receives only those that it declared.
+            measurements: The measurements under one reading. The function receives only the measures that it declared.
 
         Returns:
             (n,) values, NaN where undefined.
 
         Raises:
-            CheckError: The function raised an error, or it did not return n real numbers. Each number must be NaN or
-                lie within the bounds, and with statistic="proportion" it must be NaN, 0 or 1.
+            CheckError: The function raised an error, did not return n real numbers, or returned an invalid number. Each
+                number must be NaN or lie within the bounds. With statistic="proportion", it must be NaN, 0 or 1.
         """
         from attnaudit.engine.planning import resolve
 
@@ -131,7 +132,7 @@ class CustomCheck(PerInstanceCheck):
 
 
 class CheckFactory:
-    """The object that replaces a function decorated with `check`. Call it with a threshold to declare the check."""
+    """Declares a custom check when it is called with a threshold. It replaces a function decorated with `check`."""
 
     def __init__(self, kind: type[CustomCheck]) -> None:
         self.kind = kind
@@ -194,8 +195,8 @@ def check(
         statistic: How the values of the instances are combined: "mean", "median" or "proportion". With "proportion",
             each value is 0, 1 or NaN, and the statistic is the share of ones.
         unit: The unit of the value; "" if it has none.
-        low: The smallest possible value. A smaller value or threshold is an error. A proportion has the bounds 0 and 1,
-            whatever `low` and `high` are.
+        low: The smallest possible value. A smaller value or threshold is an error. For a proportion, `low` and `high`
+            are ignored, because its bounds are 0 and 1.
         high: The largest possible value. A larger value or threshold is an error.
         worst: Which instances are listed as the worst: those with the "lowest" or the "highest" values.
         token_columns: The names of the columns that the report draws as heatmaps (see `Check.token_columns`).

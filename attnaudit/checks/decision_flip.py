@@ -26,13 +26,13 @@ ORDERS = {
 @registered
 @dataclass(frozen=True, kw_only=True)
 class DecisionFlip(PerInstanceCheck):
-    """How much sooner the decision flips when weights are removed in the order of attention instead of at random.
+    """How much earlier the decision flips when weights are removed in the order of attention instead of at random.
 
     Weights are removed one after the other. A removed weight is set to 0 and the other weights are renormalised, while
     the hidden states stay fixed. For each instance, two shares of weights are compared: the share that must be removed
-    to flip the decision in random order, and the share that must be removed in the order of attention, largest first.
-    The value is the mean over instances of the first share minus the second. If the decision never flips, its share is
-    1.
+    to flip the decision if weights are removed in random order, and the share that must be removed if the largest
+    weights are removed first. The value is the mean over instances of the first share minus the second share. A share
+    is 1 if the decision never flips.
 
     An instance has no value if it has a single token, if no real token has attention, if all weights are equal, or if
     one token has all of the attention.

@@ -18,7 +18,8 @@ from attnaudit.records import CheckRecord, PolicyException, UnvalidatedRule
 from attnaudit.verdict_text import failure_message, headline
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: All decorated functions, also those that pytest does not collect, such as one whose name was used again.
+#: All decorated functions. They include functions that pytest does not collect, for example because another function
+#: has the same name.
 declared_functions: list[Callable[..., Any]] = []
 EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 
@@ -69,34 +70,41 @@ def audit(
 ) -> Callable[[F], F]:
     """Return a decorator that declares the checks of a test function.
 
-    The arguments are checks, or policies that `load_policy` returned. Of several policies, the one that names the
-    family of the audited model is applied.
+    The arguments are checks, or policies that `load_policy` returned. If there are several policies, the policy that
+    names the family of the audited model is applied.
 
-    pytest runs the function once per model, data set and check. The function needs an argument `check`, through which
-    it receives the case.
+    pytest runs the function once per model, data set and check. The function must have an argument `check`. It receives
+    the case, that is, this check of this model on this data set.
 
-    The decorator gives the function the mark `attnaudit` and these attributes: `attnaudit_checks`, a tuple of its
-    checks; `attnaudit_policies`, a tuple of the policies; `attnaudit_exceptions`, a tuple of `PolicyException`;
-    `attnaudit_informational`, a bool; and `attnaudit_validation`, a `PolicyValidation`, or None with a policy.
+    The decorator gives the function the mark `attnaudit` and these attributes:
+
+    * `attnaudit_checks`: a tuple of the checks.
+    * `attnaudit_policies`: a tuple of the policies.
+    * `attnaudit_exceptions`: a tuple of `PolicyException`.
+    * `attnaudit_informational`: a bool.
+    * `attnaudit_validation`: a `PolicyValidation`; None with a policy.
 
     Args:
-        *checks: The checks, or one or several policies. Each of several policies must name families of models with the
-            key `applies_to` or `validated_on`, and exactly one of them must apply to all models of a run.
+        *checks: The checks, or one or several policies. If there are several policies, each must name families of
+            models with the key `applies_to` or `validated_on`, and exactly one policy must apply to all models of a
+            run.
         exceptions: Id of a gate -> the reason why its cases may be skipped or expected to fail. Without an exception, a
-            skip or xfail mark on a gate fails the audit. A policy file has [[exception]] tables instead.
+            skip or xfail mark on a gate fails the audit. With a policy file, write [[exception]] tables in the file
+            instead.
         informational: Whether the audit only reports values. It must be True if no check is a gate, and False
-            otherwise. A policy file has the key `informational` instead.
-        validated_on: The families of models on which the gates were validated, such as ["pooled attention"]. None if
-            they were not validated; they then apply to every model. A policy file has the key `validated_on` instead.
-        unvalidated: What happens to a model of another family: "block" (the default) fails the run, "gate" applies the
-            gates and reports that they were not validated, and "report" makes them informational. A policy file has the
-            key `unvalidated` instead.
+            otherwise. With a policy file, use the key `informational` of the file instead.
+        validated_on: The families of models on which the gates were validated, such as ["pooled attention"]. None (the
+            default) if the gates were not validated: they then apply to every model. With a policy file, use the key
+            `validated_on` of the file instead.
+        unvalidated: What happens to a model of a family that `validated_on` does not name: "block" (the default) fails
+            the run, "gate" applies the gates and reports that they were not validated, and "report" makes the gates
+            informational. With a policy file, use the key `unvalidated` of the file instead.
 
     Raises:
-        CheckError: No check is given, or an argument is not a check. Two checks have the same id, for example because
-            they differ only in their thresholds. `informational` does not match the checks. An exception, a family or
-            `unvalidated` is invalid. One of several policies names no family.
-            The function is decorated twice.
+        CheckError: No check is given, an argument is not a check, or two checks have the same id, for example because
+            they differ only in their thresholds. Also if `informational` does not match the checks, if an exception, a
+            family or `unvalidated` is invalid, if one of several policies names no family, or if the function is
+            decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -158,7 +166,7 @@ def _check(argument: object, position: int) -> Check:
     """Return an argument of `audit` if it is a check.
 
     Raises:
-        CheckError: The argument is not a check. The message says how to write one.
+        CheckError: The argument is not a check. The message shows how to write a check.
     """
     if isinstance(argument, Check):
         return argument

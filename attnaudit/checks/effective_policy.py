@@ -23,9 +23,10 @@ from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
 from attnaudit.statistics.threshold import Expression
 
-#: The version of the canonical form. Increase it when the form changes, because every policy then gets another hash.
+#: The version of the canonical form. Increase it when the form changes, because a change of the form changes the hash
+#: of every policy.
 FORM = 1
-#: The keys of the table of a check that are not arguments of the check.
+#: The keys in the table of a check that are not arguments of the check.
 FACTS = ("id", "name", "code", "needs", "statistic", "low", "high")
 #: Packages whose code needs no hash, because the run records the versions of attnaudit and Python.
 _COVERED = {"attnaudit", *sys.stdlib_module_names}
@@ -44,18 +45,18 @@ def effective_policy(
     The table of a custom check also contains its measures, its statistic and its bounds.
 
     The form does not depend on the order of the checks, on where they are declared, or on white space in relative
-    thresholds. A check that is declared several times with the same arguments is listed once. Checks with the same id
-    and different arguments are all listed.
+    thresholds. If a check is declared several times with the same arguments, it is listed once. Checks with the same id
+    but different arguments are all listed.
 
     Args:
         checks: The checks of all @audit functions and policy files.
         exceptions: The gates that may be skipped or expected to fail.
         informational: Whether the policy declares that it has no gate.
-        validations: The families on which the gates of each @audit function and policy file were validated (see
-            `validation_of`). They are left out if none of them names a family.
+        validations: For each @audit function and policy file, the families on which its gates were validated (see
+            `validation_of`). They are left out if no family is named.
 
     Raises:
-        CheckError: An argument of a check has a name that the table uses for something else, such as "code".
+        CheckError: An argument of a check has the name of another key of the table, such as "code".
     """
     tables = {_text(table): table for table in map(_table, checks)}
     distinct = {_text(_fields(exception)): exception for exception in exceptions}
@@ -75,11 +76,11 @@ def effective_policy(
 def validation_of(
     checks: Iterable[Check], validated_on: Iterable[str], unvalidated: UnvalidatedRule
 ) -> PolicyValidation:
-    """Return the families on which the gates among some checks were validated, in a canonical form.
+    """Return the families on which the gates of an @audit function or a policy file were validated, in canonical form.
 
     Args:
         checks: The checks of an @audit function or a policy file.
-        validated_on: The families; empty if the policy makes no claim.
+        validated_on: The families; empty if the policy names none.
         unvalidated: What happens to models of other families (see `PolicyValidation`).
     """
     families = sorted(set(validated_on))
@@ -91,7 +92,7 @@ def validation_of(
 
 
 def effective_policy_of_file(path: Path, *, sequential: bool = False) -> EffectivePolicy:
-    """Return the effective policy of a run that applies the checks of a policy file and no others.
+    """Return the effective policy of a run that applies only the checks of a policy file.
 
     Args:
         path: The policy file.
@@ -118,7 +119,7 @@ def hash_of(policy: EffectivePolicy) -> str:
         "exceptions": sorted(_text(_fields(exception)) for exception in policy.exceptions),
         "informational": policy.informational,
     }
-    if policy.validations:  # Without families, a policy keeps the hash that it had before policies could name them.
+    if policy.validations:  # Older policies could not name families. They keep their hash.
         content["validations"] = sorted(_text(msgspec.to_builtins(one)) for one in policy.validations)
     return hashlib.sha256(_text(content).encode("ascii")).hexdigest()
 
@@ -156,7 +157,7 @@ def _table(check: Check) -> dict[str, Parameter]:
 
 
 def _scalar(value: Any) -> Parameter:
-    """Convert an argument to a value that JSON can represent. Other objects become their `repr`."""
+    """Convert an argument to a value that JSON can represent. Any other object becomes its `repr`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

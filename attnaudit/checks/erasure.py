@@ -1,11 +1,11 @@
 """The base class of comprehensiveness and sufficiency, which erase tokens in the order of attention.
 
-The checks are those of DeYoung et al. 2020. The order of attention is compared with two other orders: a random one, and
-the order by signed leave-one-out, which is based on the measured effect of each single token.
+Both checks follow DeYoung et al. 2020. They compare the order of attention with two other orders: random orders, and
+the order by signed leave-one-out, which ranks each token by the effect of removing it.
 
-Tokens can be erased in two ways, by deletion and by mask substitution. The two may lead to different verdicts: deletion
-changes the positions of later tokens, and substitution shows the model a token that it may never have seen in training.
-Both are therefore measured, and the record has a note if their verdicts differ.
+Tokens can be erased in two ways, by deletion or by mask substitution. The two ways may lead to different verdicts:
+deletion changes the positions of later tokens, and substitution shows the model a token that it may never have seen in
+training. Therefore, both ways are measured, and the record has a note if their verdicts differ.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Erasure(PerInstanceCheck):
     Args:
         operator: How tokens are erased. "deletion" removes their ids before the text is encoded. "mask" replaces their
             ids with the id of the mask token or, in models without one, of the unknown token.
-        against: What the order of attention is compared with. "random": the value is the mean gain over random orders.
-            "signed_loo": the value is this gain divided by the gain of the order by signed leave-one-out. It is a ratio
-            of means, and does not depend on the scale of the logits.
+        against: What the order of attention is compared with. "random": the value is the mean gain of attention over
+            random orders. "signed_loo": the value is this mean gain divided by the mean gain of the order by signed
+            leave-one-out. This ratio of means hardly depends on the scale of the logits.
         measure: Which change of the output is measured. "probability": the change of the probability of the predicted
             class. "decision": whether another class is predicted.
     """
@@ -83,7 +83,7 @@ class Erasure(PerInstanceCheck):
     metric: ClassVar[str]
     #: The title, without the operator.
     claim: ClassVar[str]
-    #: What is done with the most attended tokens, as the beginning of a sentence.
+    #: What happens to the most attended tokens, as the beginning of a sentence.
     erasing: ClassVar[str]
     #: 1 if a larger change of the output is better, -1 if a smaller one is.
     sign: ClassVar[float]
@@ -132,7 +132,7 @@ class Erasure(PerInstanceCheck):
 
     @property
     def other_operator(self) -> Literal["deletion", "mask"]:
-        """The operator that the check does not use."""
+        """The way of erasing tokens that the check does not use for its value."""
         return "mask" if self.operator == "deletion" else "deletion"
 
     def needs(self) -> tuple[str, ...]:
@@ -266,10 +266,10 @@ class Erasure(PerInstanceCheck):
         return evidence
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Judge the check as `Check.judge` does, and add a note about the other operator.
+        """Judge the check like `Check.judge`, and add a note about the other way of erasing tokens.
 
-        The note says that the model does not support the other operator, or that the other operator leads to another
-        verdict. Otherwise there is no note.
+        The note is added only if the model does not support the other way, or if the other way leads to another
+        verdict.
         """
         record = super().judge(measurements, gated=gated)
         readings = measurements.readings_of(self.reading or "")
@@ -285,20 +285,20 @@ class Erasure(PerInstanceCheck):
         )
 
     def _gain(self, measurements: Measurements, order: str, *, operator: str = "") -> Floats:
-        """Return the (n,) gains of an order over the mean of several random orders. Positive gains are better."""
+        """Return the (n,) gains of an order over the mean of several random orders. Larger gains are better."""
         operator = operator or self.operator
         random = measurements.scalar(self.column(operator, "random"))
         gain: Floats = self.sign * (measurements.scalar(self.column(operator, order)) - random)
         return gain
 
     def _total_gains(self, measurements: Measurements, groups: Groups) -> tuple[float, float, float]:
-        """Return the gains of attention, one random order and signed leave-one-out, summed over the groups."""
+        """Return three total gains over the groups: of attention, of one random order, and of signed leave-one-out."""
         gains = np.column_stack([self._gain(measurements, order) for order in ("attention", "shuffled", "loo")])
         attention, shuffled, signed_loo = groups.sums(gains).sum(0)
         return float(attention), float(shuffled), float(signed_loo)
 
 
 def _mean_curve(measurements: Measurements, column: str) -> list[float | None]:
-    """Return the mean over the curves without NaN, one number per percentage; all None if there is no such curve."""
+    """Average the curves without NaN. Return one number per percentage; only None if there are no such curves."""
     curves = [curve for curve in measurements.vector(f"{column}.curve") if len(curve) and not np.isnan(curve).any()]
     return [float(mean) for mean in np.mean(curves, axis=0)] if curves else [None] * len(PERCENTAGES)

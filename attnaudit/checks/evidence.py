@@ -1,4 +1,4 @@
-"""The evidence of a check: its value, interval and references, from which a verdict is then reached."""
+"""The evidence of a check: its value, interval and references. The verdict is based on it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NO_REASON = "no reason given"
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """A choice of instances that show how the value of a check comes about.
+    """A choice of instances that illustrate the value of a check.
 
     Attributes:
-        of: How they are chosen, as a noun phrase.
-        distances: (n,) how far each instance is from a typical one; NaN for instances that are not to be shown.
+        of: Which instances are chosen, as a noun phrase.
+        distances: (n,) distance of each instance from a typical instance; NaN for instances that should not be shown.
     """
 
     of: str
@@ -49,22 +49,23 @@ class Evidence:
         interval: The interval of the statistic; None if there is none.
         defined: (n,) mask, True at the instances that the statistic is computed from.
         undefined: Reason -> the number of instances that the statistic leaves out for this reason.
-        values: (n,) values per instance, NaN where undefined, for the histogram and the worst instances; None for a
-            statistic that exists only for a whole data set.
-        values_label: The label of the histogram, which says what the values per instance are.
-        values_range: The range of the histogram; None for the range of the values.
-        rankable: (n,) mask, True at the instances that may be listed among the worst. None permits all that have a
+        values: (n,) values per instance, NaN where undefined. They are shown in the histogram and the list of the worst
+            instances. None for a statistic that exists only for a whole data set.
+        values_label: The label of the histogram. It describes the values per instance.
+        values_range: The range of the histogram; None to use the range of the values.
+        rankable: (n,) mask, True at the instances that may be listed among the worst; None for all instances with a
             value.
         references: Values to compare the statistic with.
-        reference_values: Reference name -> (n,) values, NaN where undefined, for each reference that a threshold may
-            use.
+        reference_values: Reference name -> (n,) values, NaN where undefined. It contains each reference that a
+            threshold may use.
         upper_bounds: (n,) certified upper bounds, if `values` are only lower bounds of the true values; otherwise None.
         details: Further numbers by name.
         charts: Further charts.
         note: Remarks on the value.
-        no_interval: Why there is no interval, as a clause; "" if there is one, or if the reason is too few sources.
+        no_interval: Why there is no interval, as a clause; "" if there is an interval, or if the reason is too few
+            sources.
         breakdowns: The value in parts of the data.
-        typical: Which instances show how the value comes about; None if the check has no values per instance.
+        typical: Which instances illustrate the value; None if the check has no values per instance.
     """
 
     value: float | None
@@ -91,7 +92,7 @@ class ReferenceValues:
     """A reference with one value per instance. The record of the check contains the mean of these values.
 
     Attributes:
-        name: An identifier, by which threshold expressions refer to the reference.
+        name: The name by which threshold expressions refer to the reference.
         values: (n,) values, NaN where undefined.
         meaning: What the reference is, in words.
     """
@@ -102,7 +103,7 @@ class ReferenceValues:
 
     @property
     def record(self) -> Reference:
-        """The reference in the form that records contain, with the mean of the values."""
+        """The reference as it is stored in records, with the mean of the values."""
         return Reference(
             name=self.name, value=mean_of(self.values), meaning=self.meaning, n=number_defined(self.values)
         )
@@ -125,7 +126,7 @@ def mean_of(values: Floats) -> float | None:
 
 
 def standard_deviation(values: Floats) -> float | None:
-    """Return the sample standard deviation of the values that are not NaN; None for fewer than two."""
+    """Return the sample standard deviation of the values that are not NaN; None for fewer than two such values."""
     defined = values[~np.isnan(values)]
     return float(defined.std(ddof=1)) if len(defined) > 1 else None
 
@@ -153,7 +154,7 @@ def complete_counts(counts: dict[str, int], undefined: int) -> dict[str, int]:
     """Add the instances without a value for which a check gave no reason.
 
     Args:
-        counts: Reason -> the number of instances that have no value for that reason.
+        counts: Reason -> the number of instances that have no value for this reason.
         undefined: The number of instances that have no value.
 
     Returns:
@@ -164,12 +165,12 @@ def complete_counts(counts: dict[str, int], undefined: int) -> dict[str, int]:
 
 
 def single_token(measurements: Measurements) -> tuple[str, Mask]:
-    """Return the reason and the (n,) mask of instances with fewer than two tokens."""
+    """Return the reason "a single token", and the (n,) mask of instances with fewer than two tokens."""
     return "a single token", measurements.lengths < 2
 
 
 def no_real_attention(measurements: Measurements) -> tuple[str, Mask]:
-    """Return the reason and the (n,) mask of instances without attention on real tokens."""
+    """Return the reason "no attention on real tokens", and the (n,) mask of instances to which it applies."""
     return "no attention on real tokens", np.isnan(measurements.scalar("attention.max"))
 
 
@@ -179,7 +180,7 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return, for each class, the mean value of the instances that are predicted as this class; None without values."""
+    """Return, for each class, the mean value of the instances that are predicted as this class; None for no values."""
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)
@@ -192,8 +193,8 @@ def histogram(values: Floats, label: str, bounds: tuple[float, float] | None) ->
     Args:
         values: (n,) values.
         label: The label of the histogram, which says what the values are.
-        bounds: The range of the bins. Values outside are counted in the first or last bin. None stands for the range of
-            the values.
+        bounds: The range of the bins. Values outside are counted in the first or last bin. None to use the range of the
+            values.
 
     Returns:
         The counts; None if every value is NaN.
@@ -247,14 +248,14 @@ def typical_instances(measurements: Measurements, evidence: Evidence) -> list[Ra
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """Return the tokens around the most attended one as text, with this token marked."""
+    """Return the tokens around the most attended token as text, with the most attended token marked."""
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
     return marked_tokens(measurements.tokens[row], most_attended)
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:
-    """Return a copy of the record with a further remark at the end of its note."""
+    """Return a copy of the record with a remark added at the end of its note."""
     return msgspec.structs.replace(record, note=join_remarks([record.note, remark]))
 
 
@@ -264,7 +265,7 @@ def join_remarks(remarks: Iterable[str]) -> str:
 
 
 def measured_columns(measurements: Measurements, columns: Iterable[str], reading: str) -> list[str]:
-    """Return the names of those columns that were measured. Names of columns that depend on the reading include it."""
+    """Return the names of the columns that were measured, with the reading if a column depends on it."""
     measured: list[str] = []
     for name in columns:
         if name.endswith("*"):

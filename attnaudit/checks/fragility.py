@@ -57,11 +57,12 @@ class Fragility(WhereReplaced):
     measure: Literal["tvd", "f1_drop"] = "tvd"
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
-    #: The measure that the check reads, without `where` and `replacement`; its id begins with it.
+    #: The name of the measure that the check uses, without `where` and `replacement`. The id of the check begins with
+    #: this name.
     measured_as: ClassVar[str]
     #: What replaces the weights, in words.
     replaced_by: ClassVar[str]
-    #: How the weights are replaced, as the subject of a sentence.
+    #: The replacement of the weights, as the subject of a sentence.
     replacing: ClassVar[str]
     #: The name of the value for each `measure`.
     tvd_value_name: ClassVar[str] = "mean TVD"
@@ -78,7 +79,7 @@ class Fragility(WhereReplaced):
 
     @property
     def column(self) -> str:
-        """The name of the measure that the check reads."""
+        """The name of the measure that the check uses."""
         return f"{self.measured_as}{self.place}"
 
     @property
@@ -119,7 +120,7 @@ class Fragility(WhereReplaced):
 
     @property
     def otherwise_undefined(self) -> str:
-        """The reason that is reported for instances without a value if no other reason applies."""
+        """The reason that is reported for instances without a value to which no other reason applies."""
         return "not measured"
 
     def needs(self) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ class Fragility(WhereReplaced):
 
     @abstractmethod
     def replaced_predictions(self, measurements: Measurements) -> Floats:
-        """Return the (n, R) class indices predicted with R replacements of the weights, NaN where undefined."""
+        """Return the (n, R) class indices that are predicted for R replacements of the weights; NaN if undefined."""
 
     def values(self, measurements: Measurements) -> Floats:
         tvd = measurements.scalar(f"{self.column}.tvd")
@@ -168,7 +169,7 @@ class Fragility(WhereReplaced):
         return super().evidence(measurements) if self.measure == "tvd" else self._f1_evidence(measurements)
 
     def _f1_evidence(self, measurements: Measurements) -> Evidence:
-        """Return the drop in F1 on the labelled instances. The values per instance are shares of changed decisions."""
+        """Return the evidence for the drop in F1, with the shares of changed decisions as values per instance."""
         changed, labelled = self._changed(measurements), measurements.labels >= 0
         known = ~np.isnan(changed)
         f1_drop, groups = self._f1_drop(measurements)
@@ -206,14 +207,14 @@ class Fragility(WhereReplaced):
         return mask
 
     def _changed(self, measurements: Measurements) -> Floats:
-        """Return the (n,) share of the replacements that change the decision, NaN where undefined."""
+        """Return the (n,) shares of the replacements that change the decision; NaN where undefined."""
         replaced = self.replaced_predictions(measurements)
         known = np.logical_not(np.isnan(replaced).any(axis=1))
         changed: Floats = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
         return changed
 
     def _f1_drop(self, measurements: Measurements) -> tuple[F1Drop, Groups]:
-        """Return F1 with and without replaced weights, and the labelled instances that it is computed from."""
+        """Return the drop in F1, and the labelled instances, grouped by source, that it is computed from."""
         own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
         usable = (measurements.labels >= 0) & ~np.isnan(replaced).any(axis=1)
         f1_drop = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))
@@ -221,7 +222,7 @@ class Fragility(WhereReplaced):
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
-    """Chart the median TVD by largest attention weight, in equal bins, and by predicted class.
+    """Chart the median TVD for each predicted class and each of several equal bins of the largest attention weight.
 
     This is the figure of Jain & Wallace 2019 (§4.2.1) with medians instead of violins.
     """

@@ -1,4 +1,4 @@
-"""Does the model's attention help another model that sees each word without context? (Wiegreffe & Pinter 2019, §3.3)"""
+"""Does the model's attention help another model that sees words without context? (Wiegreffe & Pinter 2019, §3.3)"""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ GUIDED, UNIFORM, LEARNED, ADVERSARY = "guided", "uniform", "its own", "adversary
 class GuidedMLP(RetrainingCheck):
     """Mean F1 of MLPs with the model's attention minus the mean F1 of MLPs with uniform weights.
 
-    The MLPs process each word separately, without context. Weights that mark the important words make their predictions
-    better. The report also shows MLPs that learn their own attention. The value is undefined without labels. The check
-    trains 3 × `seeds` models, or 5 × `seeds` with `adversary`. The arguments `seeds`, `train` and `dev` are described
-    in `RetrainingCheck`.
+    The MLPs process each word separately, without context. Weights that mark the important words improve the
+    predictions of the MLPs. The report also shows MLPs that learn their own attention. The value is undefined without
+    labels. The check trains 3 × `seeds` models, or 5 × `seeds` with `adversary`. The arguments `seeds`, `train` and
+    `dev` are described in `RetrainingCheck`.
 
     Args:
-        adversary: If it is given, adversaries are trained with this λ (see `weight` of `TrainedAdversary`), and the
-            report also shows MLPs with their attention. None (the default) trains no adversary.
+        adversary: The λ with which adversaries are trained (see `weight` of `TrainedAdversary`). The report then also
+            shows MLPs with the attention of these adversaries. None (the default) trains no adversary.
         divergence: The divergence from the model's attention that the adversaries maximise, "kl" or "jsd". It needs
             `adversary`.
     """

@@ -30,13 +30,13 @@ INFLUENCES = {
 class InfluenceEntropy(PerInstanceCheck):
     """Mean over instances of the normalised entropy -Σ p log p / log n of influence on the n real tokens.
 
-    Here p is the share of the total influence that comes from a token. A low entropy is good. An instance has no value
-    if it has a single token, or if no token has any influence.
+    Here, p is the share of a token in the total influence. A low entropy is good. An instance has no value if it has a
+    single token, or if no token has any influence.
 
     Args:
-        of: Which influence is measured. "hidden": that of each input on a hidden state; the entropy is averaged over
-            all hidden states (Meister et al. 2021, eq. 5). "gradient": the norm of the gradient of the prediction at
-            each input. "leave_one_out": the change of the prediction when an input token is deleted.
+        of: Which influence is measured. "hidden": the influence of each input on a hidden state, with the entropy
+            averaged over all hidden states (Meister et al. 2021, eq. 5). "gradient": the norm of the gradient of the
+            prediction at each input. "leave_one_out": the change of the prediction when an input token is deleted.
     """
 
     of: Literal["hidden", "gradient", "leave_one_out"] = "hidden"

@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 PRESETS = ("wen",)
 MINIMUM_INSTANCES = 10
-#: How many label shuffles correct the information: for all instances, and for each subsample.
+#: The number of shuffles of the outputs that correct the information: for all instances, and for each subsample.
 SHUFFLES = 100
 SUBSAMPLE_SHUFFLES = 10
-#: The number of label shuffles from which the percentile of the reference "label shuffle" is taken.
+#: The number of shuffles of the outputs for the reference "label shuffle", which is a percentile over these shuffles.
 REFERENCE_SHUFFLES = 50
-#: With fewer sources, the interval contains the true value too rarely (see benchmarks/coverage.md).
+#: With fewer sources, the interval is too narrow (see benchmarks/coverage.md).
 ENOUGH_SOURCES = 100
 FEW_SOURCES = (
     f"there are fewer than {ENOUGH_SOURCES} independent sources, so the interval may be too narrow: in simulations "
     "with 30 sources, 95% intervals of this statistic contained the true value in 91% of samples"
 )
-#: The floor is not computed if an iteration of its k-means would need more multiplications than this.
+#: The reference `floor` is not computed if an iteration of its k-means would need more multiplications than this.
 LARGEST_FLOOR_COST = 2e10
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class InformationRanking(Check):
-    """Shieh's weighted τ between the attention of each rank and the information of its hidden states about the output.
+    """Shieh's weighted τ between the attention at each rank and the information of the hidden states at this rank.
 
-    The hidden states of each instance are ranked by attention. The states of one rank are then clustered by k-means
-    over all instances. The information of a rank is the mutual information (nats) between these clusters and the
-    outputs of the model, minus its mean over label shuffles. Instances with fewer tokens than there are ranks are left
-    out, and the report gives their number. The interval comes from subsamples of half of the sources, for which k-means
-    is not fitted again.
+    The hidden states of each instance are ranked by attention. For each rank, the states of all instances are clustered
+    by k-means. The information of a rank is the mutual information (nats) between these clusters and the outputs of the
+    model, minus its mean over shuffles of the outputs. Instances with fewer tokens than there are ranks are left out,
+    and the report gives their number. The interval is computed from subsamples of half of the sources, with the
+    clusters of the whole sample.
 
     The value is undefined if there are fewer than 2 ranks or fewer than 10 instances. It is also undefined if all ranks
     have the same attention or the same information, or if the preset finds no number of clusters.
 
     Args:
         preset: How the number of clusters is chosen. None (the default): one twentieth of the number of instances, but
-            at least 5 and at most 200. "wen": the smallest number from 50 to 200 for which every cluster has at least
+            at least 5 and at most 200. "wen": the smallest number from 50 to 200 with which every cluster has at least
             two members.
     """
 
@@ -115,7 +115,7 @@ class InformationRanking(Check):
         from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
 
         groups = measurements.groups(evidence.defined)
-        # k-means depends on the order of its rows, so the rows are sorted as in the groups.
+        # The result of k-means depends on the order of the rows, so the rows are sorted as in the groups.
         position = np.full(len(measurements), -1)
         position[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))
         rows = position[groups.rows]
@@ -165,7 +165,7 @@ class InformationRanking(Check):
         )
 
     def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
-        """Return the weighted τ with shuffled attention. Its value is None if τ is undefined or too expensive."""
+        """Return the weighted τ with shuffled attention. The value is None if τ is undefined or takes too long."""
         from attnaudit.metrics.ranked_information import quantise
 
         n, ranks, width = states.shape
@@ -216,7 +216,7 @@ def ranking_interval(
     generator: np.random.Generator,
     shuffling: np.random.Generator,
 ) -> IntervalEstimate | None:
-    """Return the interval of the weighted τ from subsamples of half of the sources. k-means is not fitted again.
+    """Return the interval of the weighted τ from subsamples of half of the sources, with the same clusters.
 
     Args:
         ranking: The ranking, with its instances in the order of `groups.rows`.
@@ -224,7 +224,7 @@ def ranking_interval(
         groups: The instances by source.
         confidence: The confidence of the interval.
         generator: Draws the subsamples.
-        shuffling: Draws the label shuffles that correct the information.
+        shuffling: Draws the shuffles of the outputs that correct the information.
 
     Returns:
         The interval; None with fewer than 4 sources, or if τ is undefined in more than a tenth of the subsamples.
@@ -249,7 +249,7 @@ def ranking_interval(
 def _corrected_information(
     labels: Integers, outputs: Integers, generator: np.random.Generator, shuffles: int = SUBSAMPLE_SHUFFLES
 ) -> Floats:
-    """Return the (k,) information of each rank, from (k, n) clusters, minus its mean over shuffles of the outputs."""
+    """Return the (k,) information of the ranks, from (k, n) clusters, minus its mean over shuffles of the outputs."""
     from attnaudit.metrics.ranked_information import information_by_rank
 
     shuffled = generator.permuted(np.tile(outputs, (shuffles, 1)), axis=1)

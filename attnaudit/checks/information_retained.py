@@ -14,10 +14,10 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.half_sampling import subsampling_interval
 
-#: How many shuffles of the states correct the information: for all occurrences, and for each subsample.
+#: The number of shuffles of the states that correct the information: for all occurrences, and for each subsample.
 SHUFFLES = 20
 SUBSAMPLE_SHUFFLES = 2
-#: The number of shuffles of the states from which the percentile of the floor is taken.
+#: The number of shuffles of the states for the reference `floor`, which is a percentile over these shuffles.
 REFERENCE_SHUFFLES = 100
 
 
@@ -26,20 +26,20 @@ REFERENCE_SHUFFLES = 100
 class InformationRetained(Check):
     """Share of the information about a token's embedding that its hidden state retains, corrected for chance.
 
-    The value is (MI(e; h) - null) / (H(e) - null) for embeddings e and hidden states h. It is 1 if the state determines
-    the embedding, and 0 at chance. MI is the plug-in mutual information in nats, null is its mean over shuffled states,
-    and H is the entropy.
+    The value is (MI(e; h) - null) / (H(e) - null) for embeddings e and hidden states h. MI is the plug-in mutual
+    information in nats, null is the mean of MI over shuffled states, and H is the entropy. The value is 1 if the state
+    determines the embedding, and 0 if MI is as expected by chance.
 
-    Embeddings and states are taken at the occurrences of up to 1,000 words, and at no more than 50,000 occurrences.
-    Each is clustered by mini-batch k-means, with ⌊√occurrences⌋ clusters but at most 1,000. The paper uses 1,000
-    clusters for a million occurrences. The interval comes from subsamples of half of the sources, for which k-means is
-    not fitted again.
+    Embeddings and states are taken at up to 50,000 occurrences of up to 1,000 words. The embeddings are clustered by
+    mini-batch k-means, and so are the states, each with ⌊√occurrences⌋ clusters but at most 1,000. The paper uses 1,000
+    clusters for a million occurrences. The interval is computed from subsamples of half of the sources, with the
+    clusters of the whole sample.
 
     The value is undefined with fewer than 100 occurrences, or if all embeddings fall into one cluster.
 
     Args:
-        words: Which words are used: "frequent" for the most frequent ones, "sampled" for words drawn in proportion to
-            frequency^0.75.
+        words: Which words are used: "frequent" for the most frequent words, "sampled" for words that are drawn with
+            probabilities proportional to frequency^0.75.
     """
 
     words: Literal["frequent", "sampled"] = "frequent"

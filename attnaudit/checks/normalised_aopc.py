@@ -15,26 +15,26 @@ from attnaudit.records import Direction, Reference
 
 OPERATORS = {"deletion": "deletion", "mask": "mask substitution"}
 MEASURES = {"comprehensiveness": "most attended", "sufficiency": "least attended"}
-#: The measure leaves out texts with more tokens than this, because the search for the best order takes too long.
+#: The measure leaves out longer texts, because the search for the best order takes too long.
 MOST_TOKENS = 32
 
 
 @registered
 @dataclass(frozen=True, kw_only=True)
 class NormalisedAOPC(PerInstanceCheck):
-    """Where the order of attention lies between the worst and the best order of erasure of each text.
+    """Position of the order of attention between the worst and the best order of erasure, averaged over texts.
 
-    The AOPC of an order is the mean fall of the predicted class's probability when the first 1, 2, ..., n - 1 of the n
-    tokens are erased. Its value for the order of attention is rescaled so that the order with the lowest AOPC has the
-    value 0 and the one with the highest AOPC has 1, for each text. Values of different models can therefore be
-    compared. Both orders are exact for texts of up to 8 tokens. For texts of up to 32 tokens, a beam search of width 5
-    approximates them. Longer texts are left out.
+    The AOPC (area over the perturbation curve) of an order is the mean fall of the predicted class's probability when
+    the first 1, 2, ..., n - 1 of the n tokens are erased. For each text, the AOPC of the order of attention is
+    rescaled: 0 is the lowest and 1 is the highest AOPC of any order of its tokens. Therefore, the values of different
+    models can be compared. The lowest and the highest AOPC are exact for texts of up to 8 tokens. For texts of up to 32
+    tokens, a beam search of width 5 approximates them. Longer texts are left out.
 
     Args:
         measure: "comprehensiveness": the most attended tokens are erased first. "sufficiency": the least attended
             tokens are erased first, and the value is 1 minus the normalised AOPC, so that 1 is best.
-        operator: How tokens are erased. "deletion" removes their ids and encodes the rest; "mask" replaces their ids
-            by the id of the mask token, or of the unknown token.
+        operator: How tokens are erased. "deletion" removes their ids before the text is encoded. "mask" replaces their
+            ids with the id of the mask token or, in models without one, of the unknown token.
     """
 
     measure: Literal["comprehensiveness", "sufficiency"] = "comprehensiveness"
@@ -70,7 +70,7 @@ class NormalisedAOPC(PerInstanceCheck):
 
     @property
     def column(self) -> str:
-        """The name of the measure that the check reads."""
+        """The name of the measure that the check uses."""
         return f"normalised_aopc.{self.operator}"
 
     def needs(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Is the model worse than a release that was accepted before? A gate on the difference of two values of one check."""
+"""Is the model worse than an accepted release? A gate on the difference between the values of a check on two models."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from attnaudit.statistics.interval_estimate import point
 from attnaudit.statistics.paired_difference import paired_difference
 from attnaudit.verdict_text import exceeds_margin
 
-#: Each baseline -> what it is, in words.
+#: Baseline -> its description.
 ANCHORS: dict[Anchor, str] = {"last": "last release", "pinned": "pinned release"}
-#: The argument that names the baseline, in the canonical form of a policy. No other check may have such an argument.
+#: The argument that names the baseline in the canonical form of a policy. No other check may have an argument of this
+#: name.
 ANCHOR = "anchor"
 #: The names of two details of the record.
 CANDIDATE, BASELINE = "value of this model", "value of the baseline"
-#: The significant digits of the numbers per instance, in baseline files and in comparisons with them.
+#: The number of significant digits of the numbers per instance, in baseline files and in comparisons with these files.
 DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineNumbers:
-    """What is known of a baseline when a case is judged.
+    """The recorded numbers of a baseline.
 
     Attributes:
         comparison: The comparison, without the value of the candidate.
-        numbers: (n,) numbers of the baseline in the order of the instances of the candidate, NaN where undefined. None
-            if the two are not comparable, or if only the value is known.
+        numbers: (n,) numbers of the baseline in the order of the instances of the candidate (the audited model), NaN
+            where undefined. None if the two are not comparable, or if only the value of the baseline is known.
         accept: The command that accepts the run as the baseline.
     """
 
@@ -49,15 +50,16 @@ class BaselineNumbers:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedGate(Check):
-    """The value of a check on the audited model minus its value on the model of a baseline, on the same instances.
+    """The value of a check on the audited model minus its value on the model of a baseline, for the same instances.
 
-    Its threshold is the margin: `at_least` is minus the margin, or `at_most` is the margin. `paired_gate` builds it.
+    The threshold is the margin: `at_least` is minus the margin, or `at_most` is the margin. Build a gate with
+    `paired_gate`.
 
     Args:
         base: The check whose values are compared, without threshold and reading.
         anchor: The baseline: "last" or "pinned".
-        folder: The folder of the baseline files; None if the gate is only judged again from recorded values.
-        baseline: The numbers of the baseline. They are not part of the declaration: the run adds them.
+        folder: The folder of the baseline files; None if the gate is only judged again, from recorded values.
+        baseline: The numbers of the baseline. A declaration leaves them out, and the run adds them.
     """
 
     base: Check
@@ -198,7 +200,7 @@ class PairedGate(Check):
         return 0.0
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Judge the gate as `Check.judge` does, and record what was compared.
+        """Judge the gate like `Check.judge`, and record what was compared.
 
         A note reports a model that is better than the baseline by more than the margin.
         """
@@ -221,20 +223,21 @@ class PairedGate(Check):
     def _known(self) -> BaselineNumbers:
         if self.baseline is None:
             raise CheckError(
-                f"{self.id}: it can be judged only in a run, which adds the numbers of the baseline. Run pytest."
+                f"{self.id}: a paired gate can be judged only in a run, which adds the numbers of the baseline. Run "
+                "pytest."
             )
         return self.baseline
 
 
 def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | None) -> PairedGate:
-    """Return the gate that requires a model to be at most `margin` worse than a baseline.
+    """Return a gate that requires that a model is worse than a baseline by at most `margin`.
 
-    The confidence, the reading and the rule for inconclusive verdicts are those of the check.
+    The gate has the same confidence, reading and rule for inconclusive verdicts as the check.
 
     Args:
-        check: The check whose values are compared. Whether low or high values are worse follows from its threshold. If
-            it has none, it must accept only one kind of threshold.
-        margin: The largest permitted change for the worse, above 0, in the unit of the value.
+        check: The check whose values are compared. Its threshold determines whether low or high values are worse. A
+            check without a threshold must accept only one kind of threshold.
+        margin: The largest permitted deterioration, above 0, in the unit of the value.
         anchor: The baseline.
         folder: The folder of the baseline files.
 
@@ -268,12 +271,12 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
 
 
 def rounded_numbers(numbers: Floats) -> Floats:
-    """Round numbers to six significant digits, so that a baseline file and a new run can agree exactly."""
+    """Round numbers to six significant digits, so that a new run can agree exactly with a baseline file."""
     return np.array([float(f"{one:.{DIGITS}g}") for one in numbers.tolist()], dtype=np.float64)
 
 
 def _direction(check: Check) -> Direction:
-    """Return the direction of a check: that of its threshold, or the only one that it accepts.
+    """Return the direction of a check: the direction of its threshold, or the only direction that it accepts.
 
     Raises:
         CheckError: The check has no threshold and accepts both directions.

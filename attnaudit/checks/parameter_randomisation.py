@@ -25,20 +25,19 @@ EXPLANATIONS = {"attention": "attention", "gradient": "the gradient's importance
 @registered
 @dataclass(frozen=True, kw_only=True)
 class ParameterRandomisation(PerInstanceCheck):
-    """How similar the explanation is between the model and copies with random parameters.
+    """Similarity between the explanation of the model and the explanations of copies with random parameters.
 
-    The elements of every parameter tensor of a copy are drawn from a normal distribution. Its mean and standard
-    deviation are those of the same tensor in the audited model. The seed of the audit determines the draws. The audited
-    model is not changed.
+    The elements of every parameter tensor of a copy are drawn from a normal distribution with the mean and standard
+    deviation of the same tensor in the audited model. The seed of the audit determines the draws. The audited model is
+    not changed.
 
     The value is the mean over 3 copies and over instances. The interval covers both the choice of instances and the
-    choice of copies, the latter by Student's t. It therefore stays wide if the copies differ, however many instances
-    there are.
+    choice of copies (by Student's t). If the copies differ, it therefore stays wide even with many instances.
 
     Args:
-        of: The explanation: "attention", or "gradient" for the gradient norm at the inputs.
-        measure: How explanations are compared. "tau": by Kendall's τ-b, with the threshold at_most. "jsd": by the
-            Jensen-Shannon divergence in nats, with the threshold at_least.
+        of: Which explanation is compared: "attention", or "gradient" for the gradient norm at the inputs.
+        measure: How explanations are compared. "tau": by Kendall's τ-b. A threshold must then be at_most. "jsd": by the
+            Jensen-Shannon divergence in nats. A threshold must then be at_least.
 
     Raises:
         CheckError: An argument is invalid, or the threshold does not suit `measure`.
@@ -118,7 +117,7 @@ class ParameterRandomisation(PerInstanceCheck):
 
     @property
     def not_linearised(self) -> str:
-        return "its sampling error is also that of the randomised models"
+        return "its sampling error also depends on the randomised models"
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         return (

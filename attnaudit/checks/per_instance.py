@@ -1,4 +1,4 @@
-"""The base class of most checks: the statistic is computed from one number per instance."""
+"""The base class of checks whose statistic is computed from one number per instance."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class PerInstanceCheck(Check):
     """The base class of checks with one number per instance. By default, the statistic is the mean of these numbers.
 
     A subclass defines `values`, `needs` and the attributes that `Check` requires. The statistic, its interval, the
-    histogram and the worst instances are computed from the values. All other methods have defaults. Override them if
-    the check has more to report. A complete check looks as follows:
+    histogram and the worst instances are computed from the values. All other methods have defaults, which a subclass
+    can override to report more. Example of a complete check:
 
         @registered
         @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class PerInstanceCheck(Check):
 
     @property
     def values_label(self) -> str:
-        """The label of the histogram, which says what the values per instance are."""
+        """The label of the histogram. It describes the values per instance."""
         return f"{self.unit} per instance"
 
     @property
@@ -99,7 +99,7 @@ class PerInstanceCheck(Check):
             values: (n,) values, as `values` returned them.
 
         Returns:
-            The references. `ReferenceValues` have one number per instance; a threshold may name them if they are listed
+            The references. A `ReferenceValues` has one number per instance, and a threshold may name it if it is listed
             in `threshold_references`. A `Reference` has one number for the whole data set.
         """
         return ()
@@ -112,9 +112,9 @@ class PerInstanceCheck(Check):
             undefined: (n,) mask, True at instances without a value.
 
         Returns:
-            Pairs of a reason and its (n,) mask, in order of precedence. A mask may also be True at instances that have
-            a value, which are ignored. The last mask may be `undefined`, to cover the instances to which no other
-            reason applies.
+            Pairs of a reason and its (n,) mask, in order of precedence. Instances that have a value are ignored, even
+            if a mask is True for them. The last mask can be `undefined`, for the instances to which no other reason
+            applies.
         """
         return (("not measured", undefined),)
 
@@ -127,22 +127,22 @@ class PerInstanceCheck(Check):
         return ()
 
     def value_of_part(self, measurements: Measurements, values: Floats, part: Mask) -> float | None:
-        """Return the value on some of the instances, for the breakdowns of a gate.
+        """Return the value on a part of the instances, for the breakdowns of a gate.
 
         Args:
             measurements: The measurements under one reading.
             values: (n,) values, as `values` returned them.
-            part: (n,) True at instances that have a value, at least one of them.
+            part: (n,) True at the instances of the part. It has at least one instance, and all of them have a value.
         """
         return mean_of(values[part])
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        """Choose instances that show how the value comes about: by default, those with about the median value."""
+        """Choose instances that illustrate the value: by default, instances with about the median value."""
         median = np.nan if np.isnan(values).all() else np.nanmedian(values)
         return Typical("instances with about the median value", np.abs(values - median))
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        """Return a remark on the value, as a clause without a full stop; "" if there is none."""
+        """Return a remark on the value, as a clause without a full stop; "" if there is no remark."""
         return ""
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
@@ -179,15 +179,16 @@ class PerInstanceCheck(Check):
         return None
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        """Return the sequence of a mean with the usual interval, if the values have finite bounds."""
-        of_attnaudit = type(self).__module__.startswith("attnaudit.")  # other values may depend on other instances
+        """Return the sequence of the mean if the values have finite bounds; otherwise, the reason why there is none."""
+        # The values of other checks may depend on other instances.
+        of_attnaudit = type(self).__module__.startswith("attnaudit.")
         is_mean = self.statistic == "mean" and type(self).interval is PerInstanceCheck.interval
         if not (of_attnaudit and is_mean and all(map(math.isfinite, self.bounds))):
             return NO_SEQUENCE
         return self.sequence_of_mean(measurements)
 
     def sequence_of_mean(self, measurements: Measurements) -> RowSequence:
-        """Return the sequence of the mean of the values, which have finite bounds."""
+        """Return the sequence of the mean of values with finite bounds."""
         values = self.values(measurements)
         rows = np.array(rows_in_order(measurements, ~np.isnan(values)), dtype=np.int64)
         low, high = self.bounds

@@ -12,7 +12,7 @@ from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
 from attnaudit.engine.measurements import Measurements
 
-#: `draws` -> the measure that the check reads.
+#: `draws` -> the measure that the check uses.
 MEASURES = {"published": "permutation", "distinct": "rearrangement"}
 
 
@@ -21,15 +21,16 @@ MEASURES = {"published": "permutation", "distinct": "rearrangement"}
 class PermutationFragility(Fragility):
     """Change of the output when the weights are permuted over the real tokens.
 
-    With measure="tvd", the value is the mean over instances of the median TVD over the permutations (Jain & Wallace
-    2019, §4.2.1). With measure="f1_drop", it is the mean drop in F1 over the permutations (Tutek & Šnajder 2020, §3.2),
-    which is undefined without labels. There are 100 permutations per instance, or 10 if `where` names whole layers. The
-    other arguments are described in `Fragility` and `WhereReplaced`.
+    With measure="tvd", the value is the mean over instances of the median total variation distance (TVD) over the
+    permutations (Jain & Wallace 2019, §4.2.1). With measure="f1_drop", the value is the mean drop in F1 over the
+    permutations (Tutek & Šnajder 2020, §3.2). It is undefined without labels. There are 100 permutations per instance,
+    or 10 if `where` names whole layers. The other arguments are described in `Fragility` and `WhereReplaced`.
 
     Args:
-        draws: Which permutations are used. "published": random ones, as in the published code. Some of them change
-            nothing: with two tokens, this is half of them. "distinct": only permutations that change the weights, and
-            all of them if there are few. Texts with one token or with equal weights have none and are left out.
+        draws: Which permutations are used. "published": random permutations, as in the published code. Some of these
+            change nothing; with two tokens, half of them do not. "distinct": only permutations that change the weights,
+            and all such permutations if there are few. Texts with one token or with equal weights have no such
+            permutation and are left out.
     """
 
     draws: Literal["published", "distinct"] = "published"

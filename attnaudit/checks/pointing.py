@@ -1,4 +1,4 @@
-"""Does attention point at the tokens that the prediction depends on, better than uniform weights?"""
+"""Does attention point at the tokens that the prediction depends on better than uniform weights do?"""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.statistic_sequences import limited_ratio_sequence
 from attnaudit.statistics.weighted_share import weighted_share_interval
 
-#: What the effects are on -> the suffix of the columns.
+#: Kind of output on which effects are measured -> suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: The names of two details.
 PRECISION = "precision: effect of a token drawn by attention, as a share of the largest effect"
 BY_CHANCE = "the same for a token drawn at random"
-#: Most sampled orders per instance.
+#: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
-#: Attention points at the tokens with an effect if its cosine is at least this far from uniform weights (0) to 1.
-#: Right attention over many unequal effects reaches 0.4 to 0.7, and attention on other tokens lies below 0.
+#: Attention points at the influential tokens of a text if its c_x (see `Pointing`) is at least this limit. Right
+#: attention over many unequal effects reaches 0.4 to 0.7, and attention on other tokens lies below 0.
 POINTS = 0.25
-#: A higher limit, for the details.
+#: A higher limit, which is used only for a detail in the report.
 POINTS_CLOSELY = 0.5
-#: Uniform weights count as perfect if their distance from 1, summed over all texts, is less than this share.
+#: Uniform weights count as perfect if Σ_x r_x is at most this fraction of Σ_x m_x (see `Pointing`).
 ROUNDING = 1e-9
 
 
@@ -52,25 +52,29 @@ ROUNDING = 1e-9
 class Pointing(PerInstanceCheck):
     """Cosine between attention and the effects of the tokens, above that of uniform weights.
 
-    The effect e_i of token i is half its last-in plus half its first-in contribution to the output f:
-    ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]. Tokens are replaced by the mask or unknown token,
-    while the attention α of the reading is held, so that only what it weights changes. With m_x = max |e_i|,
+    The effect e_i of token i on the output f is ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)], the mean of
+    what the output loses without token i and what it gains from token i alone. A removed token is replaced by the mask
+    token or the unknown token. Meanwhile, the attention α that is shown as the explanation keeps its values, so that
+    only the weighted states change. Let m_x = max |e_i|. The value is C:
 
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 
-    which equals Σ_x r_x c_x / Σ_x r_x, the mean of c_x = (cos(α, |e|) - cos(uniform, |e|)) / (1 - cos(uniform, |e|))
-    over the texts, weighted by what is at stake in them, r_x = m_x (1 - cos(uniform, |e|)). Texts in which no token has
-    an effect, or all tokens have the same, have no weight. The value is undefined if no text has weight.
+    C equals Σ_x r_x c_x / Σ_x r_x, a weighted mean over the texts of c_x = (cos(α, |e|) - cos(uniform, |e|)) / (1 -
+    cos(uniform, |e|)). The weight r_x = m_x (1 - cos(uniform, |e|)) is what is at stake in a text: it is large if the
+    effects of the tokens are large and unequal. A text has no weight if no token has an effect, or if all tokens have
+    the same effect. The value is undefined if no text has weight.
 
     Args:
-        on: The output. "probabilities": the probability of the predicted class, so that texts whose prediction nothing
-            changes have no weight. "logits": all logits minus their mean over the classes, where |e_i| is the Euclidean
-            norm over the classes. The value then does not depend on the scale of the logits or on a bias per class.
-        measure: "cosine": C. "share": Σ_x r_x [c_x ≥ ¼] / Σ_x r_x, the share of the texts, weighted by what is at stake
-            in them, on which attention is at least a quarter of the way from uniform weights to the effects.
-        classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
-            predicted class. "as_sampled": every text has the same weight, apart from r_x.
-        shapley_orders: 0 for none. Otherwise, the details compare the effects with Shapley values, estimated from this
+        on: The output f. "probabilities": the probability of the predicted class. A text then has no weight if no
+            replacement of tokens changes this probability. "logits": the vector of all logits minus their mean over the
+            classes. |e_i| is then the Euclidean norm over the classes, and the value does not depend on the scale of
+            the logits or on a bias per class.
+        measure: "cosine": the value is C. "share": the value is Σ_x r_x [c_x ≥ ¼] / Σ_x r_x, the share of the texts,
+            weighted by r_x, on which attention is at least a quarter of the way from uniform weights to the effects.
+        classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
+            otherwise the predicted classes. "as_sampled": every text has the same weight. In both cases, r_x is an
+            additional weight.
+        shapley_orders: If above 0, the details compare the effects with Shapley values, which are estimated from this
             number of random orders per text (exact for short texts).
     """
 
@@ -167,18 +171,19 @@ class Pointing(PerInstanceCheck):
         return (*needs, f"pointing.{shapley}", "token_effect.held", f"token_effect.{shapley}")
 
     def _column(self, kind: str = "held") -> str:
-        """Return how the names of the columns of one kind of effect begin, such as "pointing.held.logits"."""
+        """Return the prefix of the columns for one kind of effect, such as "pointing.held.logits"."""
         return f"pointing.{kind}{SUFFIXES[self.on]}"
 
     def _effects(self, kind: str) -> str:
-        """Return the column of the effects of one kind, such as "token_effect.held"."""
+        """Return the name of the column with one kind of effect, such as "token_effect.held"."""
         return f"token_effect.{kind}{SUFFIXES[self.on]}"
 
     def values(self, measurements: Measurements) -> Floats:
         """Return what each instance contributes to the distance of the value from 1, without normalisation.
 
-        With measure="cosine", it is the largest effect times the distance of the cosine from 1. With measure="share",
-        it is what is at stake in the instance if attention does not point at the effects, and 0 if it does.
+        With measure="cosine", the contribution is the largest effect times the distance of the cosine from 1. With
+        measure="share", it is r_x if attention does not point at the influential tokens of the instance, and 0 if it
+        does.
         """
         if self.measure == "share":
             gain, room = _gain_and_room(measurements, self._column())
@@ -207,8 +212,8 @@ class Pointing(PerInstanceCheck):
         rows = self._weighted(measurements, groups)
         if self.measure == "share":
             return weighted_share_interval(_pointed(gain, room, POINTS), room, rows, confidence=self.confidence)
-        # For texts that the sample may have missed: no effect on a probability exceeds 1; effects on logits have no
-        # limit, so the largest one that was observed takes its place.
+        # The interval allows for texts that the sample may have missed. Their effects on a probability are at most 1.
+        # Effects on logits have no limit, so the largest observed effect is used.
         largest = measurements.scalar(f"{self._column()}.largest")[groups.rows].max()
         unit = 1.0 if self.on == "probabilities" else float(largest)
         return rows.ratio_interval(
@@ -235,7 +240,7 @@ class Pointing(PerInstanceCheck):
         return self._value_of(measurements, self._column(), chosen=part)
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        """Choose texts in which much is at stake, and on which attention points as well as it does in the middle."""
+        """Choose texts with a large weight r_x, on which c_x is near its median."""
         gain, room = _gain_and_room(measurements, self._column())
         with np.errstate(invalid="ignore", divide="ignore"):
             pointing = np.where(room > 0, gain / room, np.nan)
@@ -343,7 +348,7 @@ class Pointing(PerInstanceCheck):
         return details
 
     def _against_shapley(self, measurements: Measurements, rows: Integers) -> dict[str, Detail]:
-        """Return the value with Shapley values as effects, and how similar these are to the effects."""
+        """Return the value with Shapley values as effects, and the similarity of the Shapley values to the effects."""
         kind = f"shapley.{self.shapley_orders}"
         effects, shapley = (measurements.vector(self._effects(each)) for each in ("held", kind))
         weighted = weights = 0.0
@@ -368,14 +373,15 @@ class Pointing(PerInstanceCheck):
         limit: float = POINTS,
         chosen: Mask | None = None,
     ) -> float | None:
-        """Return the cosine above uniform weights or the share of texts of one kind of effect; None if undefined.
+        """Return C or the share of texts (see `Pointing`) for one kind of effect; None if it is undefined.
 
         Args:
             measurements: The measurements of n instances.
-            column: How the names of the columns begin.
-            measure: What to return; None for what the check measures.
-            limit: The least c_x of the texts that count for the share.
-            chosen: (n,) True at the instances to use, with equal weights; None for all, with those of the check.
+            column: The prefix of the columns.
+            measure: "cosine" for C or "share" for the share of texts; None for the argument of the check.
+            limit: The smallest c_x of a text that counts in the share.
+            chosen: (n,) True at the instances to use, with equal weights; None for all instances, with the weights of
+                the check.
         """
         gain, room = _gain_and_room(measurements, column)
         defined = ~np.isnan(gain) if chosen is None else ~np.isnan(gain) & chosen
@@ -393,7 +399,7 @@ class Pointing(PerInstanceCheck):
 def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Floats]:
     """Return m_x (cos(α, |e|) - cos(uniform, |e|)) and m_x (1 - cos(uniform, |e|)), each (n,); NaN where undefined.
 
-    Both are 0 for a text in which no token has an effect, since nothing is at stake in it.
+    Both are 0 for a text in which no token has an effect.
     """
     largest, cosine, uniform = (
         measurements.scalar(f"{column}.{name}") for name in ("largest", "cosine", "uniform_cosine")
@@ -406,13 +412,13 @@ def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Flo
 
 
 def _without_effect(largest: Floats) -> Mask:
-    """Return (n,) True at the texts in which no token has an effect; False everywhere if no text has one."""
+    """Return an (n,) mask, True at texts in which no token has an effect; all False if this holds for every text."""
     mask: Mask = (largest == 0) & bool((largest > 0).any())
     return mask
 
 
 def _pointed(gain: Floats, room: Floats, limit: float) -> Floats:
-    """Return r_x where c_x = gain / r_x is at least the limit, up to rounding, and otherwise 0; NaN where undefined."""
+    """Return r_x where c_x = gain / r_x is at least the limit, up to rounding; 0 elsewhere; NaN where undefined."""
     pointed: Floats = np.where(gain >= (limit - ROUNDING) * room, room, 0.0)
     return np.where(np.isnan(gain), np.nan, pointed)
 

@@ -21,13 +21,13 @@ OPERATORS = {"deletion": "deletion", "mask": "mask substitution"}
 class Polarity(PerInstanceCheck):
     """How often removing the most attended token raises the probability of the predicted class.
 
-    This is the faithfulness violation of Liu et al. 2022: attention has no sign, so a large weight is read as support
-    for the prediction. The reference is the share of tokens whose removal raises the probability, which is the exact
-    expectation for a token drawn at random.
+    Liu et al. 2022 call this a faithfulness violation: attention has no sign, so readers take a large weight as support
+    for the prediction. The reference is the share of all tokens whose removal raises the probability. It is the
+    expected value for a token drawn at random.
 
     Args:
-        operator: How tokens are removed. "deletion" removes their ids and encodes the rest; "mask" replaces their ids
-            by the id of the mask token, or of the unknown token.
+        operator: How tokens are removed. "deletion" removes their ids before the text is encoded. "mask" replaces their
+            ids with the id of the mask token or, in models without one, of the unknown token.
     """
 
     operator: Literal["deletion", "mask"] = "deletion"

@@ -2,7 +2,7 @@
 
 A policy file is a TOML file such as
 
-    [policy]                  # for every check that does not set them itself
+    [policy]                  # arguments of every check that does not set them itself
     confidence = 0.95
     inconclusive = "fail"
 
@@ -46,7 +46,7 @@ from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
 TABLES = ("baseline", "check", "exception", "policy")
-#: The keys of [policy] that are arguments of all checks.
+#: The keys of [policy] that set an argument of all checks.
 SHARED_ARGUMENTS = ("confidence", "inconclusive", "reading", "sampling", "unseen_mixers")
 #: The keys of [policy] that describe the policy itself.
 DESCRIPTION_KEYS = ("name", "applies_to", "validated_on", "unvalidated", "questions", "informational")
@@ -57,7 +57,7 @@ class Policy(list[Check]):
     """The list of the checks in a policy file.
 
     Attributes:
-        record: The rest of the file, such as the name of the policy and its exceptions.
+        record: Everything else in the file, such as the name of the policy and its exceptions.
     """
 
     def __init__(self, checks: Sequence[Check], record: PolicyRecord) -> None:
@@ -76,16 +76,17 @@ def from_tables(
 
     Args:
         tables: One table per check.
-        where: The text with which every error message begins, such as the path of the file.
+        where: The beginning of every error message, such as the path of the file.
         defaults: Arguments that apply to every table that does not set them; None for no such arguments.
-        baseline: The baselines that checks with the key `not_worse_than_baseline_by` are compared with; None for none.
+        baseline: The baselines that checks with the key `not_worse_than_baseline_by` are compared with; None for no
+            baselines.
 
     Returns:
         The checks. Each check that is compared with baselines is followed by its paired gates.
 
     Raises:
-        CheckError: A name, a key or a value is invalid, or two tables have the same id. The message names the table,
-            and suggests similar names for an unknown one.
+        CheckError: A name, a key or a value is invalid, or two tables have the same id. The message names the table.
+            For an unknown name, it suggests similar names.
     """
     if isinstance(tables, (str, Mapping)) or not isinstance(tables, Sequence):
         raise CheckError(f"{where}: expected a list of [[check]] tables, but got {type(tables).__name__}.")
@@ -126,18 +127,17 @@ def load_policy(path: Path) -> Policy:
     """Read a policy file.
 
     The file contains [[check]] tables, and optionally [[exception]] tables, one [baseline] table and one [policy]
-    table. The [policy] table
-    may set arguments for all checks. It may also give the name of the policy, the families of models on which the
-    policy was validated, what happens to models of other families, and the questions that its checks answer. A policy
-    without a gate must set `informational = true` there.
+    table. The [policy] table may set arguments for all checks. It may also give the name of the policy, the families of
+    models on which the policy was validated, what happens to models of other families, and the questions that its
+    checks answer. A policy without a gate must set `informational = true` under [policy].
 
     Args:
         path: The path of a TOML file.
 
     Raises:
-        CheckError: The file cannot be read or is invalid. Or it has no gate and is not declared informational, or the
-            other way round. The message names the file, the table and the key, and suggests similar keys for an unknown
-            one.
+        CheckError: The file cannot be read or is invalid, for example because it has no gate and is not declared
+            informational. The message names the file, the table and the key. For an unknown key, it suggests similar
+            keys.
     """
     require_regular_file(path, "the policy", CheckError)
     try:
@@ -178,9 +178,10 @@ def load_policy(path: Path) -> Policy:
 
 
 def sequential_checks(checks: Iterable[Check]) -> tuple[Check, ...]:
-    """Return checks as `sampling = "sequential"` under [policy] would declare them.
+    """Return copies of the checks, as if the file had `sampling = "sequential"` under [policy].
 
-    A paired gate itself always compares all rows of two runs. Only the check that it compares becomes sequential.
+    A paired gate always compares all rows (instances) of two runs, so only the check that it compares becomes
+    sequential.
     """
     return tuple(
         replace(check, base=replace(check.base, sampling="sequential"))
@@ -292,7 +293,7 @@ def _question(name: str, table: Any, declared: Sequence[Check], place: str) -> P
     gates = {check.id for check in declared if check.severity == "gate"}
     if not gates & set(question.checks):
         raise CheckError(
-            f"{place}: none of its checks is a gate, so the answer can never be no. Name a [[check]] with a threshold, "
-            "or leave the question out."
+            f"{place}: none of its checks is a gate, so the answer can never be “no”. Name a [[check]] with a "
+            "threshold, or leave the question out."
         )
     return question

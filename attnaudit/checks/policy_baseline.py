@@ -33,11 +33,11 @@ class BaselineSettings:
 
 
 def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSettings | None:
-    """Return the [baseline] table of a policy file; None if it has none.
+    """Return the [baseline] table of a policy file; None if there is none.
 
     Args:
         content: The content of the file.
-        path: The path of the file, which relative paths in the table start from.
+        path: The path of the file. Relative paths in the table start from its folder.
 
     Raises:
         CheckError: A key or a value of the table is invalid, or no [[check]] uses it.
@@ -75,7 +75,7 @@ def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSetting
 
 
 def paired_gates(check: Check, margin: Any, settings: BaselineSettings | None) -> list[PairedGate]:
-    """Return one gate for each baseline that a check is compared with.
+    """Return the paired gates of a check, one for each baseline that it is compared with.
 
     Args:
         check: The check.

@@ -1,4 +1,4 @@
-"""Choose the policy that suits the audited models, if an @audit function is given several."""
+"""Choose the policy that applies to the audited models, if an @audit function has several policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEDY = "Give the policy to apply with --policy FILE"
 
 
 def families_of(record: PolicyRecord) -> list[str]:
-    """Return the families of models that a policy applies to: `applies_to`, or `validated_on` without it."""
+    """Return the families of models that a policy applies to: `applies_to` or, if it is not set, `validated_on`."""
     return record.applies_to or record.validated_on
 
 
@@ -21,7 +21,7 @@ def require_families_of_several(policies: Sequence[Policy]) -> None:
     """Require that each of several policies names the families of models that it applies to.
 
     Raises:
-        CheckError: A policy names none. The message names its file.
+        CheckError: A policy names no family. The message names its file.
     """
     for policy in policies:
         if not families_of(policy.record):
@@ -54,7 +54,7 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
         needed = ", ".join(f"{policy.record.file} for {model}" for model, policy in chosen.items())
         raise CheckError(
             f"--model: the models need different policies: {needed}. Audit them in separate runs. {REMEDY} to audit "
-            "all of them with the same one."
+            "all of them with a single policy."
         )
     return next(iter(chosen.values()), policies[0])
 

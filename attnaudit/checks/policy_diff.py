@@ -1,4 +1,4 @@
-"""The differences between two effective policies, and whether each makes the new policy stricter or laxer."""
+"""Compare two effective policies, and classify each difference as stricter or laxer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from attnaudit.statistics.threshold import Expression, parse
 from attnaudit.statistics.verdict import fail_confidence
 
 Kind = Literal["laxer", "disappeared", "compare by hand", "stricter", "appeared", "changed"]
-#: The kinds of changes after which the new policy may pass models that the old one blocks. They are listed first.
+#: The kinds of changes that may let the new policy pass models that the old policy blocks. They are listed first.
 SUSPECT: tuple[Kind, ...] = ("laxer", "disappeared", "compare by hand")
 KINDS: tuple[Kind, ...] = (*SUSPECT, "stricter", "appeared", "changed")
 DIRECTIONS = ("at_least", "at_most")
 #: The arguments that decide how a value is judged. All other arguments decide what is measured.
 JUDGING = (*DIRECTIONS, "severity", "confidence", "inconclusive", "unseen_mixers")
 INCONCLUSIVE = ("pass", "warn", "fail")
-#: What a policy does with the models of a family, from the laxest to the strictest.
+#: The possible effects of a policy on the models of a family, from the laxest to the strictest.
 EFFECTS = ("the gates are informational", "the gates apply", "the run fails")
 
 Table = Mapping[str, Parameter]
@@ -34,10 +34,10 @@ class Change:
     """One difference between an old and a new policy.
 
     Attributes:
-        kind: The effect of the difference. "laxer": the new policy may pass models that the old one blocks. "stricter":
-            the new policy may block models that the old one passes. "disappeared": only the old policy has the check.
-            "appeared": only the new policy has it. "changed": the difference does not affect what is blocked. "compare
-            by hand": the policies alone do not show the effect.
+        kind: The effect of the difference. "laxer": the new policy may pass models that the old policy blocks.
+            "stricter": the new policy may block models that the old policy passes. "disappeared": only the old policy
+            has the check. "appeared": only the new policy has the check. "changed": the difference does not affect
+            which models are blocked. "compare by hand": the policies alone do not show the effect.
         subject: The id of the check, or "policy" for the policy as a whole.
         text: What differs, as a clause without a full stop.
     """
@@ -48,7 +48,7 @@ class Change:
 
 
 def differences(old: EffectivePolicy, new: EffectivePolicy) -> list[Change]:
-    """Return the differences between two policies. Those after which the new policy may pass more come first."""
+    """Return the differences between two policies, starting with the kinds in `SUSPECT`."""
     changes = [
         *_of_checks(old, new),
         *_of_exceptions(old.exceptions, new.exceptions),
@@ -102,8 +102,9 @@ def _described(table: Table) -> str:
 def _of_check(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[Kind, str]]:
     """Yield the changes of one check.
 
-    A check that becomes a gate, or stops being one, makes the policy stricter or laxer. Its other arguments then count
-    as "changed". They count as "laxer", "stricter" or "compare by hand" only if the check is a gate in both policies.
+    A check that becomes a gate makes the policy stricter, and a check that is no longer a gate makes it laxer. Changes
+    of other arguments count as "laxer", "stricter" or "compare by hand" only if the check is a gate in both policies.
+    Otherwise, they count as "changed".
     """
     if _is_gate(old) and not _is_gate(new):
         yield "laxer", "is no longer a gate"
@@ -141,9 +142,9 @@ def _of_threshold(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
 
 
 def _change_of_limit(old: Parameter, new: Parameter) -> float | None:
-    """Return by how much a threshold rose.
+    """Return how much higher the new threshold is than the old threshold.
 
-    None means that the rise depends on the references, or that one of the two policies has no such threshold.
+    Return None if the difference depends on the references, or if one of the two policies has no such threshold.
     """
     before, after = _as_expression(old), _as_expression(new)
     if before is None or after is None or before.weights != after.weights:
@@ -155,7 +156,7 @@ def _as_expression(limit: Parameter) -> Expression | None:
     if isinstance(limit, str):
         try:
             return parse(limit, sorted(set(re.findall(r"[A-Za-z_]\w*", limit))) or ["reference"])
-        except CheckError:  # another version wrote the record, so the thresholds are shown as text
+        except CheckError:  # a record of another version: show the thresholds as text
             return None
     if limit is None or isinstance(limit, bool):
         return None
@@ -177,11 +178,11 @@ def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[t
     """Yield the effect on a gate of a change in its confidence or in the number of gates.
 
     There are two kinds of gates. With inconclusive="fail", a gate blocks unless its whole interval is on the required
-    side. A higher confidence, which widens the interval, is therefore stricter. Any other gate blocks only if its whole
-    interval is on the wrong side. A higher confidence is then laxer, and so are more gates, because they widen this
-    interval as well.
+    side. A higher confidence widens the interval, so it is stricter. Any other gate blocks only if its whole interval
+    is on the wrong side. For these gates, a higher confidence is laxer. A larger number of gates is laxer too, because
+    it widens the interval that decides failures.
 
-    If a gate changes from one kind to the other, `_of_inconclusive` reports that. A change of its confidence then
+    If a gate changes from one kind to the other, `_of_inconclusive` reports this change, and a change of the confidence
     counts only as "changed".
     """
     before, after = old.get("confidence"), new.get("confidence")
@@ -237,7 +238,7 @@ def _of_exceptions(old: Sequence[PolicyException], new: Sequence[PolicyException
 
 
 def _of_validations(old: EffectivePolicy, new: EffectivePolicy) -> Iterator[Change]:
-    """Yield the changes in what happens to models of each family that a policy names, and of all other families."""
+    """Yield changes in the treatment of models, for each family that a policy names and for all other families."""
     if old.validations == new.validations:
         return
     named = {family for policy in (old, new) for one in policy.validations for family in one.validated_on}
@@ -260,7 +261,7 @@ def _of_validations(old: EffectivePolicy, new: EffectivePolicy) -> Iterator[Chan
 
 
 def _effect(policy: EffectivePolicy, check: str, family: str) -> int:
-    """Return what a policy does with a gate and the models of a family, as an index of EFFECTS."""
+    """Return the effect of a policy on the models of a family, for one gate, as an index of EFFECTS."""
     own = [one for one in policy.validations if check in one.checks]
     if any(one.unvalidated == "block" and one.validated_on and not covers(one.validated_on, family) for one in own):
         return EFFECTS.index("the run fails")
@@ -272,14 +273,14 @@ def _scope(exception: PolicyException) -> tuple[str, str, str]:
 
 
 def _covers(wide: PolicyException, narrow: PolicyException) -> bool:
-    """Return whether the exception `wide` applies to every case to which `narrow` applies."""
+    """Return whether the exception `wide` covers every case that the exception `narrow` covers."""
     return (
         wide.check == narrow.check and wide.model in ("", narrow.model) and wide.data in ("", narrow.data)
     )  # fmt: skip
 
 
 def _where(exception: PolicyException) -> str:
-    """Return the model and the data set of an exception as text, with a leading space; "" if it applies to all."""
+    """Return the model and the data set of an exception as text, with a leading space; "" if it names neither."""
     model = f" of model {exception.model}" if exception.model else ""
     return model + (f" on data {exception.data}" if exception.data else "")
 

@@ -1,4 +1,4 @@
-"""Declarations about the gates of a policy: whether it has any, which may fail, and which models they were made for."""
+"""Validate declarations about gates: whether a policy has any, exceptions, and families of models."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ KEYS = ("check", "reason", "model", "data")
 
 
 def require_gates(checks: Sequence[Check], *, informational: bool, where: str, declaration: str) -> None:
-    """Require that at least one check is a gate. If the policy is declared informational, require that none is.
+    """Require that a policy has a gate or, if it is declared informational, that it has no gate.
 
     Args:
         checks: The checks of the policy.
         informational: Whether the policy is declared informational.
-        where: The text with which the error message begins, such as the path of the file.
-        declaration: The code or setting that declares the policy informational, for the error message.
+        where: The beginning of the error message, such as the path of the file.
+        declaration: The code or setting that declares a policy informational, for the error message.
 
     Raises:
-        CheckError: No check is a gate, and the policy is not declared informational; or a check is a gate, and it is.
+        CheckError: No check is a gate, but the policy is not declared informational. Or a check is a gate, but the
+            policy is declared informational.
     """
     gates = [check for check in checks if check.severity == "gate"]
     if informational and gates:
@@ -46,17 +47,16 @@ def require_gates(checks: Sequence[Check], *, informational: bool, where: str, d
 
 
 def require_families(validated_on: Any, unvalidated: object, *, where: str) -> None:
-    """Require that a policy names the families that it was validated on, if it says what happens to other models.
+    """Require that a policy with `unvalidated` names the families of models that it was validated on.
 
     Args:
         validated_on: The families; None if the policy does not name them.
-        unvalidated: What happens to a model of another family (see `PolicyValidation`); None if the policy does not
-            say.
-        where: The text with which the error message begins, such as the path of the file.
+        unvalidated: What happens to a model of another family (see `PolicyValidation`); None if it is not set.
+        where: The beginning of the error message, such as the path of the file.
 
     Raises:
-        CheckError: `validated_on` is not a list of names, or a name is empty. Or `unvalidated` has an unknown value, or
-            is given without `validated_on`.
+        CheckError: `validated_on` is not a list of names, a name is empty, `unvalidated` has an unknown value, or
+            `unvalidated` is given without `validated_on`.
     """
     example = 'validated_on = ["pooled attention"]'
     require_family_names(validated_on, key="validated_on", where=where)
@@ -73,12 +73,12 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
 
 
 def require_family_names(families: Any, *, key: str, where: str) -> None:
-    """Require that a value is None or a list with the names of families of models.
+    """Require that a value is None or a list of names of families of models.
 
     Args:
         families: The value.
         key: The name of the key or argument.
-        where: The text with which the error message begins, such as the path of the file.
+        where: The beginning of the error message, such as the path of the file.
 
     Raises:
         CheckError: The value is not a list, or a name is empty or has spaces around it.
@@ -99,11 +99,11 @@ def exceptions_from_tables(tables: object, *, checks: Sequence[Check], where: st
     Args:
         tables: The tables, with the keys "check", "reason", and optionally "model" and "data".
         checks: The checks of the policy.
-        where: The text with which every error message begins, such as the path of the file.
+        where: The beginning of every error message, such as the path of the file.
 
     Raises:
         CheckError: A key or a value is invalid, no gate of the policy has the id, or two tables have the same gate,
-            model and data set. The message names the table, and suggests similar names for an unknown key or gate.
+            model and data set. The message names the table. For an unknown key or gate, it suggests similar names.
     """
     if not isinstance(tables, list):
         raise CheckError(f"{where}: expected a list of [[exception]] tables, but got {type(tables).__name__}.")
@@ -127,7 +127,7 @@ def exceptions_from_reasons(
     Args:
         reasons: Id of a gate -> why its cases may be skipped or expected to fail.
         checks: The checks of the decorator.
-        where: The text with which every error message begins.
+        where: The beginning of every error message.
 
     Raises:
         CheckError: `reasons` is not a mapping, a reason is empty, or no gate has the id.
@@ -169,7 +169,8 @@ def _require_gate(id_: str, checks: Sequence[Check], place: str) -> None:
     """Require that a gate has this id.
 
     Raises:
-        CheckError: No check has this id, or the check that has it is informational. The message suggests similar gates.
+        CheckError: No check has this id, or the check with this id is informational. The message suggests similar
+            gates.
     """
     gates = [check.id for check in checks if check.severity == "gate"]
     if id_ in gates:

@@ -1,4 +1,4 @@
-"""One check under several readings, such as every layer and head: the mean of its values, and a matrix of them."""
+"""Combine the evidence of a check under several readings, such as every layer and head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnaudit.statistics.intervals import mean_interval
 
 
 class CheckOfReadings(Protocol):
-    """The part of a check that `evidence_over_readings` uses."""
+    """The properties and methods of a check that `evidence_over_readings` uses."""
 
     @property
     def confidence(self) -> float: ...
@@ -36,11 +36,12 @@ class CheckOfReadings(Protocol):
 def evidence_over_readings(
     check: CheckOfReadings, measurements: Measurements, readings: Sequence[str]
 ) -> tuple[Evidence, Matrix]:
-    """Combine the evidence of a check under several readings.
+    """Combine the evidence of a check under several readings (selections of attention weights).
 
     If the statistic is the mean of values per instance, the values of each instance are first averaged over the
-    readings. The combined value is the mean of these averages, and has an interval. For any other statistic, such as a
-    ratio or a difference of F1, the combined value is the mean of the values under each reading. It has no interval.
+    readings. The combined value is the mean of these averages, and it has an interval. For any other statistic, such as
+    a ratio or a difference of F1, the combined value is the mean of the values under each reading, and it has no
+    interval.
 
     Args:
         check: The check.
@@ -130,7 +131,7 @@ def _empty(rows: int, columns: int) -> list[list[float | None]]:
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
-    """Return the (n,) means over the readings under which an instance has a value; NaN if it has none."""
+    """Average the values of each instance over the readings. Ignore NaN; the (n,) result is NaN if all values are."""
     table = np.stack(values)
     counts = np.logical_not(np.isnan(table)).sum(0)
     means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
@@ -138,14 +139,14 @@ def _mean(values: Sequence[Floats]) -> Floats:
 
 
 def _upper_bounds(evidence: Evidence) -> Floats:
-    """Return the (n,) upper bounds of the values. If none are known, the values are their own bounds."""
+    """Return the (n,) upper bounds of the values. If no bounds are known, return the values."""
     values = np.full(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
     bounds: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
     return bounds
 
 
 def _numeric_order(text: str) -> tuple[int, str]:
-    """Return a sort key that puts words such as "mean" first, and then numbers by their value."""
+    """Return a sort key: words such as "mean" come first, then numbers in ascending order."""
     return (int(text), "") if text.isdigit() else (-1, text)
 
 

@@ -28,11 +28,11 @@ def relative_to_references(
     generator: Callable[[], np.random.Generator],
     name_in_errors: str,
 ) -> tuple[Evidence, Requirement | None]:
-    """Compute a threshold from the references of a check, and prepare the evidence for the comparison with it.
+    """Compute a threshold from the references of a check, and prepare the evidence for the comparison.
 
     A threshold that depends on references is itself an estimate, with one number per instance. The verdict therefore
-    depends on the paired differences between the value and the threshold of each instance. Only instances that have
-    both are used. The interval of the value is the interval of the mean difference, shifted by the mean threshold.
+    depends on paired differences: the value of each instance minus its threshold. Only instances that have both are
+    used. The interval of the value is the interval of the mean difference, shifted by the mean threshold.
 
     Args:
         evidence: What the check found.
@@ -45,11 +45,11 @@ def relative_to_references(
         name_in_errors: The name of the check in error messages.
 
     Returns:
-        The evidence on the instances that have both a value and a threshold, and the mean threshold. If no instance has
-        both, the value of the evidence and the threshold are None.
+        The evidence on the instances that have both a value and a threshold, and the mean threshold. If there are no
+        such instances, the value of the evidence and the threshold are None.
 
     Raises:
-        CheckError: The check has no values per instance, or a reference that the threshold names has none.
+        CheckError: The check, or a reference that the threshold names, has no values per instance.
     """
     if evidence.values is None or not set(expression.weights) <= set(evidence.reference_values):
         raise CheckError(

@@ -36,16 +36,16 @@ HOW_TO_READ_JSD = (
 class RetrainingCheck(Check):
     """The base class of the checks that train copies of the model.
 
-    Unlike other checks, they are informational by default, and gates only with severity="gate". A copy that several
-    checks need is trained only once per process.
+    Unlike other checks, these checks are informational by default, and become gates with severity="gate". A copy that
+    several checks need is trained only once per process.
 
     Args:
         seeds: The number of copies of each kind, from 1 to 100. Each copy has its own seed, and the value is the mean
             over the copies.
-        train: The data to train on: the name of a registered data set, or the path of a file. By default, the data that
-            the audited model was trained on.
+        train: The data to train on: the name of a registered data set, or the path of a file. By default, the training
+            data of the audited model.
         dev: The data on which the best epoch is chosen, in the same form as `train`. By default, the data that was used
-            for the audited model.
+            to choose the best epoch of the audited model.
     """
 
     severity: Severity = "report"
@@ -66,21 +66,21 @@ class RetrainingCheck(Check):
 
     @property
     def not_linearised(self) -> str:
-        return "its sampling error is also that of the training runs"
+        return "its sampling error also depends on the training runs"
 
     @abstractmethod
     def retrainings(self) -> Sequence[Retraining]:
-        """Return the training of each copy."""
+        """Return the training settings of each copy."""
 
     def needs(self) -> tuple[str, ...]:
         return tuple(measure_of(retraining) for retraining in self.retrainings())
 
     def on_data(self, retraining: Retraining) -> Retraining:
-        """Return the retraining with the data in `train` and `dev`."""
+        """Return the training settings with the data sets of the arguments `train` and `dev`."""
         return dataclasses.replace(retraining, train=self.train or "", dev=self.dev or "")
 
     def cost(self) -> str:
-        """Return sentences about the number of models to train and the cost of training them."""
+        """Return sentences that give the number of models to train and the cost of training them."""
         adversaries = sum(
             retraining.attention == "adversary" and retraining.encoder == "own" for retraining in self.retrainings()
         )
@@ -110,7 +110,7 @@ def measure_of(retraining: Retraining) -> str:
 
 
 def columns_of_copies(measurements: Measurements, copies: Sequence[Retraining], name: str) -> Floats:
-    """Return one column of each of R copies as an (n, R) array. `name` is the name of the column within its measure."""
+    """Return a column of R copies as an (n, R) array. `name` is the name of the column without that of the measure."""
     return np.column_stack([measurements.scalar(f"{measure_of(copy)}.{name}") for copy in copies])
 
 
@@ -127,10 +127,9 @@ def f1_difference(
     Args:
         check: The check.
         measurements: The measurements.
-        minuend: The key of the predictions with the first mean F1.
-        subtrahend: The key of the predictions with the second mean F1, which is subtracted from the first.
-        predictions: Name -> (n, R) class indices, with one column per copy. Predictions under other keys are only
-            reported.
+        minuend: The key of the predictions for the first mean F1.
+        subtrahend: The key of the predictions for the second mean F1, which is subtracted from the first.
+        predictions: Name -> (n, R) class indices, with one column per copy. For all other keys, F1 is only reported.
     """
     labels, labelled = measurements.labels, measurements.labels >= 0
     groups = measurements.groups(labelled)

@@ -22,12 +22,12 @@ from attnaudit.retraining import Retraining
 @registered
 @dataclass(frozen=True, kw_only=True)
 class RetrainedUniform(RetrainingCheck):
-    """F1 of the model minus the mean F1 of copies that are trained with the weight 1/n on every real token.
+    """F1 of the model minus the mean F1 of copies that are trained with the weight 1/n on each of the n real tokens.
 
-    A model that is no better than such copies does not need attention, so its weights explain little.
-    `UniformFragility` replaces the weights in the trained model. Here, the copies learn to do without attention. The
-    first copy has the seed of the model. The value is undefined without labels. The arguments are described in
-    `RetrainingCheck`.
+    A model that is no better than such copies does not need attention, so its weights explain little. Unlike
+    `UniformFragility`, which replaces the weights in the trained model, this check lets copies learn the task without
+    attention. The first copy has the seed of the model. The value is undefined without labels. The arguments are
+    described in `RetrainingCheck`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)

@@ -21,12 +21,12 @@ from attnaudit.retraining import Retraining
 @registered
 @dataclass(frozen=True, kw_only=True)
 class SeedVariance(RetrainingCheck, PerInstanceCheck):
-    """Mean over instances and copies of the JSD (nats) between the attention of a copy and that of the model.
+    """Mean over instances and copies of the JSD (nats) between the attention of a copy and the attention of the model.
 
-    The copies are trained like the model, with the seeds that follow the seed of the model. If their attention differs,
-    the weights depend on the seed as well as on the text. The value is also a reference for `TrainedAdversary`: an
-    adversary shows something only if its JSD is larger than the JSD that another seed causes. An instance with a single
-    token has no value. The arguments are described in `RetrainingCheck`.
+    The copies are trained like the model, but with other seeds: the seeds that follow the seed of the model. If their
+    attention differs, the weights depend on the seed as well as on the text. The value is also a reference for
+    `TrainedAdversary`: an adversary is evidence only if its JSD is larger than the JSD that another seed causes. An
+    instance with a single token has no value. The arguments are described in `RetrainingCheck`.
     """
 
     seeds: int = 8
@@ -102,7 +102,7 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
 
 
 def copies_from_other_seeds(count: int) -> tuple[Retraining, ...]:
-    """Return the trainings of copies with the seeds that follow the seed of the model."""
+    """Return the training settings of copies with the seeds that follow the seed of the model."""
     return tuple(Retraining(seed=seed) for seed in range(1, count + 1))
 
 

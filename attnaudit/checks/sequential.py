@@ -1,4 +1,4 @@
-"""Sequential gates: rows in a random order, and the confidence sequence that replaces the interval of a check."""
+"""Sequential gates: rows (instances) in random order, and confidence sequences that replace the usual intervals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RowSequence:
     Attributes:
         sequence: The sequence of T pairs.
         rows: (T, ...) positions of the rows of each pair.
-        negated: Whether the sequence is one of 1 minus the value of the check.
+        negated: Whether the sequence estimates 1 minus the value of the check.
     """
 
     sequence: ConfidenceSequence
@@ -39,7 +39,7 @@ class RowSequence:
 
 
 class SequentialCheck(Protocol):
-    """What the functions below need of a check."""
+    """The properties and methods of a check that the functions of this module use."""
 
     @property
     def sampling(self) -> str: ...
@@ -65,7 +65,7 @@ def random_order(measurements: Measurements) -> list[int]:
 def rows_in_order(measurements: Measurements, defined: Mask) -> list[int]:
     """Return the rows that a sequence may use, in the random order of the seed.
 
-    A row that has the same tokens as an earlier one says nothing new and is left out.
+    A row with the same tokens as an earlier row adds no information and is left out.
 
     Args:
         measurements: The measurements of n instances.
@@ -78,20 +78,22 @@ def rows_in_order(measurements: Measurements, defined: Mask) -> list[int]:
 
 
 class NotYet(str):
-    """The reason why a check has no confidence sequence, which more rows may remove."""
+    """A reason why a check has no confidence sequence yet. More rows may change this."""
 
     __slots__ = ()
 
 
 def why_fixed(check: SequentialCheck, measurements: Measurements) -> str:
-    """Return why a check needs a fixed number of rows, as a clause; "" if it has, or may get, a confidence sequence.
+    """Return why a check needs a fixed number of rows, as a clause.
+
+    It is "" if the check has a confidence sequence, or may have one with more rows.
 
     Args:
         check: The check.
         measurements: The measurements of some of the rows.
 
     Raises:
-        CheckError: The measurements lack a measure that the check reads.
+        CheckError: The measurements lack a measure that the check uses.
     """
     if check.sampling != "sequential":
         return 'its sampling is "all"'
@@ -101,7 +103,7 @@ def why_fixed(check: SequentialCheck, measurements: Measurements) -> str:
 
 
 def _sequence(check: SequentialCheck, measurements: Measurements) -> RowSequence | str:
-    """Return the confidence sequence of a check under one reading, or why there is none, as a clause."""
+    """Return the confidence sequence of a check under one reading; or, as a clause, the reason why there is none."""
     if check.threshold is None:
         return "it has no threshold"
     if check.several_readings or isinstance(check.threshold[1], Expression):
@@ -114,7 +116,7 @@ def _sequence(check: SequentialCheck, measurements: Measurements) -> RowSequence
 def sequential_evidence(
     check: SequentialCheck, evidence: Evidence, measurements: Measurements, requirement: Requirement | None, gated: int
 ) -> Evidence:
-    """Replace the interval of a check by that of its sequence, which is valid after every row.
+    """Replace the interval of a check by the interval of its confidence sequence, which is valid after every row.
 
     Args:
         check: The check.
@@ -124,19 +126,22 @@ def sequential_evidence(
         gated: The number of gates.
 
     Returns:
-        The evidence. Without a sequence, its interval holds for a fixed number of rows, and a remark says so.
+        The evidence. Without a sequence, it keeps its interval, which is valid only for a fixed number of rows, and
+        gets a remark that explains this.
     """
     found = _sequence(check, measurements)
     confidence = check.confidence
     if isinstance(found, str) or requirement is None or evidence.value is None:
         reason = found if isinstance(found, str) else "its value is undefined"
-        remark = f"its interval holds for a fixed number of rows, because it has no confidence sequence: {reason}"
+        remark = (
+            f"the interval is valid only for a fixed number of rows: there is no confidence sequence, because {reason}"
+        )
         return dataclasses.replace(evidence, note=join_remarks([evidence.note, remark]))
     if found.rows.size < MINIMUM_DEFINED:
         return dataclasses.replace(
             evidence,
             interval=None,
-            no_interval=f"only {found.rows.size} rows with different tokens have a value that its confidence sequence "
+            no_interval=f"only {found.rows.size} rows with different tokens have a value that the confidence sequence "
             f"can use, fewer than {MINIMUM_DEFINED}",
         )
     estimate = _estimate(found, evidence.value, confidence)
@@ -155,17 +160,17 @@ def sequential_evidence(
 
 
 def is_settled(record: CheckRecord) -> bool:
-    """Return whether a confidence sequence has passed or failed a gate, so that it needs no more rows."""
+    """Return whether a gate has passed or failed by its confidence sequence, so that it needs no more rows."""
     return judged_by_sequence(record) and record.verdict in ("pass", "fail")
 
 
 def judged_by_sequence(record: CheckRecord) -> bool:
-    """Return whether the interval of a record is that of a confidence sequence."""
+    """Return whether the interval of a record comes from a confidence sequence."""
     return record.interval is not None and record.interval.method == METHOD
 
 
 def _estimate(found: RowSequence, value: float, confidence: float) -> IntervalEstimate | None:
-    """Return the interval estimate of a sequence; None if it has no upper end yet. It contains the value."""
+    """Return the interval estimate of a sequence; None if an end is still infinite. The interval contains the value."""
 
     def interval_at(level: float) -> Interval:
         interval = found.sequence.interval(confidence=level)

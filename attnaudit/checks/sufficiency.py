@@ -13,9 +13,9 @@ from attnaudit.checks.erasure import Erasure
 class Sufficiency(Erasure):
     """Change of the output when only the most attended tokens are kept, compared with other orders of erasure.
 
-    The change is p(x) - p(r), where p is the probability of the predicted class, x the text and r the kept tokens. A
-    small change is good. The gain of attention is the mean change with random orders minus the change with the order of
-    attention. The arguments are described in `Erasure`.
+    The change is p(x) - p(r), where p is the probability of the predicted class, x is the text and r are the kept
+    tokens. A small change is good. The gain of attention is the mean change when tokens are kept in random orders,
+    minus the change when they are kept in the order of attention. The arguments are described in `Erasure`.
     """
 
     metric = "sufficiency"

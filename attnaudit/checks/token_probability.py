@@ -19,12 +19,12 @@ from attnaudit.records import CheckRecord, Direction, Reference
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TokenProbability(PerInstanceCheck):
-    """Mean over instances and tokens of the probability of the predicted class, given the token's hidden state alone.
+    """Mean over instances and tokens of the probability of the predicted class, given only the token's hidden state.
 
-    Of two models with the same accuracy, the one with the lower value is better.
+    If two models have the same accuracy, the model with the lower value is better.
 
     Args:
-        among: Which instances are used. "correct": those that are predicted correctly, as in the paper. This needs
+        among: Which instances are used. "correct": the correctly predicted instances, as in the paper. This needs
             labels, and n in the record counts only these instances. "all": all instances.
     """
 
@@ -77,10 +77,10 @@ class TokenProbability(PerInstanceCheck):
         return np.where(chosen, values, np.nan)
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
-        """Judge the check as `Check.judge` does.
+        """Judge the check like `Check.judge`.
 
-        With among="correct", only the correctly predicted instances are judged. A note gives their number, or says that
-        labels are missing.
+        With among="correct", only the correctly predicted instances are judged. A note gives their number, or reports
+        that labels are missing.
         """
         if self.among == "all":
             return super().judge(measurements, gated=gated)

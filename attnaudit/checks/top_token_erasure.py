@@ -1,4 +1,4 @@
-"""Does removing the largest weight flip the decision more often than removing another? (Serrano & Smith 2019, §4)"""
+"""Does removing the largest weight flip the decision more often than another weight? (Serrano & Smith 2019, §4)"""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class TopTokenErasure(PerInstanceCheck):
     """How much more often the decision flips when the largest weight is removed than when another weight is removed.
 
     A removed weight is set to 0 and the other weights are renormalised, while the hidden states stay fixed. The value
-    is a difference of two shares. The first is the share of instances whose decision flips when the largest weight is
-    removed. The second is the probability that the decision flips when one of the other weights, chosen at random, is
-    removed. This probability is exact, because each of the other weights is removed in turn. Instances have no value in
-    the same cases as in `DecisionFlip`.
+    is a difference: the share of instances whose decision flips when the largest weight is removed, minus the
+    probability that the decision flips when another weight, chosen at random, is removed. This probability is exact,
+    because each of the other weights is removed in turn. An instance has no value in the same cases as in
+    `DecisionFlip`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
@@ -60,7 +60,7 @@ class TopTokenErasure(PerInstanceCheck):
         top, other = measurements.scalar("top_token.attention"), measurements.scalar("top_token.random")
         flippable = measurements.scalar("top_token.any")
         others = np.maximum(measurements.lengths - 1, 1)
-        # The best token flips the decision if any token does. It is compared with all other tokens.
+        # The best token flips the decision if any token flips it. It is compared with all other tokens.
         best = flippable - (top + other * others - flippable) / others
         return (
             Reference(name="floor", value=0.0, meaning="a token drawn at random instead of the top one", n=len(values)),

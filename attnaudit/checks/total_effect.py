@@ -44,13 +44,13 @@ from attnaudit.statistics.standardised_logits import OtherLogits, StandardisedLo
 from attnaudit.statistics.statistic_sequences import total_effect_sequence, unbet_units
 from attnaudit.statistics.total_effect_index import TotalEffectIndex
 
-#: The argument `on` -> what the output is, in words.
+#: The argument `on` -> the output, in words.
 OUTPUTS = {
     "probabilities": "probabilities",
     "logits": "logits",
     "standardised": "standardised probabilities",
 }
-#: The share of the texts that count as those of which the model is least sure.
+#: The share of the texts that count as the texts of which the model is least sure.
 UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
@@ -59,23 +59,23 @@ LARGEST_CHANGE = 2.0
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TotalEffect(WhereReplaced):
-    """Total-effect index of attention: how far rearranged weights move the output, relative to how much it varies.
+    """Total-effect index of attention: the change of the output under rearranged weights, relative to its variance.
 
-    The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here y(x, α) is the output for the text x with the
+    The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here, y(x, α) is the output for the text x with the
     attention α, α′ is a random rearrangement of the weights that differs from α, and V is the variance of y(x, α) over
-    the texts, summed over the classes. If all weights of a text are equal, rearranging them changes nothing, so its
-    change is 0. If no text can be rearranged, the index is undefined. Texts with a single token enter neither the mean
-    nor the variance. The details contain Cohen's κ between the decisions under α and α′. The arguments `where` and
-    `replacement` are described in `WhereReplaced`.
+    the texts, summed over the classes. If all weights of a text are equal, rearranging them changes nothing, and the
+    change of the output is 0. If this holds for all texts, the index is undefined. Texts with a single token count
+    neither in the mean nor in the variance. The details contain Cohen's κ between the decisions under α and α′. The
+    arguments `where` and `replacement` are described in `WhereReplaced`.
 
     Args:
-        on: The output. "probabilities": the class probabilities, where single texts with extreme logits have bounded
-            influence. "logits": the logits minus their mean over the classes, so that the index depends neither on the
+        on: The output y. "probabilities": the class probabilities. A single text with extreme logits then has a bounded
+            influence. "logits": the logits minus their mean over the classes. The index then depends neither on the
             scale of the logits nor on a bias per class. "standardised": the softmax of these logits after they are
             shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
-            average. It has both properties.
-        classes: "balanced": every class has the same total weight, by label if all rows have one, and otherwise by
-            predicted class. "as_sampled": every text has the same weight.
+            average. The index then has all of these properties.
+        classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
+            otherwise the predicted classes. "as_sampled": every text has the same weight.
     """
 
     on: Literal["probabilities", "logits", "standardised"] = "probabilities"
@@ -122,7 +122,7 @@ class TotalEffect(WhereReplaced):
 
     @property
     def column(self) -> str:
-        """The name of the measure that the check reads."""
+        """The name of the measure that the check uses."""
         return f"rearrangement{self.place}"
 
     def needs(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class TotalEffect(WhereReplaced):
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
         if self.on == "logits":
-            return "changes of logits have no largest value"
+            return "the change of the logits has no upper bound"
         found = units_of_rows(measurements, self._counted(measurements), self.classes, rows_per_class=2)
         if isinstance(found, str):
             return found
@@ -186,7 +186,7 @@ class TotalEffect(WhereReplaced):
         )
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        """Choose texts of which the model is unsure: if attention is used at all, rearranging it should show there."""
+        """Choose texts of which the model is unsure, because their outputs change most easily."""
         sure = confidence(measurements)
         if sure is None or np.isnan(values).all():
             return super().typical(measurements, values)
@@ -246,24 +246,24 @@ class TotalEffect(WhereReplaced):
         return join_remarks([unvaried if constant else "", unchanged, note_on_classes(measurements, self.classes)])
 
     def _rearranged(self, measurements: Measurements) -> Mask:
-        """Return (n,) True at the instances whose weights can be rearranged, which have a change of the output."""
+        """Return an (n,) mask, True at instances whose weights can be rearranged, so that the output has a change."""
         mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.probabilities"))
         return mask
 
     def _equal(self, measurements: Measurements) -> Mask:
-        """Return (n,) True at the instances with several tokens whose weights are all equal."""
+        """Return an (n,) mask, True at instances with several tokens whose weights are all equal."""
         (_, single), (_, nothing) = single_token(measurements), no_real_attention(measurements)
         mask: Mask = ~self._rearranged(measurements) & ~single & ~nothing
         return mask
 
     def _counted(self, measurements: Measurements) -> Mask:
-        """Return (n,) True at the instances that the index counts: none if no weights can be rearranged."""
+        """Return an (n,) mask, True at instances that count in the index: none if no weights can be rearranged."""
         rearranged = self._rearranged(measurements)
         mask: Mask = rearranged | (self._equal(measurements) & rearranged.any())
         return mask
 
     def _index(self, measurements: Measurements, on: str) -> TotalEffectIndex | None:
-        """Return the index of an output; None if it is undefined."""
+        """Return the index of the output `on`; None if it is undefined."""
         counted = self._counted(measurements)
         rows = weighted_rows(measurements, measurements.groups(counted), self.classes)
         unchanged = counted & ~self._rearranged(measurements)
@@ -277,9 +277,9 @@ class TotalEffect(WhereReplaced):
     def _standardised(
         self, measurements: Measurements, rows: WeightedRows, chosen: Sequence[int]
     ) -> tuple[Floats, Floats] | None:
-        """Return the changes of some instances, NaN for the others, and the standardised probabilities of all.
+        """Return the changes of the chosen instances, NaN for all others, and the standardised probabilities of all.
 
-        Mean and scale are those of the logits of `rows`. Return None if these logits do not vary.
+        The mean and the scale are estimated from the logits of `rows`. Return None if these logits do not vary.
         """
         logits = _logits(measurements)
         standard = StandardisedLogits.of(logits, rows)
@@ -298,10 +298,10 @@ class TotalEffect(WhereReplaced):
         return OtherLogits.of({i: permuted[i] for i in rows}, count=len(measurements), classes=classes)
 
     def _through_scale(self, measurements: Measurements, index: TotalEffectIndex) -> Floats:
-        """Return the (n,) influence of each instance on a standardised index through mean and scale of the logits."""
+        """Return (n,) influences of the instances on the index through the estimated mean and scale of the logits."""
         logits, counted = _logits(measurements), self._counted(measurements)
         standard = StandardisedLogits.of(logits, index.rows)
-        assert standard is not None  # the index has been computed with it
+        assert standard is not None  # the index was computed with it
         of_changes = standard.derivatives_of_changes(logits, self._rearranged_logits(measurements, counted))
         outputs = standard.probabilities(logits)
         of_deviations = standard.derivatives_of_deviation(logits, outputs - index.rows.mean(outputs))
@@ -310,7 +310,7 @@ class TotalEffect(WhereReplaced):
         return through
 
     def _decisions(self, measurements: Measurements) -> Floats:
-        """Return the (n, C) share of the rearrangements under which each class is predicted."""
+        """Return (n, C) shares of the rearrangements under which each class is predicted."""
         shares = np.full((len(measurements), len(measurements.classes)), np.nan)
         for i, row in enumerate(measurements.vector(f"{self.column}.decisions")):
             shares[i] = row
@@ -319,12 +319,12 @@ class TotalEffect(WhereReplaced):
 
 
 def _stacked(rows: Sequence[Floats]) -> Floats:
-    """Return vectors of the same length as an (n, L) array; (0, 1) without any."""
+    """Stack vectors of the same length L into an (n, L) array. Without vectors, the array has shape (0, 1)."""
     return np.reshape(rows, (len(rows), -1)) if len(rows) else np.zeros((0, 1))
 
 
 def _logits(measurements: Measurements) -> Floats:
-    """Return the (n, C) logits minus their mean over the classes; a sigmoid logit counts as two."""
+    """Return the (n, C) logits minus their mean over the classes. A single sigmoid logit is expanded to two logits."""
     logits = _stacked(measurements.vector("logits"))
     if logits.shape[1] == 1:
         logits = np.column_stack([np.zeros_like(logits), logits])

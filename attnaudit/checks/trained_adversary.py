@@ -34,26 +34,26 @@ SWEEP = (0.1, 0.3, 1.0, 3.0, 10.0)
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
-    """Mean over instances of the JSD (nats) between the model's attention and that of an adversary.
+    """Mean over instances of the JSD (nats) between the attention of the model and the attention of an adversary.
 
-    An adversary is a copy of the model. It is not trained on labels, but to minimise TVD(outputs) - λ ·
-    divergence(attentions) between itself and the model. Read the value together with the TVD that the adversary
-    reaches, which the note gives. A large JSD at a small TVD means that other attention gives the same outputs. An
-    instance with a single token has no value. The arguments `seeds` (here, the number of adversaries), `train` and
-    `dev` are described in `RetrainingCheck`.
+    An adversary is a copy of the model that is trained without labels. It minimises TVD(outputs) - λ ·
+    divergence(attentions), where both terms compare the adversary with the model. Read the value together with the TVD
+    of the adversary, which the note gives. A large JSD at a small TVD means that other attention gives the same
+    outputs. An instance with a single token has no value. The arguments `seeds` (here, the number of adversaries),
+    `train` and `dev` are described in `RetrainingCheck`.
 
     Args:
-        weight: λ, from 0 to 1e6. The papers use 2e-4 to 8e-4. For a single sigmoid output, the TVD in the code of
-            Wiegreffe & Pinter 2019 is half of the TVD here, which is over all classes. Their λ then corresponds to a
-            weight of 2λ.
+        weight: λ, from 0 to 1e6. The papers use 2e-4 to 8e-4. For a single sigmoid output, the code of Wiegreffe &
+            Pinter 2019 computes half of the TVD that this check computes over both classes. Their λ therefore
+            corresponds to a weight of 2λ.
         divergence: "kl" for KL(adversary ‖ model) (Wiegreffe & Pinter 2019; Wen et al. 2022), "jsd" for the
             Jensen-Shannon divergence (Tutek & Šnajder 2020).
-        frozen: Whether to copy the model's parameters and train only the attention. By default, all parameters are
-            trained from a random start (Meister et al. 2021).
-        sweep: Whether to train further adversaries with 0.1, 0.3, 3 and 10 times λ, and to chart their JSD against
+        frozen: Whether to copy the model's parameters and train only the attention. By default, all parameters start
+            from random values and are trained (Meister et al. 2021).
+        sweep: Whether to train additional adversaries with 0.1, 0.3, 3 and 10 times λ, and to chart their JSD against
             their TVD.
-        compare_seeds: The number of copies with other seeds to train (see `SeedVariance`), 0 for none. Their mean JSD
-            becomes the reference "seeds", and the details give the value as a multiple of it.
+        compare_seeds: The number of copies with other seeds to train (see `SeedVariance`). If above 0, their mean JSD
+            is the reference "seeds", and the details give the value as a multiple of this reference.
     """
 
     seeds: int = 1
@@ -116,7 +116,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return ("seeds",) if self.compare_seeds else ()
 
     def adversaries(self, factor: float = 1.0) -> tuple[Retraining, ...]:
-        """Return the trainings of the adversaries with λ times a factor, one per seed."""
+        """Return the training settings of the adversaries with λ times a factor, one per seed."""
         adversary = Retraining(
             attention="adversary",
             divergence=self.divergence,
@@ -126,7 +126,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return tuple(self.on_data(dataclasses.replace(adversary, seed=seed)) for seed in range(self.seeds))
 
     def copies_to_compare(self) -> tuple[Retraining, ...]:
-        """Return the trainings of the copies with other seeds, with which the value is compared."""
+        """Return the training settings of the copies with other seeds, with which the value is compared."""
         return tuple(self.on_data(copy) for copy in copies_from_other_seeds(self.compare_seeds))
 
     def retrainings(self) -> Sequence[Retraining]:
@@ -190,6 +190,6 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         )
 
     def _mean_over_seeds(self, measurements: Measurements, name: str, factor: float = 1.0) -> Floats:
-        """Return the (n,) mean over seeds of one column of the adversaries with λ times `factor`."""
+        """Return one column of the adversaries with λ times `factor`, averaged over seeds, (n,)."""
         mean: Floats = columns_of_copies(measurements, self.adversaries(factor), name).mean(1)
         return mean

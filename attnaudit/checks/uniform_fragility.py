@@ -15,8 +15,9 @@ from attnaudit.engine.measurements import Measurements
 class UniformFragility(Fragility):
     """Change of the output when each of the n real tokens gets the weight 1/n. The model is not retrained.
 
-    With measure="tvd", the value is the mean TVD of the output. With measure="f1_drop", it is the drop in F1, which is
-    undefined without labels. The other arguments are described in `Fragility`.
+    With measure="tvd", the value is the mean total variation distance (TVD) of the output. With measure="f1_drop", it
+    is the drop in F1, which is undefined without labels. The other arguments are described in `Fragility` and
+    `WhereReplaced`.
     """
 
     measured_as = "uniform"

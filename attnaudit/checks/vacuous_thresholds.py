@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from attnaudit.records import Direction
 from attnaudit.statistics.threshold import Expression
 
-#: The largest magnitude of a value. Custom checks that return larger values raise an error.
+#: The largest magnitude of a value. A custom check that returns a larger value raises an error.
 LARGEST_VALUE = 1e100
-#: A threshold counts as equal to an end of the range if they differ by at most this share of the range. Such a
-#: difference can be a rounding error.
+#: A threshold counts as equal to an end of the range if the two differ by at most this fraction of the range, because
+#: such a difference can be a rounding error.
 ROUNDING = 1e-6
 
 
@@ -28,8 +28,8 @@ def why_vacuous(
     Args:
         direction: "at_least" or "at_most".
         limit: The threshold.
-        bounds: The smallest and the largest possible value of the check. They also apply to each reference that is not
-            in `reference_bounds`.
+        bounds: The smallest and the largest possible value of the check, and of each reference that is not in
+            `reference_bounds`.
         reference_bounds: Reference name -> its smallest and largest possible value; None if `bounds` apply to all.
         never_exceeds: The names of the references that the value cannot exceed.
 

@@ -1,4 +1,4 @@
-"""The base class of checks that replace attention weights: which weights are replaced."""
+"""The base class of checks that replace attention weights. It defines which weights are replaced."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class WhereReplaced(PerInstanceCheck):
     """The base class of `Fragility` and `TotalEffect`.
 
     Args:
-        where: Which weights are replaced. "reading": those of the reading, while the hidden states stay fixed.
-            "layer": those of all rows of the layer of the reading, where a row contains the weights of one query.
-            "everywhere": those of all rows of every layer of the same stack.
-        replacement: Only for where="everywhere": from which weights of a deeper layer the new ones are made. "live"
-            (the default): from those that the layer computes from the changed states below it. "frozen": from those of
-            the unchanged model.
+        where: Which weights are replaced. "reading": the weights of the reading (the attention that is shown as the
+            explanation), while the hidden states stay fixed. "layer": all weights of the layer of the reading, for
+            every query. "everywhere": all weights of every layer of the same stack.
+        replacement: Only for where="everywhere": which weights of a deeper layer are rearranged. "live" (the default):
+            the weights that the layer computes from the changed states below it. "frozen": the weights of the unchanged
+            model.
     """
 
     where: Literal["reading", "layer", "everywhere"] = "reading"
@@ -48,12 +48,12 @@ class WhereReplaced(PerInstanceCheck):
 
     @property
     def place(self) -> str:
-        """The part of the names of the check and its measure that says which weights are replaced, such as ".layer"."""
+        """A suffix of the id of the check and of its measure, such as ".layer", for the weights that are replaced."""
         return {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}[self.where]
 
     @property
     def place_in_title(self) -> str:
-        """What tells the title from that of the same check where="reading", for which it is ""."""
+        """A suffix of the title that shows which weights are replaced; "" for where="reading"."""
         replacement = f" ({self.replacement})" if self.replacement else ""
         return {"reading": "", "layer": ", in a whole layer", "everywhere": f", in every layer{replacement}"}[
             self.where

@@ -1,5 +1,4 @@
-"""Adversarial attention: weights that differ as much as possible from the model's but leave the output almost
-unchanged.
+"""Adversarial attention: weights that differ as much as possible but leave the output almost unchanged.
 
 Among all attention weights that change the output by a total variation of at most ε, the adversarial attention has the
 largest Jensen-Shannon divergence (JSD) to the model's attention (Jain & Wallace 2019, §4.2.2). For linear decoders with

@@ -143,9 +143,7 @@ def _outputs(view: AttentionView, rows: Tensor, probabilities: Tensor) -> Tensor
 
 
 def _effect_sizes(effects: Tensor) -> Tensor:
-    """Reduce (..., 1 + C) effects to (..., 2): the effect on the probability, and the norm of the effects on the
-    logits.
-    """
+    """Reduce (..., 1 + C) effects to (..., 2): the effect on the probability, and the norm over the logits."""
     return torch.stack([effects[..., 0], effects[..., 1:].norm(dim=-1)], dim=-1)
 
 
@@ -181,9 +179,7 @@ def _shapley(view: AttentionView, orders: int) -> Tensor:
 
 
 def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the (T, D) mean contributions of the positions to (V, D) payoffs, over (N, n) orders in which they
-    join.
-    """
+    """Return (T, D) mean contributions of the positions to (V, D) payoffs, over (N, n) orders of joining."""
     draws, count = order.shape
     width = view.real.shape[1]
     total = torch.zeros((width, 1 + view.probabilities.shape[-1]), dtype=torch.float64, device=view.device)

@@ -334,8 +334,7 @@ def _require_states(states: RealArray) -> None:
 
 
 def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
-    """Cluster points (n, m) by k-means. If there are fewer distinct points than clusters, reduce the number of
-    clusters.
+    """Cluster points (n, m) by k-means, with at most as many clusters as there are distinct points.
 
     Returns:
         (n,) labels, and (clusters, m) centres.

@@ -167,9 +167,7 @@ def relative_variance(value: float, observed: float, slope: float, ends: tuple[f
 
 
 def _smallest(function: Callable[[float], float], most: float) -> float | None:
-    """Return the smallest distance up to `most` at which an increasing function is at least 0; None if there is
-    none.
-    """
+    """Return the smallest distance up to `most` at which an increasing function is at least 0, or None."""
     if function(0.0) >= 0:
         return 0.0
     high = most

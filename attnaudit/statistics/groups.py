@@ -58,9 +58,7 @@ class Groups:
 
     @property
     def effective(self) -> float:
-        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, and less than G
-        otherwise.
-        """
+        """The effective number of groups, (Σ size)² / Σ size². It is G for groups of equal size, otherwise less."""
         sizes = self.sizes.astype(np.float64)
         return float(sizes.sum() ** 2 / (sizes**2).sum())
 

@@ -18,8 +18,7 @@ LARGEST_EFFECT = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSpread:
-    """The standard deviation of the value of one row: the standard error of a sample times the root of its number of
-    rows.
+    """The standard deviation of the value of a row: the standard error of a sample times √(number of rows).
 
     Attributes:
         ends: The lowest and the highest possible value.

@@ -154,9 +154,7 @@ class StandardisedLogits:
         return np.column_stack([deviations, (relative - 1) / 2])
 
     def _moves(self, logits: Floats, others: OtherLogits) -> Floats:
-        """Return (M, C) changes of the probabilities under the M other logits; 0 for logits that differ by rounding
-        only.
-        """
+        """Return the (M, C) changes of the probabilities under the M other logits; 0 if they differ by rounding."""
         distances = ((others.logits - logits[others.rows]) ** 2).sum(1)
         moves = self.probabilities(others.logits) - self.probabilities(logits)[others.rows]
         return np.where((distances <= self.rounding)[:, None], 0.0, moves)

@@ -80,8 +80,7 @@ def weighted_share_interval(
 
 
 def _effective_number(weights: Floats, rows: WeightedRows) -> float:
-    """Return the smallest effective number of sources over the classes, each divided by the class's share of all
-    weight.
+    """Return the smallest effective number of sources of a class, divided by the class's share of all weight.
 
     Args:
         weights: (n_all,) weights of the rows. Their sum over the selected rows must be positive.

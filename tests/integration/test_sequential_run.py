@@ -56,7 +56,7 @@ def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: Audite
             assert 30 <= record["details"]["rows in random order until the verdict"] <= 250
             assert record["details"]["largest probability of the wrong verdict"] == pytest.approx(0.025)
         else:
-            assert "holds for a fixed number of rows" in record["note"]
+            assert "valid only for a fixed number of rows" in record["note"]
     verified = audited.verify("--data=many", "--policy=policy.toml")
     assert verified.status == 0, verified.out
     assert "250 of 1,200 rows" in verified.out

@@ -140,7 +140,7 @@ def test_a_gate_without_a_sequence_takes_a_fixed_sample_and_says_so(audited: Aud
     assert sample.status == 0, sample.text
     assert (sample.audit["data"][0]["audited"], sample.audit["data"][0]["rows"]) == (300, 1200)
     (note,) = [record["note"] for record in sample.audit["checks"] if record["check"] == F1]
-    assert "holds for a fixed number of rows" in note
+    assert "valid only for a fixed number of rows" in note
     assert verify(audited, "many.jsonl")[0] == 1
     assert verify(audited, "many.jsonl", "--allow-sample")[0] == 0
 

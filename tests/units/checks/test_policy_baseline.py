@@ -102,7 +102,7 @@ def test_a_wider_margin_or_a_missing_anchor_is_a_laxer_policy(tmp_path: Path) ->
         ),
         (
             BASELINE + '[[check]]\nname = "RetrainedUniform"\nseverity = "report"\nnot_worse_than_baseline_by = 0.1\n',
-            "also that of the training runs",
+            "also depends on the training runs",
         ),
         (POLICY.replace('"Pointing"', '"Pointing"\nreading = "own@layer=*,heads=*"'), "several readings"),
         (

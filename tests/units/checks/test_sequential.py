@@ -54,7 +54,7 @@ def test_a_check_has_a_sequence_or_says_why_not(check):
         assert (record.details[ROWS] is None) == (record.verdict == "inconclusive")
     else:
         assert record.interval == usual.interval
-        assert "holds for a fixed number of rows, because it has no confidence sequence: " in record.note
+        assert "valid only for a fixed number of rows: there is no confidence sequence, because " in record.note
         assert ROWS not in record.details
 
 
