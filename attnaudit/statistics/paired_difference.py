@@ -102,8 +102,8 @@ def paired_difference(
     )
     if interval is not None and effective < FEW_GROUPS <= compared.effective:
         warning = (
-            f"most of the variance of the difference comes from about {effective:.0f} of the {len(compared)} sources, "
-            "so the interval may be too narrow"
+            f"few of the {len(compared)} sources account for the variance of the difference (effectively about "
+            f"{effective:.0f} sources), so the interval may be too narrow"
         )
         interval = replace(interval, coverage_warning=warning)
     return PairedDifference(value=means[0] - means[1], interval=interval, differences=differences)

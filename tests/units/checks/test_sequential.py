@@ -101,7 +101,7 @@ def test_a_gate_that_does_not_settle_is_inconclusive_and_blocks():
         (measured(), checks.Agreement(at_least="floor + 0.1"), "relative to references"),
         (measured(labelled=False), checks.TotalEffect(at_least=0.1), "rows have no label"),
         (measured(n=40), checks.TotalEffect(at_least=0.1), "too few rows"),
-        (measured(), checks.TotalEffect(on="logits", at_least=0.1), "changes of logits"),
+        (measured(), checks.TotalEffect(on="logits", at_least=0.1), "the change of the logits"),
         (measured(), checks.PermutationFragility(measure="f1_drop", at_least=0.1), NO_SEQUENCE),
     ],
 )
