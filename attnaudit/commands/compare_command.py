@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         The exit status, 0.
 
     Raises:
-        ReportError: A folder is not that of a run that has ended, a file was edited after the run, the runs are not
+        ReportError: A folder does not contain a run that has ended, a file was edited after the run, the runs are not
             comparable, or the page cannot be written.
     """
     from attnaudit.report.comparison_pages import write_comparison

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "loaded and must contain the audited model",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="the folder to write to (default: the folder `evidence` in that of the run)"
+        "--out", metavar="DIR", help="the folder to write to (default: evidence/ in the folder of the run)"
     )
     parser.add_argument("--url", default="", metavar="URL", help="the address of the job that ran the audit")
     parser.add_argument("--no-model-card", action="store_true", help="do not write model-card.md")

@@ -36,12 +36,12 @@ from attnaudit.run.targets import FACTORY
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-#: The name of a model or data set in a run and a hash, such as "release=3f...". Note that a path may contain "=" too.
+#: Matches the name of a model or data set in a run with its hash, such as "release=3f...". A path may contain "=" too.
 NAME_AND_HASH = re.compile(r"(?P<name>.+)=(?P<sha256>[0-9a-fA-F]{64})", re.DOTALL)
 
 
 EDITED = "audit.json or measurements.parquet was edited or damaged after the run: run the audit again."
-#: Smaller numbers are rejected. They may be dates, such as 20260131, and not seconds since 1970.
+#: The smallest accepted time in seconds since 1970. A smaller number may be meant as a date, such as 20260131.
 FEWEST_SECONDS = 1e9
 
 
@@ -56,8 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="reports",
         metavar="DIR",
-        help="the folder of one run, or the folder that contains all runs, of which the newest is verified (default: "
-        "reports)",
+        help="the folder of one run, or the folder of all runs, whose newest run is then verified (default: reports)",
     )
     parser.add_argument(
         "--model",

@@ -82,8 +82,8 @@ class AttentionReading:
     def head_patterns(self) -> Tensor:
         """(B, H, T) attention row of each head in scope, float64, detached. It includes special tokens.
 
-        The row is that of the query which the reading selects, or the mean over the queries if the reading averages
-        them.
+        This is the row of the query that the reading selects, or the mean of all rows if the reading averages over the
+        queries.
         """
         weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
         if self.scope.query == "mean":

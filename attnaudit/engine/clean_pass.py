@@ -47,7 +47,7 @@ def centred_logits(logits: Tensor) -> Tensor:
     """Subtract the mean over the classes from logits. This does not change the probabilities.
 
     Args:
-        logits: (..., C) logits. If C = 1, the logit is that of class 1 under a sigmoid, and the logit of class 0 is 0.
+        logits: (..., C) logits. If C = 1, class 1 has this logit (under a sigmoid), and class 0 has the logit 0.
 
     Returns:
         (..., max(C, 2)) logits, float64.
@@ -320,9 +320,9 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> (B, H, Q, K) gradients with respect to the attention weights of the clean pass, float64.
+        """Site key -> (B, H, Q, K) gradients ∂f/∂α, float64.
 
-        They are those of f, the probability of the predicted class.
+        Here f is the probability of the predicted class, and α are the attention weights of the clean pass.
         """
         with differentiable(self.device):
             return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -49,7 +49,7 @@ class Request:
 
 
 class StatefulMeasure(ABC):
-    """Base class of measures that keep state during an audit, such as those over the whole data set.
+    """Base class of measures that keep state during an audit, such as measures over the whole data set.
 
     The engine creates one object per audit and reading, calls `compute` for every batch, and `finish` once at the end.
 

@@ -142,7 +142,7 @@ class Measurements:
     def of(self, measures: Sequence[str]) -> Measurements:
         """Return the measurements with only the columns of some measures, and the columns that every run has.
 
-        A check must not read other columns. Whether they exist depends on the other checks of the run.
+        A check must not read other columns, because they exist only if another check of the run needs them.
 
         Args:
             measures: names of measures with their arguments, without readings.

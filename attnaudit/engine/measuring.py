@@ -36,7 +36,7 @@ from attnaudit.records import MeasureRecord
 
 #: Default number of tokens (rows × padded length) in one forward pass, by device type.
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-#: The same for models that declare a reading, such as Transformers. Their number of attention weights grows with the
+#: The default for models that declare a reading, such as Transformers. Their number of attention weights grows with the
 #: square of the length, in every layer and head.
 BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 #: Kinds of counts in `pass_counts` that are numbers of rows.

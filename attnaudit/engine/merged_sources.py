@@ -12,9 +12,9 @@ def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable])
     """Return the name of the group to which each instance belongs when groups are resampled.
 
     All instances with the same `source` form one source. An instance without a `source` forms a source by itself. If
-    every token sequence of a source also occurs in another source, the first is merged into the second, because it adds
-    nothing new. Two sources that share some sequences stay separate if each also has sequences that the other lacks.
-    Therefore, one sentence that occurs in many sources cannot merge them all.
+    every token sequence of one source also occurs in a second source, the first source is merged into the second,
+    because it adds nothing new. Two sources that share some sequences stay separate if each also has sequences that the
+    other lacks. Therefore, one sentence that occurs in many sources cannot merge them all.
 
     The result does not depend on the order of the instances. If a source could be merged into several others, it is
     merged into the one whose name comes first.

@@ -168,7 +168,7 @@ def attach_cases(items: Sequence[pytest.Item], state: RunState) -> dict[str, str
             except AuditError as error:
                 errors[function] = shown_error(error)
             continue
-        if case.check.id in state.conflicts:  # also if the other function is not selected: its gate counts, too
+        if case.check.id in state.conflicts:  # an error even if the other function is not selected
             errors[function] = state.conflicts[case.check.id]
     return errors
 

@@ -77,7 +77,7 @@ def skip_repetition(report: pytest.TestReport, state: RunState) -> bool:
         state: The run in this process.
 
     Returns:
-        Whether the report is now that of a skipped case.
+        Whether the report is now a skip.
     """
     carried: dict[str, Any] = report.attnaudit
     if carried["scope"] is None or report.outcome != "failed":

@@ -21,7 +21,7 @@ UNKNOWN_KEY = re.compile(r"Unknown config option: (\S+)")
 
 
 def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], options: Sequence[str]) -> None:
-    """Refuse an unknown option that resembles one of the audit. pytest itself refuses the other unknown options.
+    """Refuse an unknown option that resembles an option of the audit. pytest itself refuses all other unknown options.
 
     Args:
         parser: pytest's parser, after every plugin has added its options.
@@ -29,7 +29,7 @@ def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], opt
         options: The options of the audit, such as "--model".
 
     Raises:
-        pytest.UsageError: There is such an option.
+        pytest.UsageError: An unknown option resembles an option of the audit.
     """
     _, unknown = parser.parse_known_and_unknown_args(list(arguments))
     for word in unknown:
@@ -40,7 +40,7 @@ def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], opt
 
 
 def mistyped_key(warning: Warning | str, keys: Sequence[str]) -> str:
-    """Return a message about an unknown key of the configuration file that resembles one of the audit.
+    """Return a message about an unknown key of the configuration file that resembles a key of the audit.
 
     Args:
         warning: A warning that pytest issued. It warns of every unknown key after the collection.

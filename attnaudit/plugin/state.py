@@ -73,7 +73,7 @@ class RunState:
         context: What is known of the run from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> each gate of the policy, selected or not.
-        declarations: The declaration of each @audit function, or that of the policy file.
+        declarations: The declaration of each @audit function, or the declaration of the policy file.
         first_declared: The id of a check -> the check that was first declared with this id, and the function.
         conflicts: The id of a check that was declared again with different arguments -> message.
         selected: The cases that this process selected.

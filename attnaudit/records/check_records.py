@@ -83,7 +83,8 @@ class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
             that far.
-        to_fail: How far it must be on the other side for the case to fail; None if no possible value is that far.
+        to_fail: How far the true value must be on the other side for the case to fail; None if no possible value is
+            that far.
         power: The probability of the decision.
         warning: Why the sample is too small for the threshold, as a clause; "" if it is large enough.
     """
@@ -295,8 +296,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         value: The statistic; None if it is undefined.
         requirement: The threshold; None if the check has none, or if a relative threshold is undefined.
         interval: The interval of `value` at the confidence of the check, which decides whether the case passes; None if
-            there is none. A relative threshold differs between instances. The interval is then that of the mean
-            difference between value and threshold, and `requirement.value` is added to its bounds.
+            there is none. A relative threshold differs between instances. For such a threshold, the interval of the
+            mean difference between value and threshold is computed, and `requirement.value` is added to its bounds.
         n: The number of audited instances.
         n_defined: The number of instances that have a value.
         undefined: Reason -> the number of instances that have no value for this reason. Empty if all instances have a
@@ -326,10 +327,10 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
-            `interval` are then those of the mean over the readings.
+            `interval` then describe the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
         comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
-            model minus that of the baseline.
+            model minus the value of the baseline.
         unseen_mixers: The modules of the model that carry information between tokens without visible weights, which
             every reading leaves out, such as "model.layers.0.mixer (MambaMixer)". They make the verdict of a gate
             undefined. Empty if the model has none, or if the check accepts them.

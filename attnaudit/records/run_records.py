@@ -258,7 +258,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: The name of the data set in this run.
         source: Where the data set was loaded from.
         description: A short description.
-        rows: The number of rows before sampling; None for a stream of which not every row was read.
+        rows: The number of rows before sampling; None for a stream that was not read to its end.
         audited: The number of audited instances.
         labelled: The number of audited instances that have a label.
         classes: The class names.
@@ -267,8 +267,8 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         sample_sha256: The hash of the ids, texts, queries, labels and sources of the sampled rows; None if all rows are
             audited, and for streams.
         hashed: What `sha256` is the hash of. "rows": the ids, texts, queries, labels and sources of all rows, whatever
-            their order. "file": the file, of which only the audited rows were read. "audited rows": those rows of a
-            stream that were audited, in their order.
+            their order. "file": the whole file, although only its audited rows were parsed. "audited rows": the audited
+            rows of a stream, in their order.
     """
 
     name: str

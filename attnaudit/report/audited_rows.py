@@ -10,7 +10,7 @@ HASH_NAMES = {"rows": "all rows", "file": "the file", "audited rows": "the audit
 
 
 def audited_rows(data: DataRecord, noun: str = "row") -> str:
-    """Return how many of how many rows were audited, such as "250 of 1,200 rows"."""
+    """Return the number of audited rows and of all rows, such as "250 of 1,200 rows"."""
     if data.rows is None:
         return f"{plural(data.audited, noun)} of a stream of unknown length"
     return f"{number(data.audited)} of {plural(data.rows, noun)}"

@@ -147,7 +147,7 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
 
     Returns:
         The positions of the tokens in ascending order. For a short text, these are all positions. For a long text, they
-        are those of the largest values of each column, and of some tokens around them.
+        are the positions of the largest values of each column, and of some tokens around them.
     """
     if count <= MOST_TOKENS:
         return list(range(count))

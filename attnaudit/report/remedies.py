@@ -24,8 +24,8 @@ def remedies(run: RunRecord) -> list[str]:
     verdicts and families that the policy gives.
 
     Returns:
-        The remedies, those of the policy in its order. If several questions have remedies, the list takes one from each
-        question in turn.
+        The remedies. The remedies of a question are in the order of the policy. If several questions have remedies, the
+        list takes one from each question in turn.
     """
     blocking = sorted((check for check in run.checks if check.blocks), key=seriousness)
     questions = run.declared_policy.questions if run.declared_policy else []

@@ -237,8 +237,8 @@ def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequ
 def _urgency(records: Sequence[CheckRecord]) -> tuple[int, int]:
     """Return where a check stands on the page.
 
-    Gates that block the release come first, those with the most serious verdict before the others. Then come the other
-    gates, and then the rest.
+    Gates that block the release come first, sorted by how serious their verdict is. The other gates follow, and then
+    the informational checks.
     """
     return min((0, seriousness(one)) if one.blocks else (1 if one.severity == "gate" else 2, 0) for one in records)
 

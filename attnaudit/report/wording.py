@@ -277,7 +277,7 @@ def _verdict_counts(checks: Sequence[CheckRecord]) -> str:
 
 
 def _left_out_sentences(run: RunRecord) -> str:
-    """Return sentences with the number of gates, and that of test files, that were left out of a partial run."""
+    """Return sentences with the numbers of gates and of test files that were left out of a partial run."""
     gates = sum(gate.state == "not selected" for gate in run.gates)
     files = len(run.files_left_out)
     sentences = []

@@ -1,4 +1,4 @@
-"""Find the numbers of a baseline that a case is compared with, or why the two are not comparable."""
+"""Find the numbers of the baseline for a case, or the reason why the case cannot be compared with it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AuditedPair:
 def compared(
     gate: PairedGate, baseline: Baseline | None, audited: AuditedPair, measurements: Measurements, *, run: Path
 ) -> BaselineNumbers:
-    """Return the numbers of a baseline for a case, or why the two are not comparable.
+    """Return the numbers of a baseline for a case, or the reason why they are not comparable.
 
     Args:
         gate: The paired gate.
@@ -64,8 +64,8 @@ def compared(
     )
     if baseline is None:
         what = (
-            f"There is no baseline for the {ANCHORS[gate.anchor]} yet. If this run is the one that later models are to "
-            f"be compared with, accept it: {accept}"
+            f"There is no baseline for the {ANCHORS[gate.anchor]} yet. If later models are to "
+            f"be compared with this run, accept it: {accept}"
         )
         return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
     known = msgspec.structs.replace(known, baseline_sha256=baseline.sha256, baseline_run=baseline.run)
@@ -162,7 +162,8 @@ def _never_fails(gate: PairedGate, baseline: float) -> str:
     end = f"the smallest possible one is {number(low)}" if decrease else f"the largest possible one is {number(high)}"
     return (
         f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and {end}, so no "
-        f"model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between the two."
+        f"model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between these "
+        "values."
     )
 
 

@@ -23,8 +23,8 @@ class Expected:
 
     Attributes:
         given: The value of the option as it was given.
-        name: Its name in the run; None if any name is accepted, because the hash identifies it.
-        sha256: Its SHA-256 hash; None to accept any.
+        name: The name in the run; None to accept any name, because the hash identifies the model or data set.
+        sha256: The SHA-256 hash; None to accept any.
         family: The family of the model, on which the effect of a policy can depend; None to accept any.
     """
 
@@ -271,7 +271,7 @@ def unvalidated_lines(run: RunRecord) -> list[str]:
 
 
 def sample_lines(run: RunRecord) -> list[str]:
-    """Return a line for each data set of which only a sample was audited."""
+    """Return a line for each data set if only a sample of it was audited."""
     return [
         f"only a sample of {one.name} was audited: {audited_rows(one)}, {drawn(one)}"
         for one in run.data

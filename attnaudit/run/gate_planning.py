@@ -87,10 +87,12 @@ def plan_gates(
 ) -> list[GatePlan]:
     """Plan the rows of every gate of a policy.
 
-    The effect of a gate is the one given for it; otherwise the default, if it is given; otherwise the margin of a
-    paired gate, and 0.05 for other gates. The spread of the values comes from the records of an earlier run. If there
-    are several, the one that needs the most rows counts. Without a record, the spread is that of the same check on the
-    demo model. If this was not measured either, it is the largest spread that values between two bounds can have.
+    The effect of a gate is its entry in `effects`. Without an entry, it is `default_effect`. Without a default, it is
+    the margin of a paired gate, and 0.05 for any other gate.
+
+    The spread of the values comes from the records of an earlier run. If there are several, the one that needs the most
+    rows counts. Without a record, the spread is that of the same check on the demo model. If this was not measured
+    either, it is the largest spread that values between two bounds can have.
 
     Args:
         checks: The checks of the policy.

@@ -77,7 +77,7 @@ def run_status(
 
     Args:
         gates: The outcomes of the gates.
-        exit_status: The exit status that pytest had for its own reasons, such as a test that failed.
+        exit_status: The exit status of pytest itself, for example 1 after a failed test.
         files_left_out: The test files that were left out and whose gates are unknown.
         unvalidated: The models on whose family the policy was not validated.
     """

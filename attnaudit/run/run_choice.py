@@ -12,7 +12,7 @@ RECORD = "audit.json"
 
 
 def require_run_folder(command: str, folder: Path) -> Path:
-    """Return the folder that a user gave for a run, or for all runs, if it exists.
+    """Return a folder that the user gave, if it exists. It may contain one run, or all runs.
 
     Args:
         command: The name of the command, for messages about a path that cannot be looked up.
@@ -101,5 +101,5 @@ def require_newest(given: Path, folder: Path, run: RunRecord) -> None:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder is that of one run, finished or not."""
+    """Return whether a folder contains the files of one run, finished or not."""
     return (folder / RECORD).exists() or (folder / "parts").is_dir()

@@ -73,7 +73,7 @@ class RunFolder:
         self._parts = self.path / "parts"
 
     def create(self) -> None:
-        """Create the folder. No other run gets the same one, even if both begin at the same time.
+        """Create the folder. No other run gets the same folder, even if both begin at the same time.
 
         Raises:
             ReportError: The folder cannot be created.

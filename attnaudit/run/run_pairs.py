@@ -109,8 +109,8 @@ def _data(base: RunRecord, candidate: RunRecord) -> tuple[list[tuple[DataRecord,
             found.append((before, after))
         elif any(one.name == after.name for one in base.data):
             left_out.append(
-                f"The data set {after.name} was not compared, because its rows changed: they have another hash in each "
-                "run. Audit both models on the same rows."
+                f"The data set {after.name} was not compared, because its rows changed: their hash differs between "
+                "the runs. Audit both models on the same rows."
             )
         else:
             left_out.append(f"The data set {after.name} was not compared, because the base run did not audit its rows.")

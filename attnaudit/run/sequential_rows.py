@@ -95,11 +95,11 @@ def candidate_samples(
     measure: Callable[[Dataset, int], Measurements],
     refuse: Callable[[Dataset], object],
 ) -> Iterator[tuple[Dataset, DataError | None]]:
-    """Yield growing samples of a data set, each of which seems to be large enough, and at last all of its rows.
+    """Yield larger and larger samples of a data set that seem to be large enough, and finally all of its rows.
 
-    If a row is invalid, the last sample contains the rows before it, which may be enough. Its error is yielded with it,
-    and raised if the rows are not enough. If a gate needs a fixed number of rows, they cannot be enough. The sample is
-    then what was measured before the error was found.
+    If a row is invalid, the last sample contains the rows before this row, and is yielded with the error. The error is
+    raised if the caller asks for another sample. A gate that needs a fixed number of rows cannot be judged on fewer, so
+    the last sample then contains only the rows that were measured before the error was found.
 
     Args:
         draws: The rows in random order.

@@ -66,7 +66,7 @@ def test_a_verdict_that_depends_on_the_seed_is_found(audited: AuditedProject) ->
         ("seed", 3, "fail", 1.0),
         ("batch tokens", 20, "pass", 0.0),
     ]
-    assert "2 of 8 verdicts (25%) differ from that of the first run." in done.out
+    assert "2 of 8 verdicts (25%) differ from the verdict of the first run." in done.out
     assert "run 5 of 5 done (batch tokens 20)" in done.err
     assert "left" in done.err
     assert not (audited.root / "reports").exists()
