@@ -148,7 +148,7 @@ class AttentionReading:
         return _normalised(self.batch.sum_by_unit(self.token_scores))
 
     def to_attention(self, head_patterns: Tensor) -> Tensor:
-        """Return the (B, T) distribution over the units that these attention rows (B, H, T) give as the explanation."""
+        """Convert attention rows (B, H, T) to the explanation that they give: a (B, T) distribution over the units."""
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ class AttentionReading:
         return self.unit_norms(gradient)
 
     def _influence_from_adapter(self, position: int) -> Tensor:
-        """Return what `influence` returns, from an adapter that computes many positions together.
+        """Return the same as `influence`, for an adapter that computes many positions together.
 
         The influences on one block of positions are cached. The token budget limits the size of the block.
         """

@@ -1,4 +1,4 @@
-"""The view that measures have of one batch under one reading, including the output under changed attention weights.
+"""One batch under one reading, as measures see it, including the output under changed attention weights.
 
 A reading selects which attention of the model is the explanation (see `attnaudit.readings`).
 
@@ -270,7 +270,7 @@ class AttentionView(AttentionReading):
     def _decode(self, weights: Tensor) -> Tensor:
         """Return the logits (B, V, C) under attention rows (B, V, H, T).
 
-        They are computed by the adapter's `decode` or `replay`. An adapter without either runs one whole pass per
+        The adapter's `decode` or `replay` computes them. If the adapter has neither, the model runs one whole pass per
         variant.
         """
         narrow = weights.to(self.hidden.dtype)

@@ -201,7 +201,7 @@ class Batch(CleanPass):
         done: int = 0,
         total: int | None = None,
     ) -> Tensor:
-        """Run every variant. The longest run first, so that the variants of one pass have similar lengths.
+        """Run every variant. The longest variants run first, so that the variants of one pass have similar lengths.
 
         Args:
             rows: (V,) as in `erase`.

@@ -67,7 +67,7 @@ class Plan:
 
 
 def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
-    """Find the measures that needs stand for, and the measures that these require in turn.
+    """Find the measures that the given needs name, and the measures that they require in turn.
 
     Args:
         needs: the names of measures, with or without a reading, such as "uniform/cls@layer=0,heads=mean".

@@ -29,7 +29,7 @@ from attnaudit.plugin.workers import is_controller, is_worker
 
 
 class AuditPlugin:
-    """The audit of one pytest run. It prints nothing in a run without an audit.
+    """The audit of one pytest run. Without a model to audit, it prints nothing.
 
     Args:
         config: pytest's configuration.
@@ -77,7 +77,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object | None) -> None:
-        """Receive the usage errors that a worker of xdist found while it collected."""
+        """Receive the usage errors that a worker of xdist found during the collection."""
         self.begin().usage_errors.update(getattr(node, "workeroutput", {}).get("attnaudit_usage_errors", {}))
 
     def pytest_report_header(self) -> str | None:
@@ -289,7 +289,10 @@ class AuditPlugin:
         self._show(terminalreporter)
 
     def _show(self, terminalreporter: pytest.TerminalReporter | None) -> None:
-        """Show the result of the run once. pytest shows no summary for some values of `pytest.exit(returncode=...)`."""
+        """Show the result of the run, unless it was shown before.
+
+        pytest calls no hook for the summary after `pytest.exit(returncode=...)` with some values.
+        """
         state = self.state
         if state is None or terminalreporter is None or self._shown or self.config.option.collectonly:
             return

@@ -1,4 +1,4 @@
-"""Add the verdict of a case to its pytest report, which carries it to the process that writes the run."""
+"""Add the verdict of a case to its pytest report. The report carries it to the process that writes the files."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def amend_run(state: RunState, exit_status: int) -> None:
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """Set the problem of a run in which nothing was audited, unless it has gates or pytest failed anyway."""
+    """If nothing was audited, record this as the problem of the run, unless the run has gates or pytest failed."""
     left_out = any(gate.state == "not selected" for gate in gates)
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
         return

@@ -82,7 +82,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | pytest.E
 def _plugin_of(config: pytest.Config) -> AuditPlugin:
     """Return the plugin object of a run.
 
-    It is a new one if a conftest.py ended pytest before the object was registered.
+    If a conftest.py ended pytest before the object was registered, return a new object.
     """
     plugin: AuditPlugin | None = config.pluginmanager.getplugin(PLUGIN_NAME)
     return AuditPlugin(config) if plugin is None else plugin

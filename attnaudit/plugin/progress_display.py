@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | None]:
-    """Show the progress of a run in texts on standard error. What the model prints remains captured.
+    """Show on standard error how many texts a run has measured. What the model prints remains captured.
 
     A bar is drawn in the terminal of the process that runs the cases. In CI, in the workers of xdist and where the
     output is no terminal, a line is printed each minute.
@@ -49,7 +49,7 @@ def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | Non
 
 @contextmanager
 def _uncaptured_stderr(config: pytest.Config) -> Iterator[TextIO]:
-    """Yield the standard error that pytest does not capture, while pytest goes on capturing."""
+    """Yield a stream to standard error that pytest does not capture, while all other output remains captured."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
         stream = sys.stderr

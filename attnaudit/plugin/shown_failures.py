@@ -50,7 +50,7 @@ def _once(report: pytest.TestReport, style: str) -> pytest.TestReport:
 
 
 def _in_short(report: pytest.TestReport) -> pytest.TestReport:
-    """Return a copy of a report that has only the first line of the message and the command that runs it again."""
+    """Return a copy of a report with only the first line of the message and the command that runs the case again."""
     from attnaudit.run.case import RUN_AGAIN
 
     copied = copy.copy(report)

@@ -70,7 +70,7 @@ class RunState:
         folder: The folder of the run.
         session: The session that measures and judges.
         outcomes: The outcomes of the cases, in the process that writes the run.
-        context: What is known of the run from the start.
+        context: The facts about the run that are known from the start.
         usage_errors: node id -> message, for problems that the user must fix before anything can be measured.
         declared: (model, data, check) -> each gate of the policy, selected or not.
         declarations: The declaration of each @audit function, or the declaration of the policy file.

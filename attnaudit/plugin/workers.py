@@ -1,4 +1,4 @@
-"""Distinguish the processes of pytest-xdist. Without it, the only process is neither a worker nor a controller."""
+"""Distinguish the processes of pytest-xdist: workers and their controller. Without pytest-xdist, there is neither."""
 
 from __future__ import annotations
 

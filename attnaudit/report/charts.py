@@ -92,9 +92,9 @@ def finite(values: Iterable[float | None]) -> list[float]:
 
 
 def nice_step(span: float, target: int) -> float:
-    """Return a round step such that at most `target` steps cover `span`.
+    """Return the smallest round step such that at most `target` steps cover `span`.
 
-    It is the smallest such step of the form 1, 2, 2.5 or 5 times a power of ten.
+    A round step is 1, 2, 2.5 or 5 times a power of ten.
     """
     raw = span / target
     power = 10.0 ** math.floor(math.log10(raw))

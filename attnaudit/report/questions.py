@@ -12,7 +12,7 @@ BLOCKING = ("fail", "undefined", "inconclusive")
 
 
 def seriousness(check: CheckRecord) -> int:
-    """Return the place of a gate among those that block the release: 0 for the most serious verdict."""
+    """Return the rank of a gate among the gates that block the release: 0 for the most serious verdict."""
     return BLOCKING.index(check.verdict) if check.verdict in BLOCKING else len(BLOCKING)
 
 

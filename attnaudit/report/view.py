@@ -68,7 +68,8 @@ class CaseView:
         statistic: The statistic with its unit, if it has one.
         interval: The interval of the value; an em dash if there is none.
         fail_interval: The interval that decides whether the case fails; "" if there is none.
-        required: The threshold with "≥" or "≤". Without one, which values are better; an em dash if neither are.
+        required: The threshold with "≥" or "≤". For a check without a threshold: "higher is better", "lower is better",
+            or an em dash.
         references: The references.
         explanation: Sentences that explain the value and the verdict.
         note: Remarks on the value as a sentence; "" if there are none.

@@ -1,4 +1,4 @@
-"""One run of the audit, without pytest: what is measured and judged, and the files that it writes. Imports no torch."""
+"""One run of the audit, independent of pytest: it measures, judges and writes its files. Imports no torch."""
 
 from __future__ import annotations
 

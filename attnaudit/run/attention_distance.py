@@ -1,4 +1,4 @@
-"""How far apart the attention weights of two models are on the same texts, from the files of two runs."""
+"""Compute how far apart the attention weights of two models are on the same texts, from the files of two runs."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class AuditOptions:
         return policy
 
     def policy_description(self) -> str:
-        """Describe where the thresholds come from, as audit.json records it."""
+        """Return the origin of the thresholds, as audit.json records it: a policy file with its hash, or Python."""
         policy = self.load_policy()
         return "declared in Python" if policy is None else f"{policy.record.file} (sha256 {policy.record.sha256})"
 

@@ -153,7 +153,7 @@ def _objection_to_check(
 
 
 def _never_fails(gate: PairedGate, baseline: float) -> str:
-    """Return why no model could fail a gate, as a sentence; "" if one could."""
+    """Return a sentence that says why no model can fail a gate; "" if a model can fail it."""
     low, high = gate.base.bounds
     decrease = gate.at_least is not None
     margin = abs(float(gate.at_least or gate.at_most or 0.0))  # a number, because `paired_gate` set it

@@ -100,7 +100,7 @@ def read_baseline(folder: Path, anchor: Anchor) -> Baseline | None:
 
 
 def _hash_of(baseline: Baseline) -> str:
-    """Return the SHA-256 hash of everything in a baseline except its hash, however the file is formatted."""
+    """Return the SHA-256 hash of a baseline without its field `sha256`. The layout of the file makes no difference."""
     encoded = msgspec.json.encode(msgspec.structs.replace(baseline, sha256=""))
     read_back = msgspec.json.decode(encoded, type=Baseline)  # 1 in a field for floats becomes 1.0
     return hashlib.sha256(msgspec.json.encode(read_back, order="sorted")).hexdigest()

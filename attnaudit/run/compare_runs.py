@@ -227,8 +227,8 @@ def joined_sources(first: Sequence[str], second: Sequence[str]) -> list[str]:
         second: The same in the second grouping.
 
     Returns:
-        The name of each instance's group. A group that joins several groups of `first` has the name of theirs that
-        comes first in the alphabet.
+        The name of each instance's group. If several groups of `first` are joined, the name that comes first in the
+        alphabet is kept.
     """
     parent: dict[tuple[int, str], tuple[int, str]] = {}
 

@@ -66,7 +66,7 @@ def arguments(table: Table) -> dict[str, Argument]:
 
 
 def same_arguments(first: Table, second: Table) -> bool:
-    """Return whether two tables have the same arguments, however their relative thresholds are written."""
+    """Return whether two tables have the same arguments. Relative thresholds may be written differently."""
     one, other = arguments(first), arguments(second)
     return one.keys() == other.keys() and all(
         value == other[key] or (key in LIMITS and same_limit(value, other[key])) for key, value in one.items()
@@ -104,7 +104,7 @@ def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord])
 
 
 def tables_of(record: CheckRecord, tables: Mapping[str, list[Table]], run: RunRecord) -> list[Table]:
-    """Return the tables with the id of a record, with the severity that they have for the family of its model.
+    """Return the tables with the id of a record. Their severity is the one that applies to the family of its model.
 
     Args:
         record: A check of the run.
@@ -131,5 +131,5 @@ def _id_of(table: Table, records: Sequence[CheckRecord]) -> str:
 
 
 def is_gate(table: Table) -> bool:
-    """Return whether a table declares a gate, which is the default."""
+    """Return whether a table declares a gate. A table without a severity does."""
     return table.get("severity", "gate") == "gate"

@@ -40,7 +40,7 @@ class Expectations:
 
     Attributes:
         models: The models. The run must have audited all of them and no others.
-        data: The data sets, in the same way; empty to accept any.
+        data: The data sets. The run must have audited all of them and no others; empty to accept any.
         policy_sha256: The hash of the effective policy; None to accept any.
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
@@ -62,7 +62,7 @@ class Expectations:
 
 
 def run_objections(run: RunRecord) -> list[str]:
-    """List the reasons why a run verifies no release at all, whatever it was expected to audit."""
+    """List the reasons why a run cannot verify any release, whatever it was expected to audit."""
     return [*_gate_objections(run), *_status_objections(run)]
 
 
@@ -146,7 +146,7 @@ def _status_objections(run: RunRecord) -> list[str]:
 
 
 def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List the unexpected settings with which a gate could pass that fails otherwise: the seed, the unit, a sample."""
+    """List the unexpected settings (seed, unit or sample) that can let a gate pass that would otherwise fail."""
     found = []
     if run.seed != expected.seed:
         found.append(

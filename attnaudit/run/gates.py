@@ -144,7 +144,7 @@ def _with_state(gate: DeclaredGate, state: GateState, reason: str, tests: Sequen
 
 
 def _swallowed(results: Sequence[str]) -> str:
-    """Return a clause that says that no test failed although the verdict of the gate blocks; "" if a test failed."""
+    """Return a clause that says why no test failed although the verdict of the gate blocks; "" if a test failed."""
     if "failed" in results or not results:
         return ""
     what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"

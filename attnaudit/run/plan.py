@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         gates: Every gate of the policy on every model and data set, selected or not.
         selected: The cases that pytest selected, in the order of collection.
-        policy: The policy file that the checks come from; None if they come from none, or from several.
+        policy: The policy file that the checks come from; None if they come from no file or from several files.
         effective_policy: All checks of the run; None if none were collected.
         files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
             collected -> the reason.

@@ -1,4 +1,4 @@
-"""Load each model and data set once, measure each pair of them once for all cases that need it, and judge."""
+"""Load each model and data set once, measure each pair once for all of its cases, and judge the cases."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class AuditSession:
 
         Returns:
             (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and
-            ("", data) if the data cannot be read for any model. None for an error of a single case.
+            ("", data) if the data cannot be read for any model. None if the error concerns a single case.
         """
         keys = [key for key, failure in self._failures.items() if failure is error]
         for kind, name in (key for key in keys if isinstance(key, tuple)):
@@ -253,7 +253,7 @@ class AuditSession:
             raise
 
     def _measure(self, model: str, data: str) -> Measurements:
-        """Measure a model on a data set, and write the part. Before the first time, test the adapter briefly."""
+        """Measure a model on a data set, and write the part. Before the first measurement, test the adapter briefly."""
         self._rows_of(data)
         self._prepare_torch()
         with self.progress() as shown:

@@ -244,7 +244,7 @@ def _lists(column: Any) -> tuple[NDArray[np.bool_], Integers]:
     """Return where each list of a column is among the numbers of all lists.
 
     Returns:
-        (n,) flags, True for rows that hold a list; and (n + 1,) offsets: the list of row i is at [i] to [i + 1].
+        (n,) flags, True for rows that hold a list; and (n + 1,) offsets o: the list of row i is at o[i] to o[i + 1].
     """
     lengths = column.combine_chunks().value_lengths() if len(column) else None
     if lengths is None:

@@ -6,17 +6,18 @@ from attnaudit.progress import ProgressCallback
 
 
 class TextProgress:
-    """The progress of measuring one model on one data set, as texts of the whole run. It is a `ProgressCallback`.
+    """A `ProgressCallback` that converts the progress of measuring one pair to the number of texts of the whole run.
 
-    Measuring also reports steps within a batch, such as erased texts. They become a remark, and are not counted.
+    A pair is one model on one data set. Measuring also reports steps within a batch, such as erased texts. They become
+    a remark, and are not counted.
 
     Args:
         shown: Shows the progress of the run.
         model: The name of the model.
         data: The name of the data set.
         before: The number of texts that were measured earlier in the run.
-        pairs: The number of models and data sets that are still to be measured, with this one. The others count as if
-            they had as many texts as this one.
+        pairs: The number of pairs that are still to be measured, including this one. Every other pair counts as if it
+            had as many texts as this one.
     """
 
     def __init__(self, shown: ProgressCallback, *, model: str, data: str, before: int, pairs: int) -> None:
