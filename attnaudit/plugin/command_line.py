@@ -68,7 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--audit-sequential",
         action="store_const",
         const=True,
-        help='measure rows in a random order until all gates have settled, as with sampling = "sequential" in the '
+        help='measure rows in a random order until every gate has a verdict, as with sampling = "sequential" in the '
         "policy",
     )
     group.addoption(

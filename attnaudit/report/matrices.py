@@ -89,7 +89,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
         shapes=tuple(shapes),
         note=f"Blue cells are above 0, magenta cells below 0; the darkest cell is {number(largest)} from 0.{scaled} "
         f"The highest value, {number(best[0])}, is that of {best[1]}. As the highest of {len(known)} values, it is "
-        "likely to be too high: choose a head on other texts than those that you report.",
+        "likely to be too high: choose a head on texts that you do not report results for.",
     )
 
 

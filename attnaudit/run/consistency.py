@@ -97,7 +97,7 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
     if (wider is not None) != (interval is not None and record.requirement is not None):
         yield "it has only one of the two intervals that decide its verdict"
     if record.detectable_change is not None and wider is None:
-        yield "it has a detectable change, but no threshold or no interval that it follows from"
+        yield "it has a detectable change, but no threshold or no interval to compute it from"
     if interval is None:
         return
     if record.value is not None and not _contains(interval, record.value, record.value):

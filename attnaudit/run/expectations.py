@@ -245,9 +245,9 @@ def _time_objections(run: RunRecord, after: datetime) -> list[str]:
     try:
         created = datetime.fromisoformat(run.created)
     except ValueError:
-        return [f"The run does not say when it began ('{run.created}'). {RUN_AGAIN}"]
+        return [f"The time at which the run began is not valid: '{run.created}'. {RUN_AGAIN}"]
     if created.tzinfo is None:
-        return [f"The run says that it began at {run.created}, without a time zone. {RUN_AGAIN}"]
+        return [f"The time at which the run began has no time zone: {run.created}. {RUN_AGAIN}"]
     if created < after:
         return [
             f"The run began at {run.created}, before {after.isoformat(timespec='seconds')} (--after): the audit of "

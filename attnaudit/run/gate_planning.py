@@ -260,5 +260,5 @@ def _of_bounded_values(gate: Check, ends: tuple[float, float], threshold: float)
     """
     statistic = gate.base.statistic if isinstance(gate, PairedGate) else gate.statistic
     if statistic not in OF_BOUNDED_VALUES or not all(map(math.isfinite, ends)):
-        raise CheckError("how much its value varies is unknown without a run: name an earlier run with --from")
+        raise CheckError("the spread of its values is known only from a run: name an earlier run with --from")
     return _Basis(spread=RowSpread(ends=ends), threshold=threshold, source=WORST_CASE)

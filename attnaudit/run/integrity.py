@@ -97,10 +97,10 @@ def mismatches(run: RunRecord, folder: Path) -> list[str]:
     Raises:
         ReportError: measurements.parquet cannot be read.
     """
-    found = [] if run.digest == digest(run) else ["the digest in the file is not that of its content"]
+    found = [] if run.digest == digest(run) else ["the digest in the file does not match its content"]
     found += contradictions(run)
     if run.effective_policy is not None and run.effective_policy.sha256 != hash_of(run.effective_policy):
-        found.append("the hash of the effective policy is not that of its content")
+        found.append("the hash of the effective policy does not match its content")
     path = folder / MEASUREMENTS
     actual = file_sha256(path)
     if actual != run.measurements_sha256:

@@ -167,7 +167,7 @@ def test_an_edited_run_is_refused(reports: Path, capsys: pytest.CaptureFixture[s
     path = reports / NAME / "audit.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"failed"', '"passed"'), encoding="utf-8")
     reasons = Verified(capsys, *MODEL).reasons()
-    assert any("the digest in the file is not that of its content" in reason for reason in reasons)
+    assert any("the digest in the file does not match its content" in reason for reason in reasons)
     assert any("it is recorded as passed, but its verdict is 'fail'" in reason for reason in reasons)
     assert all("run the audit again" in reason for reason in reasons)
 

@@ -105,7 +105,7 @@ def test_a_relative_threshold_needs_a_run_with_the_same_one() -> None:
 def test_a_ratio_that_was_never_measured_has_no_figure() -> None:
     gate = checks.TotalEffect(on="probabilities", where="everywhere", at_least=0.1)
     (plan,) = plan_gates([gate], effects={})
-    assert plan.problem == "how much its value varies is unknown without a run: name an earlier run with --from"
+    assert plan.problem == "the spread of its values is known only from a run: name an earlier run with --from"
 
 
 def test_an_effect_for_an_unknown_gate_names_the_nearest() -> None:

@@ -257,7 +257,7 @@ def test_a_check_that_is_removed_from_the_policy_is_found(runs: dict[str, RunRec
         run, checks=keep, gates=gates, effective_policy=policy, status="passed", exit_status=0
     )
     message = refused(changed, folders["failed"])
-    assert "the hash of the effective policy is not that of its content" in message
+    assert "the hash of the effective policy does not match its content" in message
     policy = msgspec.structs.replace(policy, sha256=hash_of(policy))
     message = refused(msgspec.structs.replace(changed, effective_policy=policy), folders["failed"])
     assert "its confidence is corrected for 3 gates, but the policy has 1" in message
