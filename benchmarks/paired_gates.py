@@ -128,7 +128,7 @@ def estimates(
 
 
 def outcome(check: Check, candidate: Measurements, baseline: Measurements) -> Outcome:
-    """Judge the samples of a pair with a margin that the true difference meets exactly, and with a narrower one."""
+    """Judge the samples of a pair with two margins: one that equals the true difference, and a narrower one."""
     first, second = (check.linearised_values(one) for one in (candidate, baseline))
     difference = float(np.nanmean(first) - np.nanmean(second))
     level = fail_confidence(CONFIDENCE, GATES)

@@ -150,7 +150,7 @@ def scenarios() -> dict[str, Draw]:
 
 
 def peeked(one: ConfidenceSequence, truth: float) -> tuple[bool, bool]:
-    """Return whether the first error of a 95% z-test after each value is above, and whether it is below."""
+    """Run a 95% z-test after each value. Return whether its first error is above, and whether it is below."""
     differences = one.above - truth * one.below
     count = np.arange(1, len(differences) + 1)
     total, squares = differences.cumsum(), (differences**2).cumsum()

@@ -190,7 +190,7 @@ def shown_text(measurements: Measurements) -> ShownText:
 
 
 def _shuffled(logits: Floats, classes: int, predicted: int) -> tuple[float, float] | None:
-    """Return the lowest and the highest probability of a class, from the centred logits of several rearrangements."""
+    """Return the lowest and the highest probability of a class under rearranged attention weights, from the logits."""
     rows = logits.reshape(-1, classes)
     rows = rows[np.isfinite(rows).all(1)]
     if not len(rows):

@@ -2,8 +2,8 @@
 
 This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
 equally many tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of the
-first text are replaced by the tokens of the second text, the donor, that have the largest weights. There are as many of
-them, and they keep their order. Attention weights do not change.
+first text are replaced. The replacements are as many tokens of the second text, the donor: those with the largest
+weights, in the order of the text. Attention weights do not change.
 
 The contextual state of a token may carry information about other tokens. Two further measurements show which states
 carry the label:

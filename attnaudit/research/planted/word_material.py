@@ -29,7 +29,7 @@ class Material:
         vocabulary: The words.
         classes: Class names, in the order of the logits.
         evidence: (V, K) evidence of the words that decide.
-        plausible: (V, K) evidence of words that do not decide. It is 0 where `evidence` is not.
+        plausible: (V, K) evidence of words that do not decide. It is 0 where `evidence` is not 0.
         cues: (V,) True at the words that decide. None if all words decide to some degree.
         test: The texts that the model is audited on. None for the test set of the kind's data.
         scale: Factor of all logits.

@@ -33,7 +33,8 @@ class Detector:
     Attributes:
         score: Returns the score of a model. A higher score means that attention seems more faithful. The score is -inf
             if it is undefined.
-        alarm: Returns whether a model raises an alarm. None if the check has no threshold, or the policy no gates.
+        alarm: Returns whether a model raises an alarm. None if the check has no threshold, or if the policy has no
+            gates.
         value: Returns the value of a model. Its median over each group is reported. NaN or infinite if it is undefined.
     """
 
