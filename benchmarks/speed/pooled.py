@@ -205,8 +205,7 @@ class Pooled:
         def above(ours: Found, theirs: Any) -> float:
             """Return by how much the result of the exact adversary is wrong, or 0 if it is right.
 
-            Its TVD must be at most ε. Its JSD must be at least as large as that of every result of the search with a
-            TVD of at most ε.
+            Its TVD must be at most ε. Its JSD must be at least the JSD of every search result whose TVD is at most ε.
             """
             attentions, moved = theirs
             own, optimum = ours[0].vectors["attention"], ours[0].scalars[f"{name}.jsd"]

@@ -53,7 +53,7 @@ class Starts:
         """Run a command and return its standard output.
 
         Raises:
-            SystemExit: The exit status of the command is neither 0 or 1 nor NO_TESTS.
+            SystemExit: The exit status of the command is not 0, 1 or NO_TESTS.
         """
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if ALONE[1] in arguments else {}
         done = subprocess.run(

@@ -29,7 +29,7 @@ PUBLISHED = {
 }
 FOUR = "gradient, permutations, leave-one-out and adversary"
 LABELS = ("n≈20", "n≈124")
-#: The whole audit may take at most this many times as long as the passes of the model.
+#: The largest allowed ratio of the time of the whole audit to the time of the passes of the model.
 AUDIT = 1.5
 
 

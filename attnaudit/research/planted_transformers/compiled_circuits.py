@@ -190,7 +190,7 @@ def _bag_of_words(v: Variant, _parameter: float) -> Design:
 
 
 def _evidence_everywhere(v: Variant, _parameter: float) -> Design:
-    """The first layer writes the average into every state. The last layer moves it from wherever it looks."""
+    """The first layer writes the average into every state. The last layer moves it from any token."""
     last = v.layers - 1
     spread = _average(v, rows="all", moves=(("evidence", "shared", AVERAGE_GAIN),))
     mover = Head(looks=v.looks("decoy"), moves=(("shared", "moved", 1.0),))

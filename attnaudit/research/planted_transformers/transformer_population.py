@@ -135,7 +135,7 @@ def build_transformers(
     """Build the planted Transformers of a population that are not finished yet.
 
     Args:
-        out: The folder of the population. The models become folders in it, and their texts CSV files.
+        out: The folder of the population. Each model becomes a folder in it, and each set of texts becomes a CSV file.
         quick: As in `transformer_plans`.
         seeds: As in `transformer_plans`.
         only: As in `transformer_plans`.

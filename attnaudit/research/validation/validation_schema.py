@@ -73,7 +73,7 @@ class Remedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The measured effect of a training option on one check.
 
     Attributes:
-        option: The training option. The kind of the models trained with it has the same name.
+        option: The training option. It is also the name of the kind of the models that were trained with it.
         check: The check id.
         plain: The median value of the check over the plain models.
         treated: The median value of the check over the models trained with the option.
