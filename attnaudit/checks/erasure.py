@@ -69,7 +69,7 @@ class Erasure(PerInstanceCheck):
             ids with the id of the mask token or, in models without one, of the unknown token.
         against: What the order of attention is compared with. "random": the value is the mean gain of attention over
             random orders. "signed_loo": the value is this mean gain divided by the mean gain of the order by signed
-            leave-one-out. This ratio of means hardly depends on the scale of the logits.
+            leave-one-out. It is a ratio of means.
         measure: Which change of the output is measured. "probability": the change of the probability of the predicted
             class. "decision": whether another class is predicted.
     """
