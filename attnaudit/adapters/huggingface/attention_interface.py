@@ -1,8 +1,9 @@
 """Access to a model's attention through Transformers' attention interface.
 
-attnaudit registers an attention function under its own name. Some architectures have attention sinks, caps or biases. A
-general attention function would give wrong results for them without any error. The registered function therefore calls
-the architecture's own `eager_attention_forward`, from the Python module that defines the attention class.
+attnaudit registers an attention function under its own name. Some architectures add attention sinks, caps on the scores
+or biases. A general attention function would ignore these additions and give wrong results without any error. The
+registered function therefore calls the architecture's own `eager_attention_forward`, from the Python module that
+defines the attention class.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def attend(
     This is the registered attention function. If the current pass has an observer, the observer computes the result.
 
     Returns:
-        (B, Q, H, d) output and (B, H, Q, K) weights; None if the observer does not compute the weights.
+        (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None if the observer does not compute them.
     """
     call = FunctionCall(eager_function(type(module)), module, query, key, value, attention_mask, rest)
     observer = current_observer.get()
@@ -55,7 +56,7 @@ def attend(
 def eager_function(attention_class: type) -> EagerAttention:
     """Return the function `eager_attention_forward` that belongs to an attention class.
 
-    The function is looked up in the Python module that defines the class, then in those that define its base classes.
+    The function is looked up in the Python module that defines the class, then in the modules of its base classes.
 
     Raises:
         AdapterError: None of these modules defines the function.

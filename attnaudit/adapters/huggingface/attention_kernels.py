@@ -1,4 +1,8 @@
-"""Kernels, which observe the attention of a model through Transformers' attention interface or through its softmax."""
+"""Kernels: the ways to observe the attention of a model.
+
+One kernel uses Transformers' attention interface. The other kernel, in `softmax_hook`, intercepts the softmax in the
+model's attention modules.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ class Kernel(Protocol):
     """Interface of a kernel, which passes the attention of a model to an observer.
 
     Attributes:
-        name: The name that reports show.
+        name: The name of the kernel in reports.
         calls_attention_function: True if the kernel calls `Observer.attend`, which computes the whole attention. False
             if it calls `Observer.on_softmax` and `Observer.on_values`, which receive the softmax and the values.
     """
@@ -25,11 +29,11 @@ class Kernel(Protocol):
     def calls_attention_function(self) -> bool: ...
 
     def observe(self, model: Any, observer: Observer | None) -> AbstractContextManager[None]:
-        """Return a context manager. Inside it, all attention that the model computes is passed to an observer.
+        """Return a context manager that passes all attention of the model to an observer.
 
         Args:
             model: The model.
-            observer: The observer. None for the observer of the surrounding context, or no observer if there is none.
+            observer: The observer; None for the observer of the surrounding context, if there is one.
         """
         ...
 

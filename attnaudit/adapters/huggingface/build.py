@@ -39,8 +39,8 @@ from attnaudit.adapters.huggingface.wrapped_models import (
 )
 from attnaudit.errors import AdapterError, AuditError, ModelError
 
-#: Kernels that run on any machine. If a model uses another kernel, the audited logits are compared with those of the
-#: model under the first of these kernels instead.
+#: Transformers' attention kernels that run on any machine. The audited logits are compared with those of the original
+#: model with its own kernel. If its own kernel is not in this list, the first kernel in the list is used instead.
 _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
@@ -115,7 +115,7 @@ def from_model(
         implementation = _PORTABLE_KERNELS[0]
     if not attention_interface.uses_interface(model) and implementation != "eager":
         raise ModelError(
-            f"{name}: its attention can only be observed in its eager form. Build the model with "
+            f"{name}: its attention can be observed only with the eager kernel. Build the model with "
             "attn_implementation='eager'."
         )
     if not attention_interface.uses_interface(model):
@@ -146,10 +146,12 @@ def from_model(
 
 
 def _require_eager_inside(model: Any, name: str) -> None:
-    """Check that the Transformers models inside a model without the attention interface compute eager attention.
+    """Check that all Transformers models inside a model use eager attention.
+
+    Only a model that does not use the attention interface needs this check.
 
     Raises:
-        ModelError: One of them uses a kernel that computes no weights.
+        ModelError: An inner model uses a kernel that computes no weights.
     """
     for inside, inner in inner_models(model).items():
         kernel = attention_interface.current_implementation(inner)
@@ -162,10 +164,10 @@ def _require_eager_inside(model: Any, name: str) -> None:
 
 
 def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, removed: Sequence[str]) -> None:
-    """Check that the model inside containers has the logits of the outermost container.
+    """Check that a model gives the same logits with and without the containers that were removed from it.
 
     Raises:
-        AdapterError: The logits differ by more than rounding.
+        AdapterError: The logits differ by more than rounding explains.
     """
     runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
     container.eval()
@@ -175,19 +177,19 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     if not close(logits.float(), expected.float()):
         raise AdapterError(
             f"{runner.name}: without its {' and '.join(removed)}, the logits differ by "
-            f"{largest_difference(logits, expected):.2g}, so another model would be audited. Merge the adapter into "
-            "the model first (`merge_and_unload()`), and audit the result."
+            f"{largest_difference(logits, expected):.2g}, so another model would be audited. Merge the PEFT adapter "
+            "into the model first (`merge_and_unload()`), and audit the result."
         )
 
 
 def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None) -> str:
     """Return the task of a model in memory (see `checkpoint_files.task_of`).
 
-    A class that is not one of Transformers has the task of the class that it derives from. Otherwise it is a
-    classifier, or a language model if labels are given.
+    The task follows from the class of Transformers that the model is an instance of. If there is no such class, the
+    model is a classifier, or a language model if labels are given.
 
     Raises:
-        ModelError: It is a class of Transformers for another task.
+        ModelError: The class is for a task that cannot be audited.
     """
     if not isinstance(model, CustomModel):
         for base in type(model).__mro__:
@@ -218,8 +220,8 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())
     if len(devices) != 1 or "meta" in devices or len(mapped) > 1:
         raise ModelError(
-            f"{name}: the model is spread over several devices, or has weights without values (devices: "
-            f"{', '.join(sorted(devices))}). Load it on one device, without device_map."
+            f"{name}: the model is spread over several devices, or some of its weights have no values because they are "
+            f"on the device 'meta' (devices: {', '.join(sorted(devices))}). Load it on one device, without device_map."
         )
 
 
@@ -238,8 +240,8 @@ def _build(
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
             f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "
-            "weights mean different things in different texts. If it is also used with full attention, set "
-            "attention_type to 'original_full' in config.json."
+            "weights mean different things in different texts. If you also use the model with full attention, "
+            "set attention_type to 'original_full' in config.json."
         )
     head = _head(model, tokenizer, task, labels, template, where, classes)
     _require_matching_vocabulary(model, tokenizer, where)
@@ -296,7 +298,7 @@ def _head(
     """Choose the head for the model's task.
 
     Raises:
-        ModelError: The task is not audited, or the labels, the template or the class names do not fit it.
+        ModelError: The task cannot be audited, or the labels, the template or the class names do not fit the task.
     """
     if task != "classifier":
         if not labels:

@@ -1,4 +1,4 @@
-"""Reading of checkpoint folders of Transformers models. It needs no network and runs no code from the folder."""
+"""Read checkpoint folders of Transformers models, without a network and without running code from the folder."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt", "*.tikt
 _PICKLED_WEIGHTS = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 #: Exceptions that are raised if JSON does not have the expected structure.
 _WRONG_STRUCTURE = (TypeError, KeyError, IndexError, AttributeError, RecursionError)
-#: Names of saved weights that a model may ignore without a change in its output. They are buffers of older versions of
-#: Transformers, and the pooler of a base model whose classifier has its own pooler.
+#: Names of saved weights that a model can ignore without a change in its output: buffers that older versions of
+#: Transformers saved, and the pooler of a base model, if the classifier has its own pooler.
 _UNUSED = re.compile(r"(^|\.)(position_ids|inv_freq|masked_bias|num_batches_tracked)$|(^|\.)pooler\.")
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -39,11 +39,11 @@ class Checkpoint:
     Attributes:
         folder: The folder.
         task: "classifier", "causal" or "encoder-decoder".
-        dtype: Data type of the weights. If the weights have several types, the one with the most bytes.
+        dtype: Data type of the weights. If they have several types, this is the type with the most bytes.
         requested_kernel: Attention kernel that config.json requests; "" if it requests none.
-        added_later: Names of weights that the folder may lack, because a PEFT adapter has them. The folder may then
-            also have weights of another head.
-        classes: Number of classes, if a PEFT adapter has the head; None for that of config.json.
+        added_later: Names of weights that the folder may lack, because they come from a PEFT adapter. If there are
+            any, the folder may also contain weights of an unused head.
+        classes: Number of classes of the head in a PEFT adapter; None to use the number in config.json.
     """
 
     folder: Path
@@ -87,7 +87,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}). {_COPY_AGAIN}") from error
     if not isinstance(raw, dict):
-        raise ModelError(f"{path}: holds a {type(raw).__name__}; expected a JSON object. {_COPY_AGAIN}")
+        raise ModelError(f"{path}: contains a {type(raw).__name__}; expected a JSON object. {_COPY_AGAIN}")
     return raw
 
 
@@ -147,7 +147,7 @@ def task_of(where: object, architecture: str) -> str:
 
 
 def dtype_of(folder: Path) -> torch.dtype:
-    """Return the data type of the weights. If the weights have several types, return the one with the most bytes.
+    """Return the data type of the weights. If they have several types, return the type with the most bytes.
 
     Raises:
         ModelError: Weights are missing, pickled, incomplete or quantised.
@@ -236,7 +236,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     Args:
         checkpoint: The checkpoint.
         dtype: Data type in which to load the weights.
-        implementation: Attention kernel; None for the one that config.json or Transformers chooses.
+        implementation: Attention kernel; None for the kernel that config.json or Transformers chooses.
 
     Returns:
         The model in evaluation mode, on the CPU.
@@ -256,7 +256,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     if checkpoint.classes not in (None, config.num_labels):
         config.num_labels = checkpoint.classes
     if implementation is not None:
-        # As an argument of from_pretrained(), the kernel would be overridden by the one that config.json requests.
+        # If the kernel were an argument of from_pretrained(), the kernel in config.json would override it.
         config._attn_implementation = implementation
     try:
         with quiet():
@@ -290,20 +290,20 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     if unexpected:
         raise ModelError(
             f"{checkpoint.folder}: the checkpoint has weights for {', '.join(unexpected[:4])}"
-            f"{f' and {len(unexpected) - 4} others' if len(unexpected) > 4 else ''}, for which {type(model).__name__} "
-            "has no place, so that only a part of the model would be audited. Correct 'architectures' and the sizes in "
-            f"{CONFIG}, such as the number of layers. If these weights are not in use, save the model again with "
+            f"{f' and {len(unexpected) - 4} others' if len(unexpected) > 4 else ''}, but {type(model).__name__} has no "
+            "such weights, so only a part of the trained model would be audited. Correct 'architectures' and the sizes "
+            f"in {CONFIG}, such as the number of layers. If the model does not need these weights, save it again with "
             "save_pretrained(), which leaves them out."
         )
     return model.eval()
 
 
 def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:
-    """Return the sorted names of the saved weights whose absence from the model may change its output.
+    """Return the sorted names of the saved weights that the model lacks although its output may depend on them.
 
-    Two kinds of saved weights are harmless, and are not returned. The first are buffers that older versions of
-    Transformers saved and that the model now computes, such as position ids and causal masks. The second is the pooler
-    of a base model whose classifier has its own pooler.
+    Two kinds of saved weights are harmless, and are not returned. The first kind are buffers that older versions of
+    Transformers saved and that the model now computes, such as position ids and causal masks. The second kind is the
+    pooler of a base model, if the classifier has its own pooler.
 
     Args:
         model: The model.
@@ -337,7 +337,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Turn off the progress bars of Transformers and its log messages, except errors, inside the context."""
+    """Turn off the progress bars of Transformers, and its log messages below errors, inside the context."""
     from transformers.utils import logging
 
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,7 +1,7 @@
 """The checkpoint format of Transformers models, for `--model`.
 
-The package registers this module under the entry point group `attnaudit.checkpoints`. attnaudit calls its functions
-`recognises` and `load`. Importing the module imports neither torch nor Transformers.
+The package registers this module under the entry point group `attnaudit.checkpoints`. To load a folder, attnaudit calls
+`recognises` and `load`. Importing this module imports neither torch nor Transformers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OLDEST = 5
 def recognises(folder: Path) -> bool:
     """Tell whether a folder contains a Transformers model or a PEFT adapter.
 
-    If config.json exists but cannot be read, the result is True, so that `load` can report the problem.
+    The result is also True if config.json exists but cannot be read, so that `load` can report the problem.
     """
     config = Path(folder) / "config.json"
     if (Path(folder) / "adapter_config.json").is_file():

@@ -1,4 +1,4 @@
-"""The configuration of a Transformers model as a text, which tells models with equal parameters apart."""
+"""The configuration of a Transformers model as text. It distinguishes models that have equal parameters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.tokenization import TextEncoder
 
-#: Keys of config.json that do not change what the model computes in an audit, which runs in float32.
+#: Keys of config.json that do not change what the model computes in an audit. Audits always use float32.
 _WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
-#: Parts of tokenizer.json that calls of the tokenizer change. The text encoder has its own limit.
+#: Entries of tokenizer.json that change when the tokenizer is called. The text encoder sets its own limit.
 _CHANGED_BY_CALLS = ("truncation", "padding")
 
 
@@ -34,7 +34,7 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
 
 
 def _cleaned(value: Any) -> Any:
-    """Return the value without private entries, such as the path that it was read from, at any depth."""
+    """Return a JSON value without private entries, such as the path of the checkpoint, and those in _WITHOUT_EFFECT."""
     if isinstance(value, dict):
         return {
             key: _cleaned(one)
@@ -45,7 +45,11 @@ def _cleaned(value: Any) -> Any:
 
 
 def _tokenizer(tokenizer: Any) -> dict[str, Any]:
-    """Return what decides the ids of a text: the contents of tokenizer.json, or the vocabulary if there is none."""
+    """Return the settings of a tokenizer that determine the token ids of a text.
+
+    These are its class, its special tokens, and the contents of tokenizer.json, or the vocabulary if there is no such
+    file.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: dict[str, Any] = {"vocabulary": tokenizer.get_vocab()}

@@ -22,8 +22,8 @@ from attnaudit.errors import DataError, ModelError
 class DecoderInputs:
     """Builds the inputs of the decoder.
 
-    The decoder of a language model is given its start token and predicts the next one. The decoder of a classifier
-    reads the text again, shifted by one token, and classifies it at the last end-of-text token.
+    The decoder of a language model reads its start token and predicts the next token. The decoder of a classifier reads
+    the text again, shifted by one token, and classifies it at the last end-of-text token.
 
     Attributes:
         generates: Whether the model is a language model.
@@ -36,9 +36,7 @@ class DecoderInputs:
         self.end_id = getattr(config, "eos_token_id", None)
         start = getattr(config, "decoder_start_token_id", None)
         if start is None:
-            raise ModelError(
-                "config.json has no decoder_start_token_id, the token that the decoder starts from. Add it."
-            )
+            raise ModelError("config.json has no decoder_start_token_id, the id of the decoder's first token. Add it.")
         self.start_id = int(start)
 
     def build(self, model: Any, inputs: Inputs) -> tuple[Tensor, Tensor]:
@@ -87,16 +85,16 @@ class DecoderInputs:
         return torch.ones((len(inputs.ids[TEXT]), 1), dtype=torch.bool, device=inputs.ids[TEXT].device)
 
     def require_end_tokens(self, inputs: Inputs, names: Sequence[str]) -> None:
-        """Check that all rows of a batch have the same number of end-of-text tokens, which must not be zero.
+        """Check that all rows of a batch have the same number of end-of-text tokens, and at least one.
 
-        This is required only by classifiers with an end-of-text token. For other models, nothing is checked.
+        Only classifiers with an end-of-text token require this. For other models, nothing is checked.
 
         Args:
             inputs: The encoded texts.
             names: One name per row, for messages.
 
         Raises:
-            DataError: A row has no end-of-text token, or not as many as the first row.
+            DataError: A row has no end-of-text token, or their number differs from that of the first row.
         """
         if self.generates or self.end_id is None:
             return
@@ -106,6 +104,7 @@ class DecoderInputs:
             if count == 0 or count != expected:
                 raise DataError(
                     f"{name}: the encoded text has {count} end-of-text tokens, and {names[0]} has {expected}. The "
-                    "model predicts from the last one, and requires the same number, at least one, in every row. "
-                    "Remove the token from the texts, and do not mix rows with and without a query."
+                    "model reads its prediction from the last of these tokens. It needs the same number of them, at "
+                    "least one, in every row. Remove the token from the texts, and do not mix rows with and without a "
+                    "query."
                 )

@@ -1,4 +1,4 @@
-"""The results of probing a Transformers model.
+"""The results of probing a Transformers model, that is, of running it on synthetic tokens.
 
 Shapes: B rows, T tokens.
 """
@@ -10,8 +10,8 @@ from typing import Literal
 
 from torch import Tensor
 
-#: The tokens that the logits are read from: the tokens whose states after the last layer the logits depend on. "" if
-#: they are unknown.
+#: The tokens that the logits are read from. The logits depend on the states of these tokens after the last layer, and
+#: on no other states of this layer. "" if the tokens are unknown.
 ReadTokens = Literal["first", "last", "all", ""]
 
 
@@ -22,12 +22,12 @@ class Facts:
     Attributes:
         read_tokens: The tokens that the logits are read from; "" if unknown.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
-        left_padding: Whether padding on the left gives the right logits.
+        left_padding: Whether padding on the left gives the correct logits.
         first_position: Position id of a row's first token if the batch is padded on the left.
-        shares_prefixes: Whether the functions of `prefix_cache` give the right logits for texts with some tokens
+        shares_prefixes: Whether the functions of `prefix_cache` give the correct logits for texts with some tokens
             removed.
-        unseen_mixers: The modules that carry information between tokens without weights that can be recorded (see
-            `token_mixing.unseen_mixers`).
+        unseen_mixers: The modules that carry information between tokens although they have no weights that can be
+            recorded (see `token_mixing.unseen_mixers`).
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
     """
 
@@ -42,11 +42,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayForms:
-    """The shortcuts of `replay` that give the same logits as a full pass, at one site.
+    """Which shortcuts of `replay` give the same logits as a full pass, at one attention site.
 
     Attributes:
         one_position: Whether it is enough to run the last layer, only at the position that the logits are read from.
-        from_layer: Whether it is enough to run the site's layer and the layers after it, at all positions.
+        from_layer: Whether it is enough to run the site's layer and all later layers, at all positions.
     """
 
     one_position: bool

@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def temporary_hooks(handles: Sequence[Any]) -> Iterator[None]:
-    """Remove registered hooks, given by their handles, when the context ends."""
+    """Remove hooks when the context ends. The hooks are given by the handles that registering them returned."""
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
-"""A call of an attention function of Transformers, and the two ways to compute it.
+"""Calls of an attention function in Transformers, and two ways to compute their result.
 
-The eager function of an architecture computes and stores all n² weights. The fused kernel of PyTorch computes the same
-output faster and without storing the weights. It ignores what some architectures add, such as attention sinks or caps
-on the scores. It is therefore used only for models in which `FusedComparison` has found no difference.
+The eager function of an architecture computes and stores the weights of all pairs of tokens. PyTorch's fused kernel
+computes the output faster, and stores no weights. It ignores what some architectures add, such as attention sinks or
+caps on the scores. It is therefore used only for models in which `FusedComparison` finds no difference.
 
 Shapes: B rows, Q queries, K keys, H heads, G groups of heads that share their keys and values, d features of a head.
 """

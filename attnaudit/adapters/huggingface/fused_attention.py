@@ -1,4 +1,4 @@
-"""Observers that compute attention with PyTorch's fused kernel, or compare the kernel with the model's own function."""
+"""Observers that compute attention with PyTorch's fused kernel, or compare it with the model's own function."""
 
 from __future__ import annotations
 

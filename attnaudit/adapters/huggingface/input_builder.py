@@ -1,4 +1,4 @@
-"""Building of padded batches from instances, and of forward() arguments from batches, for Transformers models.
+"""Build padded batches from instances, and forward() arguments from batches, for Transformers models.
 
 Shapes: B rows, T tokens of the text, V variants, d features.
 """
@@ -20,7 +20,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
 
-#: Key in `Inputs.extra` of the token types (B, T), which say to which of two texts each token belongs.
+#: Key of the token types (B, T) in `Inputs.extra`. A token type is 0 or 1: the text of a pair that a token belongs to.
 TOKEN_TYPES = "token_types"
 #: Lengths of the synthetic texts in words. The first text must be the longest, so that its row has no padding. The
 #: number of texts must differ from the number of tokens, so that axes of rows and tokens cannot be confused.
@@ -36,7 +36,7 @@ class InputBuilder:
         text_encoder: Encodes texts with the model's tokenizer.
         pad_id: Id that fills padding.
         accepted_arguments: Names of the arguments that the model's forward() takes.
-        accepts_others: Whether forward() takes any other arguments as well.
+        accepts_others: Whether forward() also takes any other arguments.
         decoder: Builds the decoder's tokens; None for a model without a decoder.
         position_offset: Number of position ids that the model reserves for padding.
         first_position: Position id of a row's first token if the batch is padded on the left.
@@ -157,7 +157,7 @@ class InputBuilder:
         return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
-        """Return a batch whose rows have one token each: the token of a row at its position in `positions` (B,).
+        """Return a batch that has only one token of each row, at the position given in `positions` (B,).
 
         Each row is repeated `times` times, with its copies next to each other.
         """
@@ -217,7 +217,7 @@ class InputBuilder:
         return self.masks(inputs)[self.output_stream]
 
     def _token_types(self, inputs: Inputs) -> Tensor:
-        """Return the token types (B, T). They are extended by zeros if the ids have more padding than they have.
+        """Return the token types (B, T). If the ids have more padding than the token types, append zeros to these.
 
         Raises:
             AdapterError: The token types do not have one entry per token.

@@ -1,4 +1,7 @@
-"""Reading of `attnaudit.toml`, which holds the labels and the template of a language model. Imports no torch."""
+"""Read `attnaudit.toml`, the file with the labels and the template of a language model.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 from attnaudit.errors import ModelError, nearest
 
 FILE = "attnaudit.toml"
-#: The lines of an example file, which error messages show.
+#: The lines of an example file. Error messages show them.
 EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
 
 

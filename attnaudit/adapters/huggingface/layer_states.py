@@ -1,4 +1,4 @@
-"""Recording of the states between the layers of a forward pass, and passes that reuse them.
+"""Record the states between the layers of a forward pass, and reuse them in passes that skip layers.
 
 Shapes: B rows, V variants of each row, T tokens, G groups of heads that share their values, K keys, d features of a
 head.
@@ -22,9 +22,9 @@ class LayerStates:
     """The states that one forward pass computed in each layer.
 
     Attributes:
-        inputs: One entry per layer call, in the order of the calls: the states (B, T, m) that the layer read, without
-            gradients. None if no argument of the call was a tensor.
-        outputs: One entry per layer call, in the same order: everything that the layer returned, without gradients.
+        inputs: The states (B, T, m) that each layer call read, in the order of the calls, without gradients. An entry
+            is None if no argument of the call was a tensor.
+        outputs: Everything that each layer call returned, in the same order, without gradients.
         values: Site key -> (B, G, K, d) values that the attention weights were applied to.
     """
 
@@ -48,7 +48,7 @@ def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = F
     """Repeat each row of a tensor, with its copies next to each other.
 
     Args:
-        value: A tensor whose first axis is the rows.
+        value: A tensor with an axis of rows.
         rows: Number of rows. A tensor with another number of rows is returned unchanged.
         variants: How many times each row is repeated.
         time_first: Whether the rows are axis 1 instead of axis 0, in tensors with more than two dimensions.
@@ -59,7 +59,7 @@ def repeat_rows(value: Tensor, rows: int, variants: int, *, time_first: bool = F
 
 @contextmanager
 def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]:
-    """Record the inputs and outputs of every layer call inside the context in `states`."""
+    """Inside the context, record the inputs and outputs of every layer call in `states`."""
 
     def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         given = kwargs.get("hidden_states", next((a for a in args if isinstance(a, Tensor)), None))
@@ -77,12 +77,12 @@ def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]
 
 @contextmanager
 def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) -> Iterator[None]:
-    """Skip the first `count` layer calls of a pass inside the context.
+    """Inside the context, skip the first `count` layer calls of a pass.
 
     Args:
         layout: The model's layout.
         count: Number of layer calls to skip.
-        output_of: Index of a skipped call, from 0 -> the output that the call returns.
+        output_of: Function from the index of a skipped call, counted from 0, to the output that the call returns.
     """
     calls = 0
 

@@ -19,7 +19,7 @@ from attnaudit.adapters.huggingface.recorder import AttentionCall
 from attnaudit.adapters.protocol import Site
 from attnaudit.errors import AdapterError
 
-#: Name of the stream that holds the tokens which the decoder of an encoder-decoder model reads.
+#: Name of the stream of the decoder's tokens, in encoder-decoder models.
 DECODER = "decoder"
 #: Names of the arguments that pass the states of another stream to cross-attention, in all architectures.
 _CROSS_ARGUMENTS = ("key_value_states", "encoder_hidden_states")
@@ -31,8 +31,8 @@ class Layout:
 
     Attributes:
         calls: Every attention call of a forward pass, in order.
-        layers: The layers around these calls, in the order in which they are called. A layer that is called several
-            times is listed several times.
+        layers: The layers that make these calls, in the order in which the layers are called. A layer that is called
+            several times is listed several times.
         embedding: The module whose first call embeds the tokens of the text.
         embedding_time_first: Whether `embedding` is called with ids of shape (T, B) instead of (B, T).
         decoder_embeddings: Other embedding modules of the same shape, which may embed the tokens of the decoder. Empty

@@ -1,4 +1,4 @@
-"""Comparison of the audited logits with those of the original model, in its own attention kernel and precision."""
+"""Compare the audited logits with the logits of the original model in its own attention kernel and precision."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OriginalModel:
         dtype: Data type of its weights.
         load: (data type, kernel) -> the model, loaded from its folder or copied from the model in memory. The kernel is
             ignored for a model in memory. None for a float32 model in memory, which is audited without a copy.
-        note: Another remark for reports; "" if there is none.
+        note: A remark for reports; "" if there is none.
     """
 
     implementation: str
@@ -42,15 +42,16 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
 
     Raises:
         AdapterError: In float32, the logits differ by more than rounding explains. If the original model has another
-            precision, the difference that this causes is described, but it raises no error.
+            precision, the result also describes how much the precision changes the logits. This raises no error.
     """
     audited = runner.run(inputs).logits.float()
     expected = _original_kernel_logits(runner, original, inputs)
     difference = float((audited - expected).abs().max())
-    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+    limit = TOLERANCE * max(1.0, float(expected.abs().max()))
+    if not difference <= limit:
         raise AdapterError(
             f"The logits differ by {difference:.2g} from those of the model's own {original.implementation} kernel; "
-            f"expected at most {TOLERANCE:g}. The audit would measure a different model from the one in use. Please "
+            f"expected at most {limit:.2g}. The audit would measure a different model from the one in use. Please "
             f"report this architecture, {runner.name}, to the maintainers of attnaudit."
         )
     sentences = [f"{original.implementation} kernel of the original model: logits differ by at most {difference:.1e}"]

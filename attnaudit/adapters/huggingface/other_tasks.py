@@ -1,10 +1,11 @@
-"""Messages about Transformers models of tasks that the adapter does not audit: what they are, and what to do."""
+"""Messages for models of tasks that the adapter does not audit. They say what the model is, and what to do."""
 
 from __future__ import annotations
 
 CUSTOM = "docs/transformers.md#wrapped-and-custom-models"
 ADAPTER = "docs/adapters.md"
-#: Ending of a class name -> what such a model is, and what to do. The first one that fits applies.
+#: Parts of the class name of a model, what such a model is, and the key of what to do in `other_task`. The first entry
+#: with a part that occurs in the name applies.
 _TASKS = (
     (("ImageClassification", "ImageClassificationWithTeacher"), "a classifier of images", "inputs"),
     (("AudioClassification", "SequenceClassificationAudio", "XVector", "AudioFrameClassification", "CTC"),
@@ -37,12 +38,12 @@ def other_task(where: object, architecture: str) -> str:
     task = architecture.partition("For")[2]
     what, other = next(
         ((what, other) for endings, what, other in _TASKS if any(ending in task for ending in endings)),
-        ("a model without a classification head, which decides nothing", "head"),
+        ("a model without a classification head, so it makes no decision", "head"),
     )
     fix = {
-        "inputs": f"The adapter for Transformers reads texts. Write an adapter for other inputs: see {ADAPTER}.",
-        "output": "What is audited is one decision per text. Put the model into a module that returns the logits of "
-        f"one decision, and audit this module: see {CUSTOM}.",
-        "head": f"Audit the classifier that contains it. If this is a module of your own, see {CUSTOM}.",
+        "inputs": f"attnaudit's own adapter takes only texts. For other inputs, write a custom adapter: see {ADAPTER}.",
+        "output": "An audit needs one decision per text. Wrap the model in a module that returns the logits of one "
+        f"decision, and audit this module: see {CUSTOM}.",
+        "head": f"Audit the classifier that contains this model. If the classifier is a custom module, see {CUSTOM}.",
     }[other]
     return f"{where}: {architecture} is {what}. {fix}"

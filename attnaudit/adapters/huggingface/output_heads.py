@@ -1,4 +1,4 @@
-"""Output heads, which read the logits of the classes from a model's output.
+"""Output heads, which read the logits of the classes from the output of a model.
 
 Shapes: B rows, T tokens, C classes, d features.
 """
@@ -15,7 +15,7 @@ from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import ModelError
 
-#: Name of the class that combines all other words, used if there is only one label.
+#: Name of the class for all other tokens, if there is only one label.
 OTHER = "other"
 
 
@@ -59,11 +59,11 @@ class ClassifierHead:
 class NextTokenHead:
     """The output head of a language model. Each class is a word that may follow the text as the next token.
 
-    If there is only one word, a second class, "other", stands for all other tokens. Its logit is the log-sum-exp of
-    their logits.
+    If there is only one word, another class, "other", stands for all other tokens. Its logit is the log-sum-exp of
+    the logits of these tokens.
 
     Attributes:
-        token_ids: Class name -> id of its token.
+        token_ids: Class name -> id of the class's token.
         classes: Class names in the order of the logits.
     """
 
@@ -80,7 +80,7 @@ class NextTokenHead:
             return (states.gather(1, index), *args[1:])
 
         output_layer = model.get_output_embeddings()
-        # Only the last position is needed. The logits of all positions over the vocabulary might not fit in memory.
+        # Only the last position is needed. The logits over the vocabulary at all positions might not fit in memory.
         with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep_last)]):
             all_logits: Tensor = model(**arguments).logits
         if output_layer is None:
@@ -106,13 +106,13 @@ def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]
 
     Raises:
         ModelError: A word is not exactly one token, is not in the vocabulary, or has the same token as another word.
-            Also raised if there is only one label and its name is "other".
+            The error is also raised if there is only one label, named "other".
     """
     token_ids: dict[str, int] = {}
     for name, word in labels.items():
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
         if len(ids) != 1 and word != word.lstrip():
-            # SentencePiece adds the space before a word itself; a second space would be a separate token.
+            # SentencePiece itself adds a space before a word. A second space would be a separate token.
             stripped = tokenizer(word.lstrip(), add_special_tokens=False)["input_ids"]
             starts_word = str(tokenizer.convert_ids_to_tokens(stripped)[0]).startswith("▁") if stripped else False
             ids = stripped if len(stripped) == 1 and starts_word else ids

@@ -1,4 +1,4 @@
-"""Reading of folders that hold a PEFT adapter, which changes some weights of a base model in another folder."""
+"""Read folders that contain a PEFT adapter. The adapter changes some weights of a base model in another folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnaudit.errors import ModelError
 
 WEIGHTS = "adapter_model.safetensors"
 _MERGE = "Or merge the adapter into its base model (`merge_and_unload()`), save the result, and audit that folder."
-#: PEFT's name of a task -> ours.
+#: PEFT's name of a task -> attnaudit's name.
 _TASKS = {"SEQ_CLS": "classifier", "CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "encoder-decoder"}
 _PREFIX = "base_model.model."
 
@@ -37,12 +37,15 @@ class PeftFolder:
 
     @property
     def own_weights(self) -> frozenset[str]:
-        """The names, in the base model, of weights that the adapter replaces as a whole, such as those of the head."""
+        """The names of the adapter's weights, without the prefix that PEFT adds.
+
+        A weight that the adapter replaces as a whole, such as that of the head, then has its name in the base model.
+        """
         return frozenset(name.removeprefix(_PREFIX) for name in self.shapes)
 
     @property
     def classes(self) -> int | None:
-        """The number of classes of a head in the adapter; None if it has none."""
+        """The number of classes of the head in the adapter; None if the adapter has no head."""
         heads = ("score.weight", "classifier.weight", "classifier.out_proj.weight")
         return next((shape[0] for name, shape in self.shapes.items() if name.endswith(heads)), None)
 
@@ -57,7 +60,7 @@ def examine_peft(folder: Path) -> PeftFolder:
         import peft  # noqa: F401
     except ImportError:
         raise ModelError(
-            f"{folder}: the folder holds a PEFT adapter, and PEFT is not installed. Install it: pip install peft. "
+            f"{folder}: the folder contains a PEFT adapter, but PEFT is not installed. Install it: pip install peft. "
             f"{_MERGE}"
         ) from None
     from safetensors import SafetensorError, safe_open
@@ -79,8 +82,8 @@ def examine_peft(folder: Path) -> PeftFolder:
     found = next((one for one in candidates if (one / checkpoint_files.CONFIG).is_file()), None)
     if found is None:
         raise ModelError(
-            f"{path}: the base model '{base}' is no folder on this machine, and nothing is downloaded. Write the path "
-            f"of its folder to base_model_name_or_path. {_MERGE}"
+            f"{path}: the base model '{base}' is not a folder on this machine, and attnaudit downloads nothing. Write "
+            f"the path of the model's folder to base_model_name_or_path. {_MERGE}"
         )
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{folder}: no {WEIGHTS}. Save the adapter with save_pretrained(folder), as safetensors.")
@@ -120,7 +123,7 @@ def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
     except Exception as error:
         raise ModelError(
             f"{folder}: the adapter cannot be loaded into {base} ({type(error).__name__}: "
-            f"{checkpoint_files.first_line(error)}). Check that this is the base model that it was trained with."
+            f"{checkpoint_files.first_line(error)}). Check that the adapter was trained with this base model."
         ) from error
     missing = sorted(set(get_peft_model_state_dict(wrapped)) - set(peft_folder.shapes))
     if missing:

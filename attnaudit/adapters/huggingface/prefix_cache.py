@@ -1,7 +1,7 @@
-"""Logits of texts with some tokens removed, in causal models, from the cached keys and values of the whole text.
+"""Compute logits of texts with some tokens removed, in causal models, from cached keys and values of the whole text.
 
-A variant is a text with some tokens removed. The tokens before the first removed one have the same keys and values as
-in the whole text, so the model does not run on them again. After them, the removed tokens stay in the input, but
+A variant is a text with some tokens removed. The tokens before the first removed token have the same keys and values as
+in the whole text, so the model does not run on them again. From there on, the removed tokens stay in the input, but
 attention to them is masked, and position ids do not count them. Variants that lack different tokens can therefore run
 in one batch. An adapter uses these functions only if probing the model has shown that they give the same logits as
 deletion.
@@ -36,8 +36,8 @@ class SharedStates:
 def share(runner: Runner, inputs: Inputs) -> SharedStates:
     """Run the whole texts once and return their keys and values.
 
-    `SharedStates.layers` is None, so that nothing can be reused, in two cases: some text is padded on the left, or some
-    token does not attend to all tokens before it, as with a sliding window that is shorter than the text.
+    In two cases, the keys and values cannot be reused, and `SharedStates.layers` is None: a text is padded on the left,
+    or a token does not attend to all tokens before it, as with a sliding window that is shorter than the text.
     """
     from transformers import DynamicCache
 
@@ -57,8 +57,8 @@ def share(runner: Runner, inputs: Inputs) -> SharedStates:
 def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """Return the number of tokens (V,) that the model runs on for each variant.
 
-    These are the tokens from the first removed one to the last kept one. If the states of the whole text cannot be
-    reused, they are all tokens that the variant keeps.
+    The model runs on the tokens from the first removed token to the last kept token. If the keys and values of the
+    whole text cannot be reused, it runs on all tokens that the variant keeps.
     """
     if shared.layers is None:
         return (inputs.mask[TEXT][rows] & keep).sum(1)
@@ -70,7 +70,7 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
     """Return the start (V,) and stop (V,) of the positions that the model must run on again for each variant.
 
     The range begins at the first removed token and ends with the last kept token, where the logits are read. If no kept
-    token comes after a removed one, the range contains only the last kept token.
+    token comes after a removed token, the range contains only the last kept token.
     """
     mask = inputs.mask[TEXT][rows]
     kept = mask & keep
@@ -84,8 +84,8 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
 def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """Return the logits (V, C) of the variants (see `SharingAdapter.logits_without`).
 
-    The model runs on the whole variants if the states of the whole text cannot be reused, or if reusing them would not
-    save tokens.
+    The model runs on the whole variants if the keys and values of the whole text cannot be reused, or if reusing them
+    would save no tokens.
     """
     starts, stops = rerun_range(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())

@@ -1,7 +1,7 @@
-"""Probing of a model: runs on synthetic tokens that show how the model works, and whether it can be audited.
+"""Probe a model: run it on synthetic tokens to find out how it works, and whether it can be audited.
 
-Above all, the model must compute its logits from the attention that is recorded and replaced. No function changes the
-runner. The results are returned as `Facts` and `ReplayForms`.
+A model can be audited only if it computes its logits from the attention that is recorded and replaced. No function
+changes the runner. The results are returned as `Facts` and `ReplayForms`.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
@@ -35,8 +35,8 @@ def probe_model(runner: Runner) -> Facts:
     """Find the facts about a model.
 
     Raises:
-        AdapterError: The model does not compute its logits from the attention that is recorded and replaced, so that it
-            cannot be audited.
+        AdapterError: The model cannot be audited, because it does not compute its logits from the attention that is
+            recorded and replaced.
     """
     offset = runner.builder.position_offset
     pads_left = needs_left_padding(runner)
@@ -67,7 +67,8 @@ def largest_difference(a: Tensor, b: Tensor) -> float:
 def close(logits: Tensor, expected: Tensor) -> bool:
     """Tell whether logits agree with the expected logits.
 
-    They may differ by at most `TOLERANCE`, times the largest absolute expected logit if it exceeds 1.
+    They may differ by at most `TOLERANCE`. If the largest absolute expected logit exceeds 1, `TOLERANCE` is multiplied
+    by it.
     """
     return largest_difference(logits, expected) <= TOLERANCE * max(1.0, float(expected.abs().max()))
 
@@ -108,7 +109,7 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
     if runner.builder.pads_left:
         return offset
     if read_tokens == "first":
-        # The logits would be read from padding.
+        # With padding on the left, the first token of a row may be padding.
         return None
     inputs = runner.builder.synthetic()
     with torch.no_grad():
@@ -124,7 +125,7 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
     return None
 
 
-# -- the tokens that decide ----------------------------------------------------------------------------------------
+# -- the tokens that the logits are read from ----------------------------------------------------------------------
 
 
 def find_read_tokens(runner: Runner) -> ReadTokens:
@@ -219,7 +220,8 @@ def require_faithful_attention(runner: Runner) -> None:
 def _how_padding_enters(runner: Runner, trace: Trace) -> str:
     """Say how padding changes the logits, and how to avoid it.
 
-    The recorded weights lack those on padding, so they sum to less than one if padding gets attention.
+    The weights on padding are not recorded. If padding gets attention, the recorded weights of a query therefore sum to
+    less than one.
     """
     for site in (call.site for call in runner.layout.calls):
         missing = (1 - trace.attention[site.key].sum(-1)) * trace.allowed[site.key].any(-1)

@@ -1,8 +1,8 @@
-"""Replay: logits that result when the attention weights at one query of one site are replaced.
+"""Replay: compute the logits after the attention weights of one query at one site are replaced.
 
-There are three functions. `replay_full` repeats the whole forward pass and is always right. `replay_from_layer` starts
-at the site's layer. `replay_one_position` runs only the last layer, at a single position. The last two are used at a
-site only if probing has shown that they give the same logits as `replay_full`.
+There are three functions. `replay_full` repeats the whole forward pass and always gives the correct logits.
+`replay_from_layer` starts at the site's layer. `replay_one_position` runs only the last layer, at a single position. At
+each site, the last two functions are used only if probing has shown that they give the same logits as `replay_full`.
 
 Shapes: B rows, V different weights for each row, T tokens, H heads, K keys, C classes, m features.
 """
@@ -33,7 +33,7 @@ def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, wei
         inputs: The batch.
         site: The site at which weights are replaced.
         queries: (B,) position, in each row, of the query whose weights are replaced.
-        weights: (B, V, H, K) weights that replace those of the query.
+        weights: (B, V, H, K) new weights of the query.
 
     Returns:
         (B, V, C) logits.
@@ -47,10 +47,10 @@ def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, wei
 def replay_from_layer(
     runner: Runner, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor
 ) -> Tensor:
-    """Replay weights by running only the site's layer and the layers after it, at all positions.
+    """Replay weights by running only the site's layer and all later layers, at all positions.
 
-    The layers before it return their outputs recorded in `trace`, which must come from `run(hidden=True)`. The other
-    arguments and the result are the same as in `replay_full`.
+    Earlier layers return the outputs that are recorded in `trace`. The trace must come from `run(hidden=True)`. The
+    other arguments and the result are the same as in `replay_full`.
     """
     rows, variants = weights.shape[:2]
     states, layout = trace.cache, runner.layout
@@ -99,7 +99,7 @@ def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Interventio
     Args:
         site: The site.
         queries: (B,) position of the query in each row.
-        weights: (B, H, K) weights that replace those of the query.
+        weights: (B, H, K) new weights of the query.
     """
 
     def intervene(current: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
@@ -155,9 +155,9 @@ class OnePositionAttention(FunctionObserver):
 
 @contextmanager
 def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
-    """Make passes inside the context run only the last layer, and in each row only the position in `queries` (B,).
+    """Inside the context, run only the last layer, and in each row only the position in `queries` (B,).
 
-    The layer reads its recorded input at this position, repeated V times. The layers before it are skipped.
+    The last layer reads its recorded input at this position, repeated V times. Earlier layers are skipped.
     """
     layer_call = layout.calls[layout.call_index(site)].layer_call
     given = states.inputs[layer_call]
@@ -171,7 +171,7 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
         return (at_query, *args[1:]), kwargs
 
     def output_of(call: int) -> Any:
-        # Nothing uses the output of a skipped layer, so that any one position has the right shape.
+        # Nothing reads the values that a skipped layer returns, so the first position serves for its shape.
         return map_tensors(
             states.outputs[call], lambda value: repeat_rows(value[:, :1] if value.dim() == 3 else value, rows, variants)
         )
@@ -181,9 +181,9 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
 
 
 def _hook_last_call(layers: Sequence[nn.Module], enter: Callable[..., Any]) -> Any:
-    """Register a pre-forward hook that calls `enter` only at the last layer call.
+    """Register a forward pre-hook that calls `enter` only at the last layer call.
 
-    The same module may also be called earlier in a pass, if layers share their weights.
+    If layers share their weights, the module of the last layer is also called earlier in a pass.
     """
     calls = 0
     earlier = sum(layer is layers[-1] for layer in layers) - 1

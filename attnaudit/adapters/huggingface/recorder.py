@@ -1,4 +1,4 @@
-"""Observers of the attention in one forward pass: they record the weights and replace them on request.
+"""Observers of the attention in one forward pass. They record the attention weights, and can replace them.
 
 Shapes: B rows, H heads, G groups of heads that share their values, Q queries, K keys, d features of a head.
 """
@@ -19,8 +19,8 @@ from attnaudit.adapters.huggingface.function_call import FunctionCall, fused_att
 from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.errors import AdapterError
 
-#: If a score or a mask entry is at or below this value, the query may not attend to the key. All models use masking
-#: constants of -10,000 or lower.
+#: If an attention score or an entry of a mask is at or below this value, the query may not attend to the key. All
+#: architectures mask keys with values of -10,000 or lower.
 FORBIDDEN = -9e3
 
 
@@ -52,7 +52,7 @@ class Observer(Protocol):
         """Compute the result of a call of the model's attention function.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not computed.
+            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None if they are not computed.
         """
         ...
 
@@ -67,12 +67,17 @@ class Observer(Protocol):
         ...
 
     def on_values(self, value: Tensor, output: Tensor) -> None:
-        """Receive the values (B, G, K, d) to which the latest weights were applied, and the result (B, H, Q, d)."""
+        """Receive the values of the latest weights, and the product of both.
+
+        Args:
+            value: (B, G, K, d) values.
+            output: (B, H, Q, d) weighted sums of the values.
+        """
         ...
 
 
 class FunctionObserver(ABC):
-    """Base class of observers for models that use Transformers' attention interface, and for no other models."""
+    """Base class of observers that work only with models that use Transformers' attention interface."""
 
     @abstractmethod
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
@@ -170,10 +175,10 @@ class Recorder:
         return self.calls[self._next].site.key if self._next < len(self.calls) else ""
 
     def next_call(self, module: nn.Module) -> AttentionCall:
-        """Return the attention call that the pass is making now, and advance to the next one.
+        """Return the attention call that the pass is making now, and advance to the next call.
 
         Raises:
-            AdapterError: The model calls its attention modules in another order than when it was loaded.
+            AdapterError: The order of the model's attention calls has changed since the model was loaded.
         """
         if self._next >= len(self.calls) or self.calls[self._next].module is not module:
             expected = (
@@ -196,13 +201,14 @@ class Recorder:
             )
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
-        """Compute the architecture's own attention, and record it, unless the weights of the site are not needed.
+        """Compute a call with the architecture's own function and record its attention.
 
-        If the weights are replaced, or if gradients are enabled and there is padding, the output is computed again from
-        the recorded weights.
+        At a site in `fused`, only the values are recorded, and the fused kernel computes the output. If the weights are
+        replaced, or if gradients are enabled and there is padding, the output is computed again from the recorded
+        weights.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights; None for weights that are not needed.
+            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused`.
         """
         if self.next_site in self.fused:
             self.values[self.next_call(call.module).site.key] = call.value
@@ -236,9 +242,12 @@ class Recorder:
         return call
 
     def _allowed(self, call: AttentionCall, mask: Tensor | None, weights: Tensor) -> Tensor:
-        """Return the mask (B, 1 or H, Q, K) of the allowed keys, given the mask passed to the attention function.
+        """Return the mask (B, 1 or H, Q, K) of the allowed keys.
 
-        The given mask may be additive or boolean. It is None if it forbids nothing.
+        Args:
+            call: The attention call.
+            mask: The additive or boolean mask that was passed to the attention function; None if it forbids nothing.
+            weights: (B, H, Q, K) attention weights.
         """
         cache_key = (id(mask), str(call.site.query), call.site.keys)
         if cache_key not in self._allowed_by_mask:
@@ -262,7 +271,7 @@ class Recorder:
         site = call.site
         clean = weights
         if self._has_padding[str(site.query)] or self._has_padding[site.keys]:
-            # The architectures' own code gives padding queries uniform weights over forbidden keys.
+            # For queries that are padding, the architectures' own code returns uniform weights over forbidden keys.
             clean = weights.masked_fill(~allowed, 0.0)
         replaced = None if self.intervene is None else self.intervene(site, clean, allowed)
         recorded = clean if replaced is None else replaced

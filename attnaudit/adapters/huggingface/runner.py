@@ -30,10 +30,10 @@ class Runner:
 
     Attributes:
         head: Reads the class logits.
-        kernel: The way in which the attention is observed.
+        kernel: Passes the attention to observers.
         builder: Builds the model's inputs.
         layout: Where the model's attention, layers and embeddings are.
-        fuses: Whether the fused kernel computes the sites whose weights are not needed.
+        fuses: Whether the fused kernel computes the attention at sites whose weights are not needed.
     """
 
     head: Head
@@ -52,7 +52,7 @@ class Runner:
         return name_of(self.model)
 
     def with_padding(self, *, pads_left: bool, first_position: int) -> Runner:
-        """Return a runner that pads on the given side and counts from the given position (see `InputBuilder`)."""
+        """Return a runner with this padding side and this first position id (see `InputBuilder`)."""
         return replace(self, builder=replace(self.builder, pads_left=pads_left, first_position=first_position))
 
     def call(self, arguments: Mapping[str, Any], mask: Tensor, observer: Observer | None = None) -> Tensor:
@@ -61,7 +61,7 @@ class Runner:
         Args:
             arguments: The arguments of the model's forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-            observer: Receives all attention of the pass. None if nothing needs the attention.
+            observer: Receives all attention of the pass; None if the attention is not needed.
 
         Returns:
             (B, C) logits.
@@ -85,7 +85,7 @@ class Runner:
     ) -> Trace:
         """Run the model on a batch and record its attention (see `ModelAdapter.run`).
 
-        If `hidden` is True, `Trace.cache` is a `LayerStates`, which replays need.
+        If `hidden` is True, `Trace.cache` holds the `LayerStates` that `replay` needs.
         """
         recorder = Recorder(
             self.layout.calls, self.builder.masks(inputs), intervene=intervene, fused=self.fused_except(sites)
@@ -104,7 +104,7 @@ class Runner:
     def fused_except(self, sites: Collection[str] | None) -> frozenset[str]:
         """Return the keys of the sites that the fused kernel computes if only the weights at `sites` are needed.
 
-        The weights of all sites in the same layers are recorded as well, because replays at a site read them.
+        Other sites in the layers of `sites` are not included: their weights are recorded, because a replay reads them.
 
         Args:
             sites: The keys of the sites; None for all sites.
@@ -152,7 +152,7 @@ def class_logits(
         kernel: Passes the attention to the observer.
         arguments: The arguments of the model's forward().
         mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-        observer: The observer. None for the observer of the surrounding context, or no observer if there is none.
+        observer: The observer; None for the observer of the surrounding context, if there is one.
     """
     with kernel.observe(model, observer):
         return head.logits(model, arguments, mask)

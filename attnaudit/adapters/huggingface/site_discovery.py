@@ -1,4 +1,4 @@
-"""Discovery of the attention sites of a model, by running it on synthetic tokens.
+"""Find the attention sites of a model by running it on synthetic tokens.
 
 Shapes: B rows, T tokens, H heads, Q queries, K keys, m features.
 """
@@ -33,7 +33,7 @@ class SeenAttention:
     Attributes:
         module: The attention module.
         shape: Shape of the weights, normally (B, H, Q, K).
-        sinks: Whether the weights of some query in the first row sum to less than one.
+        sinks: True if the weights of at least one query in the first row sum to less than one.
         causal: True if no query in the first row puts weight on a later key. Always False if Q and K differ.
         output: (B, Q, H, d) outputs of the heads, d features each; None if they were not observed.
         cross: Whether the keys belong to another stream.
@@ -145,8 +145,8 @@ def _first_pass(
     """Run the model once, and find its attention and its embedding.
 
     Returns:
-        Two values: the observer; and a pair of the module that embeds the ids, and whether it was called with ids of
-        shape (T, B). The second value is None if there is no such module.
+        The observer, and a pair that describes the embedding: the module that embeds the ids, and whether it was called
+        with ids of shape (T, B). The pair is None if there is no such module.
     """
     observer, embeddings = DiscoveryObserver(), list[tuple[nn.Module, bool]]()
 
@@ -188,15 +188,15 @@ def _surrounding_layer(model: nn.Module, name: str) -> nn.Module | None:
 def _second_pass(
     model: nn.Module, forward: Callable[[], object], layer_of: Mapping[int, nn.Module | None]
 ) -> tuple[DiscoveryObserver, list[nn.Module], dict[int, nn.Module]]:
-    """Run the model again, and record each attention with its layer, its output projection and its value states.
+    """Run the model again, and find the layer, the output projection and the value states of each attention call.
 
     Args:
         model: The model.
         forward: Runs the model once.
-        layer_of: id() of an attention module -> the layer that contains it, or None.
+        layer_of: id() of an attention module -> the layer that contains the module; None if there is none.
 
     Returns:
-        Three values: the observer; the layers in the order of their calls; and index of an attention call -> its output
+        The observer; the layers in the order of their calls; and a dict, index of an attention call -> its output
         projection.
     """
     observer = DiscoveryObserver()

@@ -1,7 +1,9 @@
-"""Observation of attention through its softmax, for architectures that do not use Transformers' attention interface.
+"""Observe attention through its softmax, for architectures that do not use Transformers' attention interface.
 
-A torch function mode intercepts every softmax while a model runs. A softmax inside an attention module gives that
-module's weights (B, H, Q, K). Fused kernels compute no separate softmax, so these models must use eager attention.
+A torch function mode intercepts every softmax while a model runs. A softmax inside an attention module gives the
+weights (B, H, Q, K) of the module. Fused kernels compute no separate softmax, so these models must use eager attention.
+
+Shapes: B rows, H heads, G groups of heads that share their values, Q queries, K keys, d features of a head.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ _SOFTMAX = {torch.softmax, torch.Tensor.softmax, nn.functional.softmax, torch.sp
 class SoftmaxMode(TorchFunctionMode):
     """A torch function mode that passes the result of each softmax inside an attention module to the current observer.
 
-    Only results with four dimensions are passed, or with three if rows and heads are joined into one axis. The model
-    continues with the weights that the observer returns.
+    The result must have four dimensions, or three if rows and heads are joined into one axis. The model continues with
+    the weights that the observer returns.
 
     Attributes:
         active_modules: The attention modules that are running now, the innermost last.
-        rows: For each of them, the number of rows of its states; 0 if it is called without states.
+        rows: The number of rows that each active module is called with; 0 if its call has no states.
     """
 
     def __init__(self) -> None:
@@ -72,7 +74,7 @@ class SoftmaxMode(TorchFunctionMode):
             return
         self._weights = None
         value = args[1]
-        # Values are (B, G, K, d), or have rows and heads joined into one axis.
+        # Values have the shape (B, G, K, d), or rows and groups are joined into one axis.
         value = value if value.dim() == 4 else value.reshape(len(weights), -1, *value.shape[-2:])
         if value.shape[1] and weights.shape[1] % value.shape[1] == 0:
             observer.on_values(value, product.reshape(*weights.shape[:2], *product.shape[-2:]))

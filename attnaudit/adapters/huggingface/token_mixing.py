@@ -1,9 +1,10 @@
-"""Detection of the modules that carry information between tokens without visible weights.
+"""Find the modules that carry information between tokens although they have no weights that can be recorded.
 
-A model is run on a synthetic text and on copies of it in which one token differs. In all of these runs, every attention
-whose weights can be recorded is replaced by weights that carry nothing from one token to another. If a module then
-returns something else for the tokens that did not change, although it was given the same for them, it mixes tokens in a
-way that no attention weights show. Names of classes play no part.
+The model runs on a synthetic text, and on copies of the text in which one token is changed. In all of these runs, the
+attention weights that can be recorded are replaced by weights that carry nothing from one token to another. A module
+should then return the same values for unchanged tokens in all runs, if it gets the same inputs for these tokens. A
+module that returns different values mixes tokens in a way that no attention weights show. The names of classes are not
+used.
 
 Shapes: T tokens of the text, D tokens of the decoder. All runs have a batch of one row.
 """
@@ -28,16 +29,18 @@ from attnaudit.adapters.protocol import TEXT, Inputs, Site
 
 #: Differences up to this share of the largest value of a tensor count as rounding.
 ROUNDING = 1e-5
-#: A text with fewer real tokens would have none between the first one and the one in the middle.
+#: Smallest number of real tokens in the synthetic text. With fewer, no token would be between the two tokens that are
+#: changed: the first token and the token in the middle.
 FEWEST = 4
-#: A pooled state to which tokens contribute separately may deviate from their sum by this share of a contribution.
+#: If tokens contribute separately to a pooled state, the effect of changing two tokens is the sum of the two single
+#: effects. The deviation from this sum may be at most this share of one effect.
 INTERACTION = 1e-3
 
 
 def unseen_mixers(runner: Runner) -> tuple[str, ...]:
-    """Return the modules that carry information between tokens without weights that can be recorded.
+    """Return the modules that carry information between tokens although they have no weights that can be recorded.
 
-    Only the code of the module itself counts, not that of modules inside it.
+    A module is returned only if its own code mixes tokens, not if only the modules inside it do.
 
     Returns:
         The modules in the order of the model, such as "model.layers.0.mixer (MambaMixer)".
@@ -47,7 +50,8 @@ def unseen_mixers(runner: Runner) -> tuple[str, ...]:
     variants = [_perturbed(runner, inputs, {position}) for position in _positions(inputs)]
     found: dict[nn.Module, None] = {}
     while True:
-        # Each turn looks inside the modules that the last one has found, with inputs that their own code did not mix.
+        # Each round looks inside the modules that the previous round found. The modules inside them get the inputs of
+        # the clean run at unchanged tokens, as if the outer module did not mix tokens.
         runs = [_observed(runner, one, Observation(clean, _changed(inputs, one), dict(found))) for one in variants]
         unknown = [module for run in runs for module in run.found if module not in found]
         found |= dict.fromkeys(unknown)
@@ -67,7 +71,10 @@ def unseen_mixers(runner: Runner) -> tuple[str, ...]:
 
 
 def _single_text(runner: Runner) -> Inputs:
-    """Return a text without padding, whose number of tokens differs from every size of a parameter if possible."""
+    """Return a synthetic text without padding.
+
+    If possible, its number of tokens differs from the size of every axis of every parameter.
+    """
     inputs = single_row(runner.builder.synthetic(), 0)
     sizes = {size for parameter in runner.model.parameters() for size in parameter.shape}
     while inputs.mask[TEXT].shape[1] in sizes and int(inputs.real().sum()) > FEWEST:
@@ -77,13 +84,13 @@ def _single_text(runner: Runner) -> Inputs:
 
 
 def _positions(inputs: Inputs) -> tuple[int, int]:
-    """Return the positions to perturb: the first real token, and one in the middle."""
+    """Return the positions of the tokens to change: the first real token, and the real token in the middle."""
     real = inputs.real()[0].nonzero()[:, 0].tolist()
     return real[0], real[len(real) // 2]
 
 
 def _perturbed(runner: Runner, inputs: Inputs, positions: set[int]) -> Inputs:
-    """Return a copy of the text with other tokens at some positions."""
+    """Return a copy of the text with different tokens at the given positions."""
     ids, builder = inputs.ids[TEXT].clone(), runner.builder
     reserved = {*builder.tokenizer.all_special_ids, builder.pad_id, *ids[0].tolist()}
     size = min(int(builder.model.config.get_text_config().vocab_size), len(builder.tokenizer))
@@ -94,7 +101,10 @@ def _perturbed(runner: Runner, inputs: Inputs, positions: set[int]) -> Inputs:
 
 
 def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:
-    """Return a number of tokens -> mask of the positions whose tokens differ in the streams of that length."""
+    """Return a dict, length of a stream -> mask of the positions whose tokens differ.
+
+    If the text and the decoder's tokens have the same length, a position counts as changed if it differs in either.
+    """
     changed: dict[int, Tensor] = {}
     for stream in (TEXT, DECODER):
         if stream in inputs.ids:
@@ -108,17 +118,17 @@ def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:
 
 @dataclass(slots=True)
 class Observation:
-    """What the modules of a model were given and returned in one run, compared with an earlier run.
+    """The inputs and outputs of all modules in one run of a model, compared with those of a clean run.
 
     Attributes:
-        clean: The run to compare with; None for the first run.
-        changed: A number of tokens -> mask of the positions whose tokens differ from those of the clean run.
-        found: The modules that mix tokens. New ones are added. What they return for unchanged tokens is replaced by
-            what they returned in the clean run, and so is what the modules inside them are given.
-        inputs: Module and number of its call -> the tensors that it was given.
-        outputs: The same for the tensors that it returned.
-        events: All tensors in the order of the run, each with the module whose code made it.
-        calls: How often each module was called.
+        clean: The clean run, on the unchanged text; None if this is the clean run.
+        changed: Length of a stream -> mask of the positions whose tokens differ from those of the clean run.
+        found: The modules that mix tokens. The run adds the modules that it finds. At unchanged tokens, the outputs of
+            these modules, and the inputs of the modules inside them, are replaced by those of the clean run.
+        inputs: (module, index of its call) -> the tensors that the module was called with.
+        outputs: (module, index of its call) -> the tensors that the module returned.
+        events: All of these tensors in the order of the run, each with the module whose code computed it.
+        calls: The number of calls of each module.
     """
 
     clean: Observation | None = None
@@ -131,7 +141,7 @@ class Observation:
     _running: list[tuple[nn.Module, int, bool]] = field(default_factory=list)
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        """Record the tensors that a module is given. This is a forward pre-hook."""
+        """Record the tensors that a module is called with. This is a forward pre-hook."""
         key = (module, self.calls[module])
         self.calls[module] += 1
         if self.clean is not None and any(outer in self.found for outer, _, _ in self._running):
@@ -142,7 +152,7 @@ class Observation:
         return args, kwargs
 
     def leave(self, module: nn.Module, _args: Any, output: Any) -> Any:
-        """Compare what a module returns with what it returned in the clean run. This is a forward hook."""
+        """Record the output of a module, and compare it with that of the clean run. This is a forward hook."""
         _, call, comparable = self._running.pop()
         self.outputs[module, call] = _copies(output)
         self.events += [(module, one) for one in self.outputs[module, call]]
@@ -157,9 +167,15 @@ class Observation:
         return output
 
     def elsewhere(self, shape: torch.Size) -> Tensor | None:
-        """Return a mask that broadcasts to a shape, True where no axis over tokens is at a changed position.
+        """Return a mask of the entries of a tensor that belong only to unchanged tokens.
 
-        It is None if the tensor has no axis over tokens.
+        An axis is over tokens if its size is the length of a stream and the tensor has other axes, too.
+
+        Args:
+            shape: The shape of the tensor.
+
+        Returns:
+            A mask that broadcasts to the shape; None if no axis of the tensor is over tokens.
         """
         mask: Tensor | None = None
         for axis, size in enumerate(shape):
@@ -169,9 +185,10 @@ class Observation:
         return mask
 
     def _is_same_elsewhere(self, given: Sequence[Tensor], key: tuple[nn.Module, int]) -> bool:
-        """Tell whether a module is given some tokens, and the same as in the clean run except for changed tokens.
+        """Tell whether the inputs of a call are the same as in the clean run, except at changed tokens.
 
-        A tensor without an axis over tokens must not differ at all, because it may depend on all tokens.
+        At least one input must have an axis over tokens. An input without such an axis must not differ at all, because
+        it may depend on all tokens.
         """
         before = [] if self.clean is None else self.clean.inputs.get(key, [])
         masks = [self.elsewhere(one.shape) for one in given]
@@ -184,12 +201,12 @@ class Observation:
         )
 
     def _differs_elsewhere(self, value: Tensor, clean: Tensor) -> bool:
-        """Tell whether a tensor over tokens differs from another one at a token that did not change."""
+        """Tell whether a tensor differs from that of the clean run at an unchanged token."""
         mask = self.elsewhere(value.shape)
         return mask is not None and bool((_differs(value, clean) & mask).any())
 
     def _restored(self, structure: Any, clean: Sequence[Tensor]) -> Any:
-        """Replace the tensors in nested structures by those of the clean run, except at positions of changed tokens."""
+        """Replace the tensors in a nested structure by those of the clean run, except at changed tokens."""
         remaining = iter(clean if _alike(_copies(structure), clean) else ())
 
         def restore(value: Tensor) -> Tensor:
@@ -201,11 +218,11 @@ class Observation:
 
 
 def _observed(runner: Runner, inputs: Inputs, observation: Observation) -> Observation:
-    """Run the model without mixing by recorded attention, and return the observation that the run has filled."""
+    """Run the model with attention weights that mix no tokens. Fill the observation, and return it."""
     unchanged = _positions(inputs)[0] + 1
 
     def keep_apart(site: Site, weights: Tensor, _allowed: Tensor) -> Tensor:
-        """Let each token attend to itself, and all tokens of another stream to one token that does not change."""
+        """Let each token attend only to itself, or, in cross-attention, only to one unchanged token of the text."""
         apart = torch.zeros_like(weights)
         if site.kind == "self":
             apart.diagonal(dim1=-2, dim2=-1).fill_(1.0)
@@ -228,40 +245,44 @@ def _observing(model: nn.Module, observation: Observation) -> Iterator[None]:
 
 
 def _copies(structure: Any) -> list[Tensor]:
-    """Return copies of the tensors in nested structures."""
+    """Return copies of the tensors in a nested structure."""
     return [one.detach().clone() for one in pytree.tree_leaves(structure) if isinstance(one, Tensor)]
 
 
 def _alike(given: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
-    """Tell whether two lists have tensors of the same shapes, and at least one."""
+    """Tell whether two lists of tensors have the same shapes and are not empty."""
     return bool(given) and [one.shape for one in given] == [one.shape for one in before]
 
 
 def _differs(value: Tensor, clean: Tensor) -> Tensor:
-    """Return a mask of the numbers in a tensor that differ from those of another one by more than rounding."""
+    """Return a mask, True where a tensor differs from that of the clean run by more than rounding explains."""
     if not value.is_floating_point():
         return value != clean
     return (value - clean).abs() > ROUNDING * _largest(clean)
 
 
 def _largest(value: Tensor) -> float:
-    """Return the largest absolute value of a tensor, 0 if none is finite."""
+    """Return the largest finite absolute value in a tensor; 0 if there is none."""
     return float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
 
 
-# -- heads ---------------------------------------------------------------------------------------------------------
+# -- pooling -------------------------------------------------------------------------------------------------------
 
 
 def _selective_pooling(runner: Runner, clean: Observation, runs: Sequence[Observation]) -> list[nn.Module]:
-    """Return the module that pools the tokens after the last layer with weights that depend on the tokens, if any.
+    """Find a module that pools the tokens after the last layer with weights that depend on the tokens.
 
-    The mean of all tokens, or the state of a single one, is the sum of what each token contributes. Two changed tokens
-    therefore change it by the sum of what each of them changes.
+    The mean of all tokens, or the state of a single token, is a sum of separate contributions of the tokens. The effect
+    of changing two tokens is then the sum of the effects of changing each. With weights that depend on the tokens, the
+    effects interact.
 
     Args:
         runner: Runs the model.
         clean: The run of the unchanged text.
-        runs: The runs in which one token, another token, and both of them are changed.
+        runs: Three runs, in which one token, another token, and both tokens are changed.
+
+    Returns:
+        A list with the module; an empty list if there is no such module.
     """
     layers = runner.layout.layers
     origins = [module for module, _ in clean.events]
@@ -278,6 +299,6 @@ def _selective_pooling(runner: Runner, clean: Observation, runs: Sequence[Observ
             continue
         interaction = (both - one) - (two - value)
         allowed = INTERACTION * _largest(two - value) + ROUNDING * _largest(value)
-        # Later modules may do anything with the pooled state.
+        # Only the first pooled state is tested, because later modules may change it in any way.
         return [module] if _largest(interaction) > allowed else []
     return []

@@ -1,4 +1,4 @@
-"""Encoding of texts with a model's own tokenizer: ids, special tokens, words, token types and truncation."""
+"""Encode texts with a model's own tokenizer: ids, special tokens, words, token types and truncation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EncodedText:
 
     Attributes:
         ids: Token ids.
-        special: True for tokens that belong to no text, such as [CLS], and for the tokens of a template.
+        special: True for special tokens, such as [CLS], and for all tokens of a template outside the text.
         tokens: The tokens as readable strings.
         words: Index of the word that each token belongs to; -1 for special tokens.
         types: Index of the text (0 or 1) that each token belongs to; empty if the tokenizer returns no token types.
@@ -150,7 +150,8 @@ class TextEncoder:
         special = []
         for (a, b), added in zip(encoded["offset_mapping"], self._special_tokens(encoded), strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
-            # A token that consists of white space alone belongs to the text if the text contains that white space.
+            # A token that shares only white space with the text belongs to the template, unless the token is nothing
+            # but white space.
             special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
         words = self._word_numbers(encoded, ids, special, [prompt])
         kept = list(range(len(ids)))
@@ -247,7 +248,7 @@ class TextEncoder:
             if decoder is not None:
                 text = decoder.decode([token])
             text = text.removeprefix("##").lstrip("".join(_WORD_MARKS)).strip()
-            # A token that is white space, or a part of one letter, has no readable form: show the token itself.
+            # White space and parts of a letter have no readable form. The token itself is shown instead.
             strings.append(text if text and "\N{REPLACEMENT CHARACTER}" not in text else token)
         return strings
 

@@ -1,4 +1,4 @@
-"""The adapter for Transformers models. Every attention layer is an attention site with the layer's heads.
+"""The adapter for Transformers models. Every attention layer of the model is one attention site.
 
 Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d and m features.
 """
@@ -33,11 +33,10 @@ class HuggingFaceAdapter:
         runner: Runs the model.
         facts: The results of probing the model.
         original: The model before it was prepared for the audit.
-        family: The family of the model, to which the key `validated_on` of policies refers, such as
-            "transformer, bert".
-        configuration: Everything besides the parameters that decides the logits: the model's configuration, its
-            tokenizer, the prompt and the label tokens, as JSON.
-        description: One line for reports: class of the model, numbers of layers and heads, and kernel.
+        family: The family of the model, such as "transformer, bert". The key `validated_on` of a policy names families.
+        configuration: Everything that determines the logits besides the parameters, as JSON: the model's configuration,
+            its tokenizer, the prompt and the label tokens.
+        description: One line for reports: the class of the model, the numbers of layers and heads, and the kernel.
     """
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
@@ -110,7 +109,7 @@ class HuggingFaceAdapter:
         return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden, sites=sites)
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Replay weights by the fastest method that gives the right logits (see `TransformerAdapter.replay`)."""
+        """Replay weights by the fastest method that gives the correct logits (see `TransformerAdapter.replay`)."""
         forms = self.replay_forms(site)
         has_states = isinstance(trace.cache, LayerStates)
         with frozen_parameters(self.model):
@@ -125,9 +124,9 @@ class HuggingFaceAdapter:
         return 1 if one_position else inputs.mask[TEXT].shape[1]
 
     def replay_forms(self, site: Site) -> ReplayForms:
-        """Return which shortcuts of `replay` give the right logits at a site.
+        """Return which shortcuts of `replay` give the correct logits at a site.
 
-        The first call for a site probes the model there. Later calls return the stored result.
+        The first call for a site probes the model. Later calls for the site return the stored result.
         """
         if site.key not in self._replay_forms:
             self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
@@ -147,8 +146,8 @@ class HuggingFaceAdapter:
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
         """Return the value vectors (B, H, K, m) after the output projection (see `TransformerAdapter.value_vectors`).
 
-        They are f(x) of Kobayashi et al. 2020, eq. 3. The bias of the output projection belongs to no single head, and
-        is not included.
+        They are f(x) in Kobayashi et al. 2020, eq. 3. The bias of the output projection is not included, because it
+        belongs to no single head.
 
         Raises:
             AdapterError: The output projection was not found, or the trace does not come from `run(hidden=True)`.
@@ -165,7 +164,7 @@ class HuggingFaceAdapter:
         assert isinstance(matrix, Tensor)
         return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))
 
-    # -- variants that lack tokens ---------------------------------------------------------------------------------
+    # -- texts with some tokens removed ----------------------------------------------------------------------------
 
     def share(self, inputs: Inputs) -> prefix_cache.SharedStates:
         return prefix_cache.share(self.runner, inputs)
@@ -219,10 +218,10 @@ def _describe_size(sites: Sequence[Site]) -> str:
 
 
 def _default_reading(runner: Runner, facts: Facts) -> str:
-    """Choose the default reading of the attention.
+    """Choose the default reading, which says whose attention to the tokens is shown.
 
-    The reading takes the attention of the token that the output head reads, or the mean over all tokens if the head
-    reads all of them.
+    It is the attention of the token that the output head reads, or the mean over all tokens if the head reads all of
+    them. In an encoder-decoder model, it is the cross-attention of the last token of the decoder.
     """
     if runner.builder.decoder is not None:
         return "last@layer=-1,heads=mean,stack=cross"

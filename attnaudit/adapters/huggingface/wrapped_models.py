@@ -1,4 +1,4 @@
-"""Models around a Transformers model: containers that compute the same logits, and a user's own module.
+"""Modules around a Transformers model: containers that compute the same logits, and custom modules.
 
 Shapes: B rows, C classes.
 """
@@ -24,18 +24,19 @@ EXAMPLE = "logits=lambda model, inputs: model(inputs['input_ids'], inputs['atten
 
 
 class CustomModel(nn.Module):
-    """A user's own module around a Transformers model, with the interface of a Transformers classifier.
+    """A custom module around a Transformers model, with the interface of a Transformers classifier.
 
     Attributes:
-        module: The user's module.
-        backbone: The Transformers model inside it.
-        read_logits: Runs the module and returns the logits; None to call it with the arguments that it accepts.
+        module: The custom module.
+        backbone: The Transformers model inside the custom module.
+        read_logits: Runs the module and returns the logits; None to call the module with the arguments that it accepts.
     """
 
     def __init__(self, module: nn.Module, backbone: Any, read_logits: ReadLogits | None) -> None:
         super().__init__()
         self.module = module
-        self._backbone = (backbone,)  # a tuple, because it is not a submodule of its own, but a part of `module`
+        # The tuple keeps torch from registering the backbone a second time: it already is a submodule of `module`.
+        self._backbone = (backbone,)
         self.read_logits = read_logits
 
     @property
@@ -61,9 +62,10 @@ class CustomModel(nn.Module):
 
 @contextmanager
 def _differentiable(backbone: nn.Module) -> Iterator[None]:
-    """Record gradients in the Transformers model whenever they are recorded around the user's module.
+    """Inside the context, keep gradients enabled in the Transformers model even if the custom module disables them.
 
-    Modules with a frozen Transformers model often run it inside `torch.no_grad()`.
+    Modules with a frozen Transformers model often run it inside `torch.no_grad()`. If gradients are disabled when the
+    context starts, they stay disabled.
     """
     if not torch.is_grad_enabled():
         yield
@@ -83,7 +85,7 @@ def _differentiable(backbone: nn.Module) -> Iterator[None]:
 
 
 def inner_models(model: nn.Module) -> dict[str, Any]:
-    """Return the name of a module -> the module, for the Transformers models inside a Transformers model."""
+    """Return the Transformers models inside a Transformers model, as a dict: name of the submodule -> the model."""
     from transformers import PreTrainedModel
 
     outer = backbone_of(model)
@@ -91,7 +93,7 @@ def inner_models(model: nn.Module) -> dict[str, Any]:
 
 
 def is_transformers_model(model: nn.Module) -> bool:
-    """Tell whether a model is one of Transformers, or derives from one."""
+    """Tell whether a model is an instance of Transformers' `PreTrainedModel`."""
     from transformers import PreTrainedModel
 
     return isinstance(model, PreTrainedModel)
@@ -103,15 +105,16 @@ def backbone_of(model: Any) -> Any:
 
 
 def name_of(model: nn.Module) -> str:
-    """Return the class name of a model. For a `CustomModel`, it is that of the user's module."""
+    """Return the class name of a model. For a `CustomModel`, it is the class name of the custom module."""
     return type(model.module if isinstance(model, CustomModel) else model).__name__
 
 
 def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
     """Return the names of the arguments that a model's forward() accepts, and whether it accepts any others.
 
-    A `CustomModel` that passes on all its arguments, or that has a function which reads the logits, accepts those of
-    its backbone. If its backbone names no arguments, such a function is given what tokenizers return.
+    A `CustomModel` accepts the arguments of its backbone, if its module takes any arguments or it has `read_logits`.
+    Otherwise it accepts the arguments of its module. A `CustomModel` with `read_logits` whose backbone does not name
+    `input_ids` also accepts what tokenizers return.
     """
     if isinstance(model, CustomModel):
         names, others = accepted_arguments(model.module)
@@ -126,17 +129,18 @@ def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
 def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
     """Remove the containers around a model that compute the same logits as the model inside.
 
-    These are torch.compile, DataParallel and PEFT adapters. An adapter that changes weights or layers stays active.
+    The containers are those of torch.compile, DataParallel and PEFT. A PEFT adapter that changes weights or layers
+    stays active.
 
     Args:
         model: A model in memory.
-        name: Its class name, for messages.
+        name: The class name of the model, for messages.
 
     Returns:
         The model inside, and the names of the containers, the outermost first.
 
     Raises:
-        ModelError: The model is a PEFT adapter that adds virtual tokens.
+        ModelError: The model has a PEFT adapter that adds virtual tokens, or a part of the model is compiled.
     """
     removed = []
     inner = model
@@ -175,7 +179,7 @@ def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
 
 
 def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomModel:
-    """Give a user's own module around a Transformers model the interface of a Transformers classifier.
+    """Give a custom module around a Transformers model the interface of a Transformers classifier.
 
     Raises:
         ModelError: The module contains no Transformers model, or several, or its arguments are unknown.
@@ -188,19 +192,19 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
         held = ", ".join(type(one).__name__ for one in found) or "none"
         raise ModelError(
             f"transformer({name}): expected a checkpoint folder, a Transformers model, or a module that contains "
-            f"exactly one; it contains {held}. Write an adapter for another model: see docs/adapters.md."
+            f"exactly one; it contains {held}. For other models, write a custom adapter: see docs/adapters.md."
         )
     model = CustomModel(module, found[0], read_logits)
     if "input_ids" not in accepted_arguments(model)[0]:
         raise ModelError(
-            f"transformer({name}): its forward() has no argument input_ids, so it is unclear how to call it. Say how "
-            f"to get the logits: {EXAMPLE}."
+            f"transformer({name}): its forward() has no argument input_ids, so it is unclear how to call it. Pass a "
+            f"function that returns the logits: {EXAMPLE}."
         )
     return model
 
 
 def quantisation_of(model: Any) -> str:
-    """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is not."""
+    """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is unquantised."""
     settings = getattr(model.config, "quantization_config", None)
     if settings is not None or getattr(model, "is_quantized", False):
         table = settings if isinstance(settings, dict) else vars(settings) if settings is not None else {}
@@ -211,7 +215,7 @@ def quantisation_of(model: Any) -> str:
 
 
 def _outermost(module: nn.Module, kind: type) -> list[nn.Module]:
-    """Return the modules of a kind that are not inside another one of this kind."""
+    """Return the modules of a kind that are not inside another module of the same kind."""
     if isinstance(module, kind):
         return [module]
     found = [inner for child in module.children() for inner in _outermost(child, kind)]
@@ -227,7 +231,7 @@ def logits_of(output: Any, classes: int, name: str) -> Tensor:
         name: The class name of the model, for messages.
 
     Raises:
-        ModelError: There are no such logits.
+        ModelError: The output contains no logits of this shape.
     """
     widths = ((1,), (2,)) if classes == 2 else ((classes,),)
     if isinstance(output, Mapping):
@@ -239,7 +243,7 @@ def logits_of(output: Any, classes: int, name: str) -> Tensor:
     if not isinstance(output, Tensor) or output.shape[1:] not in widths:
         found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
         raise ModelError(
-            f"{name}: its forward() returned {found}; expected logits of shape (B, {classes}), one per class. Say how "
-            f"to get them: {EXAMPLE}."
+            f"{name}: its forward() returned {found}; expected logits of shape (B, {classes}), one per class. Pass a "
+            f"function that returns such logits: {EXAMPLE}."
         )
     return output

@@ -87,7 +87,7 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
     ("architecture", "message"),
     [
         (["BertModel"], "BertModel is a model without a classification head.*docs/transformers.md#wrapped"),
-        (["BertForMaskedLM"], "is a masked language model.*put the model into a module.*docs/transformers.md#wrapped"),
+        (["BertForMaskedLM"], "is a masked language model.*wrap the model in a module.*docs/transformers.md#wrapped"),
         (["BertForTokenClassification"], "is a tagger, which gives a label to every token"),
         (["ViTForImageClassification"], "is a classifier of images.*docs/adapters.md"),
         (["Wav2Vec2ForSequenceClassificationAudio"], "is a model of sound.*docs/adapters.md"),
@@ -124,8 +124,8 @@ def test_weights_that_the_model_has_no_place_for(copy: Path) -> None:
     _add_weights(copy, "bert.encoder.layer.7.output.dense.weight", "classifier.scale")
     _refused(
         copy,
-        r"has weights for bert\.encoder\.layer\.7\.output\.dense\.weight, classifier\.scale, for which "
-        r"BertForSequenceClassification has no place.*save_pretrained\(\)",
+        r"has weights for bert\.encoder\.layer\.7\.output\.dense\.weight, classifier\.scale, but "
+        r"BertForSequenceClassification has no such weights.*save_pretrained\(\)",
     )
 
 

@@ -285,7 +285,7 @@ def test_an_adapter_folder_with_its_base_model(tmp_path: Path, head: bool) -> No
 
 def test_adapter_folders_that_cannot_be_read(tmp_path: Path) -> None:
     folder = saved_adapter(tmp_path, "somebody/model")
-    with pytest.raises(ModelError, match=r"'somebody/model' is no folder on this machine.*merge_and_unload"):
+    with pytest.raises(ModelError, match=r"'somebody/model' is not a folder on this machine.*merge_and_unload"):
         transformer(folder)
     with pytest.raises(ModelError, match="the task_type of the adapter is TOKEN_CLS"):
         transformer(saved_adapter(tmp_path, "x", task_type="TOKEN_CLS"))
