@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of(ANCHORS),
         metavar=f"{{{','.join(ANCHORS)}}}",
         default="last",
-        help="the baseline to replace: that of the last release, or the pinned one (default: last)",
+        help="the baseline to replace: the last release or the pinned release (default: last)",
     )
     accept.add_argument(
         "--allow-failed-gates",
@@ -62,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
         require_newest(given, folder, record)
         reasons = refusals(record, version=__version__)
         failed = [] if options.allow_failed_gates else not_passed(record)
-        reasons += [f"{gate}. Improve the model, or add --allow-failed-gates, which is recorded." for gate in failed]
+        reasons += [
+            f"{gate}. Improve the model, or add --allow-failed-gates: the baseline file then lists the gate."
+            for gate in failed
+        ]
         if reasons:
             return _refuse(reasons, folder)
         accepted, present = baseline_of(record, folder, options.anchor), _present(out, options.anchor)

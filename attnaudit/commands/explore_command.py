@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the folder of a run, such as reports/<run>; for reports/ itself, the newest run is used",
     )
     parser.add_argument("--instance", metavar="ID", help="open this instance")
-    parser.add_argument("--print", action="store_true", dest="only_print", help="print the address, open no browser")
+    parser.add_argument(
+        "--print", action="store_true", dest="only_print", help="print the address without opening a browser"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -35,12 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         action="append",
         metavar="NAME",
-        help="plant and show only this kind, or this mechanism of Transformers; may be repeated",
+        help="plant and show only this kind of model or, for Transformers, this mechanism; may be repeated",
     )
     add_folder_option(
         parser, "--papers", "folder with the results of `attnaudit reproduce`", default=Path("reports/papers")
     )
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="models to plant at a time (default: 1)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="number of models to plant at the same time (default: 1)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

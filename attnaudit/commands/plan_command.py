@@ -138,8 +138,8 @@ def _cells(plan: GatePlan, rows: int | None) -> list[str]:
 def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return sentences that say how many rows the policy needs, and for which gates the number is unknown."""
     lines = [
-        f"With these rows, a gate passes or fails with {POWER:.0%} probability if the true value is the effect away "
-        "from the threshold.",
+        f"With these rows, a gate passes or fails with {POWER:.0%} probability if the distance of the true "
+        "value from the threshold is the effect.",
         "Rows of one source count less than rows of different sources.",
     ]
     for plan in plans:

@@ -30,7 +30,9 @@ STATUS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit stability`."""
     parser.epilog = STATUS
-    parser.add_argument("--model", required=True, metavar="MODEL", help="the model to audit, as for pytest --model")
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="the model to audit, in the same form as for pytest --model"
+    )
     parser.add_argument(
         "--data", default="movie-reviews", metavar="DATA", help="the data to audit on (default: movie-reviews)"
     )
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=list(BATCH_TOKENS),
         metavar="N",
-        help="audit with batches of at most N tokens; several numbers, or none to skip this "
+        help="audit with batches of at most N tokens, once for each N; no number skips this "
         f"(default: {' '.join(map(str, BATCH_TOKENS))})",
     )
     parser.add_argument(
@@ -56,12 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="*",
         metavar="N",
-        help="audit with N pytest-xdist workers; several numbers, or none to skip this "
+        help="audit with N pytest-xdist workers, once for each N; no number skips this "
         f"(default: {' '.join(map(str, WORKERS))} if pytest-xdist is installed)",
     )
     parser.add_argument("--max-instances", type=int, metavar="N", help="audit a random sample of N instances")
     parser.add_argument(
-        "--sequential", action="store_true", help="audit as pytest --audit-sequential does, and stop when gates settle"
+        "--sequential",
+        action="store_true",
+        help="measure rows until every gate has a verdict, as pytest --audit-sequential does",
     )
     parser.add_argument("--device", default="cpu", help=f"the device to measure on: {NAMES} (default: cpu)")
     parser.add_argument("--json", metavar="FILE", help="also write the verdicts of all runs as JSON")

@@ -172,7 +172,7 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
     if not options.model:
         raise UsageError(
             "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
-            "checkpoints/release. Otherwise a run that audited another model would be verified."
+            "checkpoints/release. Otherwise a run of another model could be verified."
         )
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(
@@ -220,7 +220,7 @@ def _must_be_looked_up(given: str) -> bool:
 def _expected_model(given: str) -> Expected:
     """Load the model that a value of --model names.
 
-    If it is neither a registered name nor a folder nor a factory, it is the name of a model in the run.
+    A value that is neither a registered name nor a folder nor a factory is the name of a model in the run.
     """
     require_reachable("--model", Path(given))
     if given in models or Path(given).is_dir() or FACTORY.fullmatch(given):
@@ -234,7 +234,7 @@ def _expected_model(given: str) -> Expected:
 def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
     """Read the data set that a value of --data names, and hash it as the run did.
 
-    If it is neither a registered name nor a file, it is the name of a data set in the run.
+    A value that is neither a registered name nor a file is the name of a data set in the run.
 
     Args:
         given: The value.

@@ -143,7 +143,7 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
             raise AdapterError(
                 f"The measure {planned.measure.name} holds the attention of one layer fixed, but the reading "
                 f"'{reading.text}' combines all layers. Give the check a reading of one layer, such as '{FORM}'; or "
-                "leave it out."
+                "remove the check."
             )
     refused: dict[str, list[str]] = {}
     for planned in plan.measures:

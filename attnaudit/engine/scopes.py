@@ -128,7 +128,8 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     sites = adapter.sites()
     if all(site.query is None for site in sites):
         raise AdapterError(
-            f"reading {reading.text!r}: the model has one pooled attention, without layers or heads. Leave reading out."
+            f"reading {reading.text!r}: the model has one pooled attention, without layers or heads. Remove the "
+            "argument `reading`."
         )
     stacks = {
         "encoder": [s for s in sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],

@@ -50,7 +50,7 @@ def stopping_option(session: pytest.Session) -> str:
 
 
 def added_options(config: pytest.Config) -> dict[str, list[str]]:
-    """Return the options that are not on the command line: source, such as "addopts" -> options, word by word."""
+    """Return the options that are not on the command line: their source, such as "addopts" -> the options in words."""
     sources = {
         "addopts": [str(word) for word in config.getini("addopts")],
         "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),

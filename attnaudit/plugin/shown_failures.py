@@ -18,7 +18,7 @@ def shorten_failures(terminalreporter: pytest.TerminalReporter, config: pytest.C
         config: pytest's configuration.
 
     Returns:
-        The reasons that pytest shows in full, of failures without a verdict; empty with --tb=no or --no-summary.
+        The messages of failures without a verdict, which pytest shows in full; empty with --tb=no or --no-summary.
     """
     style = config.option.tbstyle
     if style == "no" or terminalreporter.no_summary:

@@ -84,7 +84,7 @@ def require_complete(run: RunRecord, folder: Path) -> None:
     if run.exit_status not in RAN_TO_ITS_END:
         raise ReportError(
             f"{where}: pytest ended with exit status {run.exit_status}, so the run is not complete; expected 0 or 1. "
-            "Fix the reason, which the output of pytest gives, and run the audit again."
+            "Look for the reason in the output of pytest, and run the audit again."
         )
     if all(gate.state == "informational" for gate in run.gates):
         raise ReportError(

@@ -41,7 +41,7 @@ class GateLine:
 
 
 def gate_lines(run: RunRecord) -> dict[str, list[GateLine]]:
-    """Return a heading for each model and data set -> the lines of its gates, those that did not pass first."""
+    """Return a heading for each model and data set -> the lines of its gates. Gates that did not pass come first."""
     lines: dict[str, list[GateLine]] = {}
     for gate in run.gates:
         lines.setdefault(_heading(gate.model, gate.data, run), []).append(_line(gate, run))

@@ -18,7 +18,7 @@ def seriousness(check: CheckRecord) -> int:
 
 def unseen_mixers_sentence(model: ModelRecord) -> str:
     """Return a sentence that names the modules which carry information between tokens without visible weights."""
-    return f"{model.name}: {left_out(model.unseen_mixers)}. No reading of its attention shows what they do."
+    return f"{model.name}: {left_out(model.unseen_mixers)}. No reading of its attention shows what these modules do."
 
 
 def leading_gate(run: RunRecord) -> CheckRecord | None:
@@ -96,7 +96,7 @@ def _blocked_questions(run: RunRecord) -> list[tuple[PolicyQuestion, list[CheckR
 
 
 def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
-    """Return the answer to a question with its reasons, and with what the values of the gates mean in words.
+    """Return the answer to a question, the reasons for it, and the meaning of the values of its gates.
 
     The answer is "No" if one of the gates that block the release failed. Otherwise it is "Unclear".
     """

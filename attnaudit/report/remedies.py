@@ -72,7 +72,7 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
 
 
 def _better_reading(check: CheckRecord, run: RunRecord) -> str:
-    """Return the best reading that the same check measured in this run, if it is better than that of the gate."""
+    """Return the reading with the best value of the same check in this run; "" if the gate's own reading is as good."""
     if check.requirement is None or check.value is None:
         return ""
     sign = 1 if check.requirement.direction == "at_least" else -1

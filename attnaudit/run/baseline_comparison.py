@@ -74,7 +74,7 @@ def compared(
     if found or subject is None:
         what = (
             f"Not comparable with the {ANCHORS[gate.anchor]} (run {baseline.run}): {found}. Audit the model of the "
-            "baseline in the same way as this one, and accept that run; or, after a review, accept this one: "
+            "baseline in the same way as this model, and accept that run; or, after a review, accept this run: "
             f"{accept}"
         )
         return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
@@ -118,7 +118,7 @@ def _objection(baseline: Baseline, subject: BaselineSubject | None, audited: Aud
             if baseline.attnaudit != audited.attnaudit
             else f"code {baseline.measures_sha256[:12]} there, {audited.measures_sha256[:12]} here"
         )
-        return f"the measures are of another version ({versions})"
+        return f"the version of the measures differs ({versions})"
     if baseline.seed != audited.seed:
         return f"the seed differs ({baseline.seed} there, {audited.seed} here)"
     if baseline.unit != audited.unit:

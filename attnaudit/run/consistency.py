@@ -212,7 +212,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 def _of_families(run: RunRecord) -> Iterator[str]:
     """Check the list of the models on whose family the policy was not validated."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
-        yield "the list of models on whose family the policy was not validated contradicts the policy or the models"
+        yield "the list of unvalidated models contradicts the policy or the families of the models"
 
 
 def _of_status(run: RunRecord) -> Iterator[str]:

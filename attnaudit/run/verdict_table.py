@@ -138,7 +138,7 @@ def _below_name(references: Sequence[str], width: int) -> str:
 
 
 def _break_name(name: str, width: int) -> str:
-    """Break a name longer than `width` into two lines, before the last word that begins within `width`."""
+    """Break a name longer than `width` into two lines. The break is before the last word that starts within `width`."""
     if len(name) <= width:
         return name
     starts = [match.start() for match in re.finditer(r"(?<=[. ])(?=[A-Za-z(])", name) if match.start() <= width]
