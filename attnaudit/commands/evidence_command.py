@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         AuditError: The run is not complete or was edited, the shipped files are not those of the audited model, or a
-            file cannot be read or written. Nothing is then written, except files before one that cannot be written.
+            file cannot be read or written. In the last case, some files may be written; otherwise, none is.
     """
     given, paths = Path(options.folder), [Path(one) for one in options.subject]
     _require_url(options.url)

@@ -1,4 +1,4 @@
-"""Show the progress of measuring: a bar in a terminal, or a line each minute where there is none."""
+"""Show the progress of measuring: a bar in a terminal, or a line each minute if the output is no terminal."""
 
 from __future__ import annotations
 

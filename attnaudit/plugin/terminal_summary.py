@@ -33,7 +33,7 @@ def show_run(
 ) -> None:
     """Show the gates, the reasons why checks have no verdict, and the path of the report.
 
-    With -q, nothing else is shown. Without it, notes and remedies follow; with -v, a table of all checks.
+    With -q, nothing else is shown. Without -q, notes and remedies follow; with -v, also a table of all checks.
 
     Args:
         state: The run.

@@ -78,7 +78,7 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The distances of the true value from the threshold at which a gate is decided with a probability of `power`.
+    """How far the true value must be from the threshold for a gate to be decided with a probability of `power`.
 
     Attributes:
         to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
@@ -96,7 +96,7 @@ class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a value varies between samples, from which `attnaudit plan` computes the size of another sample.
+    """How much a value varies between samples. `attnaudit plan` uses it to compute the size of another sample.
 
     Attributes:
         standard_error: The standard error of the value, in its unit.

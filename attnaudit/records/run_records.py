@@ -24,7 +24,8 @@ class PolicyRemedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         text: The change, with its measured effect on the gate if it is known.
         when: The verdicts on the gate for which the remedy is shown.
         families: The families of models that it can be applied to; empty for all.
-        accuracy: What it costs in accuracy, such as "0.88 → 0.83" or "unchanged". Required if `families` is not empty.
+        accuracy: The accuracy without and with the change, such as "0.88 → 0.83" or "unchanged". Required if `families`
+            is not empty.
     """
 
     text: str

@@ -64,7 +64,7 @@ def both_runs(
 ) -> tuple[RunRecord, dict[Case, CaseRows]]:
     """Return one record and the measurements of both runs, for the explorer.
 
-    The models are named after their run. The data sets of both runs have the name of the candidate's, so that the
+    The models are named after their run. In both runs, a data set gets its name in the candidate run, so that the
     explorer shows a text under both models.
 
     Raises:

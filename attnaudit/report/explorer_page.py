@@ -111,7 +111,7 @@ def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Pat
 
 
 def _remove_parts(parts_folder: Path, *, keep: tuple[str, ...]) -> None:
-    """Remove the files of an earlier page that this one does not use."""
+    """Remove the files of an earlier page that the new page does not use."""
     kept = {f"{name}.js" for name in keep}
     for path in parts_folder.glob("case*-*.js"):
         if path.name not in kept:

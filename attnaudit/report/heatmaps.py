@@ -282,7 +282,7 @@ def heatmap(
 
 
 def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
-    """Return the probability of the predicted class before and after its attention weights are rearranged, in words."""
+    """Return the probability of the predicted class before and after the attention weights are rearranged, in words."""
     before = instance.columns.get(PROBABILITIES)
     if instance.predicted not in classes or before is None or len(before) != len(classes):
         return ""

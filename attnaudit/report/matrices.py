@@ -110,7 +110,7 @@ def _digits(largest: float) -> int:
 
 
 def _shade(value: float | None, largest: float) -> str:
-    """Return the CSS classes of a cell, which depend on the sign and the absolute value of its value."""
+    """Return the CSS classes of a cell. They depend on the sign and the size of its value."""
     if value is None:
         return "cell none"
     step = round(DARKEST * min(1.0, abs(value) / largest))

@@ -30,7 +30,7 @@ def leading_gate(run: RunRecord) -> CheckRecord | None:
 def lead(run: RunRecord) -> str:
     """Return why a release is blocked, as a headline: the most serious gate in words, its value and its threshold.
 
-    It is "" if no gate blocks the release, or if the run is one that decides nothing.
+    It is "" if no gate blocks the release, or if the run decides nothing.
     """
     gate = leading_gate(run)
     if gate is None or run.status != "failed":

@@ -72,7 +72,7 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
 
 
 def _better_reading(check: CheckRecord, run: RunRecord) -> str:
-    """Return the reading with the best value of the same check in this run; "" if the gate's own reading is as good."""
+    """Return a remedy that names the reading with the best value of a check; "" if none is better than its own."""
     if check.requirement is None or check.value is None:
         return ""
     sign = 1 if check.requirement.direction == "at_least" else -1

@@ -37,12 +37,12 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
 
 
 def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str]:
-    """Return sentences on what reading all rows first would have refused.
+    """Return sentences on problems of data that were not read as a whole. Reading all rows first would refuse the data.
 
     Args:
         rows: The audited rows.
-        draws: What they were drawn from.
-        error: The error in the row after the audited ones, although they are enough; None if it was not read.
+        draws: All rows of the data set, from which the audited rows were drawn.
+        error: An error in a row after the audited rows, which are enough for the gates; None if no error was found.
     """
     notes = []
     if error is not None:

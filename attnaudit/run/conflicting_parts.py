@@ -41,7 +41,8 @@ def conflicts(folder: RunFolder) -> list[str]:
 def _hashes(parts: Sequence[MeasuredPart], folder: RunFolder) -> Iterator[tuple[str, str]]:
     """Yield the hash of a data set in each part, and the worker that read it.
 
-    The hash of a stream covers the audited rows. If their numbers differ, the smaller ones must be among the larger.
+    The hash of a stream covers the audited rows only. If a part has fewer rows than the largest one, its hash is left
+    out as long as all of its rows are among those of the largest part.
     """
     largest = max(parts, key=lambda part: part.data.audited)
     for part in parts:
@@ -51,7 +52,7 @@ def _hashes(parts: Sequence[MeasuredPart], folder: RunFolder) -> Iterator[tuple[
 
 
 def _instances(part: MeasuredPart, folder: RunFolder) -> set[str]:
-    """Return the ids of the instances of a part, which are derived from their content unless the data give them."""
+    """Return the ids of the instances of a part. If the data give no ids, an id depends on the content of its row."""
     import pyarrow.parquet as pq
 
     return set(pq.read_table(folder.numbers_of(part), columns=["instance"])["instance"].to_pylist())

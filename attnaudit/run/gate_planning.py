@@ -30,7 +30,7 @@ class PlanningValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Attributes:
         value: The value.
-        deviation: Its standard error times the root of the number of rows.
+        deviation: The standard error of the value times the square root of the number of rows.
         slope: The relative change of the variance per unit of the value.
         rows_per_row: For a share, the number of rows that carry as much information as one independent row of equal
             weight; None for other statistics.

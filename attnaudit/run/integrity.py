@@ -1,8 +1,8 @@
 """Seal the record of a run, and recognise one that was changed after the run.
 
 The digest shows that a file was changed. It is not a signature: whoever can write to the folder can also compute the
-digest again. The edited values, intervals, verdicts, gates and status must then agree with each other, because all of
-them are checked. To prove who wrote audit.json, sign it, for example with the GitHub action actions/attest.
+digest again. Therefore, it is also checked that values, intervals, verdicts, gates and status do not contradict each
+other. To prove who wrote audit.json, sign it, for example with the GitHub action actions/attest.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def judge_model(
 ) -> JudgedChecks:
     """Measure a model once and judge every check on that measurement.
 
-    If the shared measurement fails, each check is measured on its own, so that only the checks that really cannot be
-    judged on this model are skipped.
+    If the shared measurement fails, each check is measured on its own. Only the checks whose own measurement fails are
+    then skipped.
 
     Args:
         loaded: The model, as `load_model` returns it.

@@ -61,7 +61,7 @@ def usable(draws: Draws, count: int | None, refuse: Callable[[Dataset], object])
         refuse: Raises DataError if a row has a label that the model does not know.
 
     Raises:
-        DataError: There are no rows before an invalid one.
+        DataError: There are no rows, or the first row is invalid.
     """
     failure: DataError | None = None
     try:
