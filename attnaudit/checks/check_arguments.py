@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from attnaudit.readings import FORM
 from attnaudit.readings import parse as parse_reading
 from attnaudit.records import InconclusiveRule, Severity
 
+#: The key of a [[check]] table that adds a paired gate for every baseline.
+MARGIN = "not_worse_than_baseline_by"
 SAMPLING = ("all", "sequential")
 UNSEEN_MIXERS = ("block", "accept")
 #: Arguments that are left out of the parameters if they have these default values. Policies that were written before
@@ -63,6 +65,28 @@ class CheckArguments:
     reading: str | None = None
     sampling: Literal["all", "sequential"] = "all"
     unseen_mixers: Literal["block", "accept"] = "block"
+
+    def __new__(cls, *positional: object, **arguments: object) -> Self:
+        """Require that every argument is known and named, before the generated `__init__` raises a TypeError.
+
+        Raises:
+            CheckError: An argument is unknown, or is not named.
+        """
+        known = cls.argument_names()
+        if positional:
+            raise CheckError(
+                f"{cls.__name__}: name every argument, as in {cls.__name__}({known[0]}={positional[0]!r})."
+            )
+        unknown = next((name for name in arguments if name not in known), None)
+        if unknown == MARGIN:
+            raise CheckError(
+                f"{cls.__name__}: a margin, {MARGIN}, can be set only in a policy file, whose [baseline] table says "
+                "where the baselines are. Declare the check in a policy file, and apply it with "
+                "@audit(checks.load_policy(Path(...)))."
+            )
+        if unknown is not None:
+            raise CheckError(f"{cls.__name__}: unknown argument '{unknown}'. {nearest(unknown, known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self.require_choice("severity", ("gate", "report"))

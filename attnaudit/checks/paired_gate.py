@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from dataclasses import dataclass, field
 
 import msgspec
@@ -244,7 +244,7 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
     Raises:
         CheckError: The margin is invalid, or the values of the check cannot be compared instance by instance.
     """
-    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin < math.inf:
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 < margin <= sys.float_info.max:
         raise CheckError(
             f"{check.name_in_errors}: not_worse_than_baseline_by is {margin!r}; expected a number above 0, in the unit "
             "of the value."

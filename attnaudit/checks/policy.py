@@ -32,9 +32,9 @@ from typing import Any
 import msgspec
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.check_arguments import CheckArguments, Parameter
+from attnaudit.checks.check_arguments import MARGIN, CheckArguments, Parameter
 from attnaudit.checks.paired_gate import PairedGate
-from attnaudit.checks.policy_baseline import MARGIN, BaselineSettings, baseline_settings, paired_gates
+from attnaudit.checks.policy_baseline import BaselineSettings, baseline_settings, paired_gates
 from attnaudit.checks.policy_exceptions import (
     exceptions_from_tables,
     require_families,

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.checks.base import Check
+from attnaudit.checks.check_arguments import MARGIN
 from attnaudit.checks.custom_check import CustomCheck
 from attnaudit.checks.paired_gate import ANCHORS, PairedGate, paired_gate
-from attnaudit.errors import CheckError, nearest
+from attnaudit.errors import CheckError, nearest, require_reachable
 from attnaudit.records import Anchor
 
-#: The key of a [[check]] table that adds a paired gate for every baseline.
-MARGIN = "not_worse_than_baseline_by"
 KEYS = ("path", "anchors")
 EXAMPLE = '[baseline] with path = "baseline" and anchors = ["last"]'
 
@@ -57,6 +56,7 @@ def baseline_settings(content: Mapping[str, Any], path: Path) -> BaselineSetting
             '"baseline".'
         )
     resolved = path.parent / folder
+    require_reachable(f"{place}: path", resolved)
     if resolved.exists() and not resolved.is_dir():
         raise CheckError(f"{place}: path is '{folder}', which is a file. Expected a folder, such as \"baseline\".")
     known = list(ANCHORS)

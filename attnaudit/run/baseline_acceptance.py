@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attnaudit.checks.check_arguments import MARGIN
 from attnaudit.checks.evidence import mean_of
 from attnaudit.checks.paired_gate import ANCHORS, PairedGate, rounded_numbers
-from attnaudit.checks.policy_baseline import MARGIN
 from attnaudit.errors import ReportError
 from attnaudit.formatting import number
 from attnaudit.model_families import blocked_models

@@ -14,6 +14,12 @@ from attnaudit.statistics.threshold import Expression
 from tests.strategies import directions
 
 BAD = [
+    (lambda: checks.Agreement(at_lest=0.3), "Agreement: unknown argument 'at_lest'. Did you mean 'at_least'"),  # type: ignore[call-arg]
+    (lambda: checks.Agreement(0.3), "Agreement: name every argument, as in Agreement(at_least=0.3)."),  # type: ignore[misc]
+    (
+        lambda: checks.Pointing(at_least=0.3, not_worse_than_baseline_by=0.05),  # type: ignore[call-arg]
+        "Pointing: a margin, not_worse_than_baseline_by, can be set only in a policy file, whose [baseline] table says",
+    ),
     (lambda: checks.Agreement(), 'Agreement: a gate needs a threshold: give at_least=..., or severity="report".'),
     (lambda: checks.InfluenceEntropy(), "InfluenceEntropy: a gate needs a threshold: give at_most=..."),
     (lambda: checks.Agreement(at_least=0.1, at_most=0.2), "both at_least and at_most are given; remove one of them"),

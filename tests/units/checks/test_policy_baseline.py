@@ -10,7 +10,7 @@ from attnaudit.checks import load_policy
 from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import PairedGate
 from attnaudit.checks.policy_diff import differences
-from attnaudit.errors import CheckError
+from attnaudit.errors import AuditError
 from attnaudit.run.declared_checks import built_in_check
 
 BASELINE = '[baseline]\npath = "kept"\nanchors = ["last", "pinned"]\n'
@@ -109,10 +109,12 @@ def test_a_wider_margin_or_a_missing_anchor_is_a_laxer_policy(tmp_path: Path) ->
             BASELINE + CHECK.format(3).replace("Pointing", "InfluenceEntropy").replace("at_least", "at_most"),
             "can never fail",
         ),
+        (BASELINE + CHECK.format("9" * 400), "9; expected a number above 0"),
+        (POLICY.replace("kept", "k" * 5000), "File name too long"),
     ],
 )
 def test_invalid_tables_and_margins_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(CheckError) as refused:
+    with pytest.raises(AuditError) as refused:
         load_policy(written(tmp_path, text))
     assert message in str(refused.value)
     assert str(refused.value).startswith(str(tmp_path / "policy.toml"))
