@@ -6,7 +6,7 @@ import argparse
 from importlib.resources import files
 from pathlib import Path
 
-from attnaudit.errors import AuditError
+from attnaudit.errors import AuditError, require_reachable
 from attnaudit.formatting import terminal_safe
 
 #: Name of a file in audits/ -> name of its template.
@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     templates = files("attnaudit.run") / "templates"
     targets = {root / "audits" / name: template for name, template in TEMPLATES.items()}
     for path in targets:
+        require_reachable("init", path)
         if path.exists():
             raise AuditError(f"{path}: exists already and is not overwritten. Remove it, or choose another folder.")
     for path, template in targets.items():

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from attnaudit.checks.policy import load_policy
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
+from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.integrity import read_unedited
-from attnaudit.run.run_choice import newest_run
+from attnaudit.run.run_choice import newest_run, require_run_folder
 from attnaudit.statistics.sample_size import POWER
 
 ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
+MOST_ROWS, SMALLEST_EFFECT = 10**12, 1e-9
 STATUS = (
     "Exit status: 0 if the number of rows is known for every gate and, with --rows, N is enough; 1 if not; 2 if an "
     "option is invalid or a file cannot be read."
@@ -57,14 +58,14 @@ def run(options: argparse.Namespace) -> int:
     """
     try:
         default, effects = _effects(options.effect)
-        if options.rows is not None and options.rows < 1:
-            raise CheckError(f"--rows is {options.rows}; expected a whole number above 0.")
+        if options.rows is not None and not 0 < options.rows <= MOST_ROWS:
+            shown = f"{options.rows:,}" if abs(options.rows) < 10**20 else "too large"
+            raise CheckError(f"--rows is {shown}; expected a whole number above 0 and at most {MOST_ROWS:,}.")
         read_conftests()  # a policy may name checks that they register
         policy = load_policy(Path(options.policy))
         records = []
         if options.run is not None:
-            require_reachable("--from", Path(options.run))
-            records = read_unedited(newest_run(Path(options.run))).checks
+            records = read_unedited(newest_run(require_run_folder("--from", Path(options.run)))).checks
         plans = plan_gates(policy, effects=effects, default_effect=default, records=records, rows=options.rows)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
@@ -82,7 +83,7 @@ def _effects(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
     """Return the effect of all gates, or None if it is not given; and the effects that are given for single gates.
 
     Raises:
-        CheckError: A text is not "X" or "GATE=X" with a finite number X above 0, or a gate is given twice.
+        CheckError: A text is not "X" or "GATE=X" with a finite number X of at least 1e-9, or a gate is given twice.
     """
     found: dict[str, float] = {}
     for text in texts:
@@ -91,10 +92,10 @@ def _effects(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
             effect = float(number)
         except ValueError:
             effect = math.nan
-        if not 0 < effect < math.inf:
+        if not SMALLEST_EFFECT <= effect < math.inf:
             raise CheckError(
-                f"--effect {text}: expected a number above 0, or the id of a gate and a number, such as "
-                "total_effect.standardised=0.02."
+                f"--effect {text}: expected a number above 0 (at least {SMALLEST_EFFECT:g}), or the id of a gate and a "
+                "number, such as total_effect.standardised=0.02."
             )
         if name in found:
             raise CheckError(f"--effect: given twice for {name or 'all gates'}. Keep one.")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.devices import NAMES
-from attnaudit.errors import AuditError, CheckError, shown_error
+from attnaudit.devices import NAMES, require_name
+from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
 from attnaudit.formatting import plain_number, plural, terminal_safe
 
 if TYPE_CHECKING:
@@ -105,6 +105,12 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         workers = list(WORKERS) if _has_workers() else []
     elif workers and not _has_workers():
         raise CheckError("--workers: pytest-xdist is not installed. Run: pip install pytest-xdist")
+    if options.max_instances is not None and options.max_instances < 1:
+        raise CheckError(f"--max-instances {options.max_instances}: expected 1 or more.")
+    require_name("--device", options.device)
+    for option, given in (("--json", options.json), ("--markdown", options.markdown)):
+        if given is not None:
+            _require_file(option, Path(given))
     variations = variations_of(0, seeds=options.seeds, batch_tokens=options.batch_tokens, workers=workers)
     read_conftests()
     audit = AuditOptions(
@@ -197,6 +203,13 @@ def _as_json(gates: Sequence[GateStability]) -> dict[str, Any]:
             for gate in gates
         ],
     }
+
+
+def _require_file(option: str, path: Path) -> None:
+    """Require that a file can probably be written, before the audits, which may take long."""
+    require_reachable(option, path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise CheckError(f"{option} {path}: expected a file in a folder that exists.")
 
 
 def _write(option: str, given: str, text: str) -> None:

@@ -22,6 +22,11 @@ def require_run_folder(command: str, folder: Path) -> Path:
         ReportError: There is no such folder. The message suggests similar ones.
     """
     require_reachable(command, folder)
+    if folder.exists() and not folder.is_dir():
+        raise ReportError(
+            f"{folder}: this is a file. Expected the folder of a run, such as reports/<run>, or the folder that pytest "
+            "writes the runs to, such as reports."
+        )
     if not folder.is_dir():
         question = similar_path(folder)
         raise ReportError(

@@ -48,6 +48,28 @@ def test_the_example_conftest_of_init_is_valid_and_not_active(tmp_path: Path) ->
     assert not (tmp_path / "mine" / "audits" / "conftest.py").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("init", "n" * 300), "File name too long"),
+        (("report", "file.txt"), "attnaudit: file.txt: this is a file. Expected the folder of a run"),
+        (("verify", "file.txt", "--model", "demo"), "- file.txt: this is a file. Expected the folder of a run"),
+    ],
+)
+def test_a_path_of_the_wrong_kind_is_one_clear_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.txt").write_text("")
+    assert cli.main(words) == 1
+    shown = capsys.readouterr()
+    assert message in shown.out + shown.err
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     written.parent.mkdir()

@@ -61,8 +61,10 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
         (["--effect", "x=y"], "--effect x=y: expected a number above 0"),
         (["--effect", "conicities=0.1"], "no gate of the policy is 'conicities'"),
         (["--effect", "0.1", "--effect", "0.2"], "--effect: given twice for all gates"),
+        (["--effect", "1e-300"], "--effect 1e-300: expected a number above 0"),
+        (["--rows", "9" * 400], "--rows is too large; expected a whole number above 0"),
+        (["--from", "nowhere"], "nowhere: no such folder"),
         (["--rows", "0"], "--rows is 0; expected a whole number above 0"),
-        (["--from", "nowhere"], "nowhere"),
         (["--policy", "absent.toml"], "there is no such policy file"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -34,6 +35,8 @@ at_most = 0.5
 name = "UniformFragility"
 severity = "report"
 """
+#: The words that the model of the project knows.
+TEXT = "film plot good bad dull bright actor scene joke story"
 #: A gate whose verdict differs with seed 1, and not with two workers.
 UNSTABLE = GateStability(
     "parity.<b>",
@@ -81,6 +84,25 @@ def test_workers_do_not_change_a_verdict(audited: AuditedProject) -> None:
     assert "| attention\\_peak | pass | 0/1 (0%) | 0/1 |" in summary
 
 
+@pytest.mark.slow
+def test_sequential_gates_stop_as_they_do_in_pytest(audited: AuditedProject) -> None:
+    texts = [" ".join(words) for words in itertools.islice(itertools.permutations(TEXT.split(), 4), 600)]
+    audited.write("many.jsonl", "\n".join(json.dumps({"text": text}) for text in texts))
+    audited.write("policy.toml", '[[check]]\nname = "PermutationFragility"\nat_least = 0.0001\n')
+    plain = ("--data=many.jsonl", "--policy=policy.toml")
+    values = []
+    for options in ((), ("--sequential",)):
+        words = ("--model=tiny", *plain, "--seeds=2", "--batch-tokens", "--workers", "--json=found.json", *options)
+        done = audited.command("stability", *words)
+        assert done.status == 0, done.err
+        (gate,) = json.loads((audited.root / "found.json").read_text(encoding="utf-8"))["gates"]
+        values.append([gate["first"]["value"], gate["varied"][0]["value"]])
+    (all_rows, *_), (first_rows, other_rows) = values
+    assert len({all_rows, first_rows, other_rows}) == 3, "each seed draws other rows, and not all of them"
+    run = audited.pytest(*plain, "--audit-sequential")
+    assert (run.audit["checks"][0]["value"], run.audit["data"][0]["audited"]) == (first_rows, 250)
+
+
 def test_flips_are_counted_by_kind() -> None:
     assert (UNSTABLE.flips(), UNSTABLE.flips("seed"), UNSTABLE.flips("workers")) == ((1, 3), (1, 2), (0, 1))
     lines = table([UNSTABLE, STABLE])
@@ -117,6 +139,10 @@ def test_invalid_options_are_one_clear_error(
         (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: no such file"),
         (("--model", "demo"), "--policy: there is no policy file in audits/"),
         (("--model", "demo", "--seeds", "0"), "--seeds 0"),
+        (("--model", "demo", "--max-instances", "0"), "attnaudit: --max-instances 0: expected 1 or more"),
+        (("--model", "demo", "--device", "tpu"), "attnaudit: --device tpu: expected cpu"),
+        (("--model", "demo", "--json", "absent/found.json"), "--json absent/found.json: expected a file in a folder"),
+        (("--model", "demo", "--markdown", "."), "--markdown .: expected a file in a folder"),
     ):
         assert cli.main(["stability", *arguments]) == 2
         assert words in capsys.readouterr().err

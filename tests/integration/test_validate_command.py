@@ -50,6 +50,13 @@ def test_an_invalid_value_is_refused(tmp_path: Path, option: str, given: str, me
     assert (done.returncode, done.stderr) == (1, f"attnaudit: {option} {given}: {message}\n")
 
 
+def test_an_invalid_policy_is_found_before_models_are_planted(tmp_path: Path) -> None:
+    done = attnaudit("validate", "--policy", "absent.toml", folder=tmp_path)
+    assert done.returncode == 1
+    assert "absent.toml: there is no such policy file" in done.stderr
+    assert not (tmp_path / "validation").exists()
+
+
 @pytest.mark.slow
 def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Path) -> None:
     """The command takes any checkpoint, data file and policy; here, the demo model under two names."""

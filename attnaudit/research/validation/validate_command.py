@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     """
     from attnaudit.research.study.report_files import write_files
     from attnaudit.research.validation import validation_report
-    from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES, shipped_policy
+    from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES, read_policy, shipped_policy
     from attnaudit.research.validation.validate import ValidationOptions, validate
     from attnaudit.research.validation.validation_summary import summary
 
@@ -93,6 +93,8 @@ def run(options: argparse.Namespace) -> int:
         policies = [shipped_policy(family) for family in SHIPPED_POLICIES]
     else:
         policies = [Path(name) for name in options.policy if name != RULE]
+    for policy in policies:
+        read_policy(policy)  # an invalid one is an error before models are planted, which may take hours
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(
