@@ -60,7 +60,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     family = "adversarial"
     why = (
-        "If quite different attention gives the same output, the weights shown are one explanation among many. The "
+        "If very different attention gives the same output, the weights shown are only one of many explanations. The "
         "value depends on how peaked attention is, so read it as a share of the largest possible value."
     )
     how_to_read = (
@@ -131,7 +131,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     @property
     def not_linearised(self) -> str:
-        return "its values may be only lower bounds of the true ones"
+        return "its values may be lower bounds of the true values"
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         largest = measurements.scalar(f"{self.column}.most")

@@ -62,9 +62,9 @@ class Agreement(PerInstanceCheck):
 
     family = "agreement"
     why = (
-        "If attention is shown as an explanation, but ranks the tokens in another order than their effects on the "
-        "output do, readers are misled about which tokens matter. Importance methods disagree among themselves, so "
-        "compare the value with its references."
+        "If attention is shown as an explanation but does not rank the tokens by their effects on the output, readers "
+        "are misled about which tokens matter. Importance methods disagree with each other, so compare the value with "
+        "its references."
     )
     how_to_read = (
         "Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, and −1 the "

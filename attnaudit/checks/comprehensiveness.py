@@ -22,5 +22,5 @@ class Comprehensiveness(Erasure):
     erasing = "Erasing"
     claim = "The most attended tokens are needed"
     question = "Does erasing the most attended tokens change the output more than erasing random ones?"
-    why = "If the prediction stays the same without the tokens shown as important, it does not depend on them."
+    why = "If the prediction does not change without the tokens shown as important, it does not depend on them."
     sign = 1.0

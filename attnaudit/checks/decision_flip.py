@@ -44,7 +44,7 @@ class DecisionFlip(PerInstanceCheck):
     title = "The decision flips sooner when the largest weights are removed first"
     question = "Does removing the largest weights first flip the decision sooner than a random order?"
     why = (
-        "If removing the largest weights has no more effect than removing any others, attention does not order the "
+        "If removing the largest weights has no more effect than removing other weights, attention does not order the "
         "tokens by their importance for the decision."
     )
     how_to_read = (

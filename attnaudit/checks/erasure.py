@@ -204,8 +204,8 @@ class Erasure(PerInstanceCheck):
             return ""
         if self.against == "signed_loo":
             return (
-                f"{self.erasing} tokens in the order of attention gains {percentage(evidence.value)} of what the order "
-                "by their measured effects gains over a random order."
+                f"{self.erasing} the most attended tokens gives {percentage(evidence.value)} of the gain over random "
+                f"tokens that {self.erasing.lower()} the tokens with the largest measured effects gives."
             )
         what = "share of other decisions" if self.measure == "decision" else "drop in the predicted probability"
         more = "larger" if (evidence.value >= 0) == (self.sign > 0) else "smaller"

@@ -69,8 +69,8 @@ class GuidedMLP(RetrainingCheck):
     @property
     def why(self) -> str:
         return (
-            "Weights that point at the words that matter also help another model; weights that only suit the hidden "
-            f"states they were trained with do not. {self.cost()}"
+            "Large weights on the words that matter also help another model. Weights that fit only the hidden states "
+            f"of their own model do not. {self.cost()}"
         )
 
     @property

@@ -45,12 +45,12 @@ class NormalisedAOPC(PerInstanceCheck):
     family = "erasure"
     question = "Is the order of attention closer to the best order of erasure, or to the worst one?"
     why = (
-        "How far erasing tokens can change the prediction depends on the model. Only relative to the best and the "
-        "worst order does the change show whether attention is on the tokens that matter."
+        "How much the prediction can change when tokens are erased depends on the model. A comparison with the best "
+        "and the worst order shows whether attention is on the tokens that matter."
     )
     how_to_read = (
-        "At 1, no order of erasure shows more of what the prediction depends on than the order of attention. At 0, "
-        "every order shows at least as much. Compare the value with that of a random order."
+        "At 1, attention gives the best order of erasure for every text. At 0, it gives the worst order for every "
+        "text. Compare the value with that of a random order."
     )
     unit = "normalised AOPC"
     bounds = (0.0, 1.0)

@@ -69,8 +69,9 @@ class PairedGate(Check):
 
     statistic = "difference"
     how_to_read = (
-        "The value of this model minus that of the baseline, on the same instances. At 0, they do not differ. The gate "
-        "passes if the whole interval is on the right side of the margin, and fails if it is wholly on the other side."
+        "The value of this model minus the value of the baseline, on the same instances. At 0, the two models do not "
+        "differ. The gate passes if the whole interval is on the required side of the margin, and fails if the whole "
+        "interval is on the other side."
     )
 
     def validate(self) -> None:

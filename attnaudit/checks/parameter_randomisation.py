@@ -52,9 +52,9 @@ class ParameterRandomisation(PerInstanceCheck):
         "from the text, not from what this model has learnt."
     )
     how_to_read = (
-        "The model is compared with copies that have random parameters of the same scale. Whatever the copies have in "
-        "common with the model does not come from what the model has learnt. Compare the value with the floor, which "
-        "is the same measure between two such copies."
+        "The model is compared with copies that have random parameters of the same scale. If the copies give a similar "
+        "explanation, the similarity does not come from training. Compare the value with the floor, which is the same "
+        "measure between two such copies."
     )
     threshold_references = ("floor",)
 

@@ -54,7 +54,7 @@ class PerInstanceCheck(Check):
             family = "attention"
             title = "Attention is spread"
             question = "Does one token hold nearly all of the attention?"
-            why = "Where one token holds all of it, the weights do not rank the others."
+            why = "If one token has all of the attention, the weights do not rank the other tokens."
             unit = "weight"
             bounds = (0.0, 1.0)
             worst = "highest"

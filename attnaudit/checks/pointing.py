@@ -89,8 +89,8 @@ class Pointing(PerInstanceCheck):
     family = "pointing"
     when_failed = "Attention points at other tokens than those that the prediction depends on"
     why = (
-        "Attention is read as marking the words behind a decision. If replacing the attended words changes the "
-        "prediction no more than replacing others, it marks the wrong ones."
+        "Readers take large attention weights as marks of the words behind a decision. If replacing the attended words "
+        "changes the prediction no more than replacing other words, attention marks the wrong words."
     )
     statistic = "ratio of means"
     worst = "highest"
@@ -249,8 +249,8 @@ class Pointing(PerInstanceCheck):
         much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
         chosen = np.where(much, pointing, np.nan)
         return Typical(
-            "texts in which more than the median is at stake, and on which attention is about as far from the effects "
-            "as on half of them",
+            "texts in which tokens have large and unequal effects, and on which attention points at the influential "
+            "tokens about as well as in the median of such texts",
             np.abs(chosen - np.nanmedian(chosen)),
         )
 

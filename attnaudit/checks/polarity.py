@@ -37,8 +37,8 @@ class Polarity(PerInstanceCheck):
     family = "erasure"
     question = "How often does the most attended token speak against the prediction?"
     why = (
-        "A large weight is read as support for the prediction. If removing the most attended token makes the model "
-        "more certain, that token was evidence for another class."
+        "Readers take a large weight as support for the prediction. If removing the most attended token makes the "
+        "model more certain, this token was evidence for another class."
     )
     how_to_read = (
         "The value is how often the predicted class becomes more probable without the most attended token. At 0, this "

@@ -21,14 +21,14 @@ from attnaudit.statistics.groups import Groups
 
 MOST_SEEDS = 100
 HOW_TO_READ_F1 = (
-    "The value is the difference between two mean F1 scores, each of models that were trained for this check or of "
-    "the audited model. Near 0, both do equally well. The interval covers the choice of instances, not of training "
-    "runs, so compare it with the scores of the individual seeds."
+    "The value is the difference between two mean F1 scores. Each is the score of the audited model, or the mean score "
+    "of models that were trained for this check. Near 0, both are equally good. The interval covers the choice of "
+    "instances, but not the randomness of training, so compare it with the scores of the individual seeds."
 )
 HOW_TO_READ_JSD = (
-    "Jensen–Shannon divergence runs from 0, where the copy attends as the model does, to ln 2 ≈ 0.693 nats. The "
-    "copies were trained for this check. The interval covers the choice of instances, not of training runs, so "
-    "compare it with the values of the individual seeds."
+    "Jensen–Shannon divergence runs from 0, where a copy has the same attention as the model, to ln 2 ≈ 0.693 nats. "
+    "The copies were trained for this check. The interval covers the choice of instances, but not the randomness of "
+    "training, so compare it with the values of the individual seeds."
 )
 
 

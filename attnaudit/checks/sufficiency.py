@@ -22,5 +22,5 @@ class Sufficiency(Erasure):
     erasing = "Keeping only"
     claim = "The most attended tokens are enough"
     question = "Do the most attended tokens alone keep the output better than random ones?"
-    why = "If the tokens shown as important do not give the prediction on their own, it also depends on other tokens."
+    why = "If the tokens shown as important do not give the prediction alone, it depends on other tokens too."
     sign = -1.0

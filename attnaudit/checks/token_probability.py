@@ -36,8 +36,8 @@ class TokenProbability(PerInstanceCheck):
     title = "One token's state alone does not decide"
     question = "Is the predicted class less probable from one token's hidden state alone than from all of them?"
     why = (
-        "If every hidden state gives the prediction on its own, each one carries the information of the whole text, "
-        "and the weight on a state says nothing about the token at its position."
+        "If every hidden state alone gives the prediction, each state contains the information of the whole text, and "
+        "the weight on a state says nothing about the token at its position."
     )
     how_to_read = (
         "If the value is near the probability from the whole text, a single hidden state already gives the "

@@ -35,8 +35,8 @@ class TopTokenErasure(PerInstanceCheck):
     title = "Removing the largest weight flips the decision"
     question = "Does removing the largest weight flip the decision more often than removing another one?"
     why = (
-        "If removing the most attended token flips the decision no more often than removing another one, the largest "
-        "weight does not mark the token that mattered most."
+        "If removing the most attended token flips the decision no more often than removing another token, the largest "
+        "weight does not mark the token that matters most."
     )
     how_to_read = (
         "The value is the share of decisions that flip when the largest weight is removed, minus the share that flip "

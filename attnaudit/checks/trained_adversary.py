@@ -102,8 +102,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
     @property
     def why(self) -> str:
         return (
-            "If it can, other weights give the same outputs as well. But if retraining with another seed changes "
-            f"attention just as much, the adversary shows only the effect of the seed. {self.cost()}"
+            "If such a copy exists, other weights give the same outputs as well. But if retraining with another seed "
+            f"changes attention just as much, the adversary shows only the effect of the seed. {self.cost()}"
         )
 
     @property
