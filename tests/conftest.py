@@ -20,7 +20,7 @@ settings.load_profile("attnaudit")
 # Small tensors gain nothing from threads and lose much where several processes share the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The processes that tests start keep their bytecode. Otherwise each would compile the package and rewrite its assertions.
+# Processes that tests start keep their bytecode. Otherwise each would compile the package and rewrite its assertions.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # pytest-randomly, if it is installed, would shuffle the cases of the runs that tests start.

@@ -6,6 +6,8 @@ reads from its standard input. A forked process runs a module as `python -m` doe
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import importlib
 import json
@@ -15,11 +17,15 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 #: What a run of the audit imports, without attnaudit itself and pytest, which have to be imported in each process.
 SLOW_IMPORTS = (
@@ -44,7 +50,7 @@ class Completed:
 
 
 class ForkingInterpreter:
-    """A server process. Where processes cannot be forked, each module is started with `python -m`.
+    """A server process, which the first run starts. Where processes cannot be forked, `python -m` starts each module.
 
     Args:
         python_path: The folder that the processes import attnaudit from.
@@ -60,14 +66,6 @@ class ForkingInterpreter:
         self._environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(python_path), inherited]))
         self._server: subprocess.Popen[bytes] | None = None
         self._unread = b""
-        if hasattr(os, "fork"):
-            self._server = subprocess.Popen(
-                [sys.executable, __file__],
-                cwd=scratch,
-                env=self._environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
 
     def run(
         self,
@@ -76,7 +74,7 @@ class ForkingInterpreter:
         *,
         cwd: Path,
         env: Mapping[str, str] | None = None,
-        timeout: float = 120,
+        timeout: float = 300,
     ) -> Completed:
         """Run a module in a new process and wait for it.
 
@@ -91,12 +89,20 @@ class ForkingInterpreter:
             TimeoutError: The process did not end in time. It is killed.
         """
         environment = {**self._environment, **(env or {})}
-        if self._server is None:
+        if not hasattr(os, "fork"):
             command = [sys.executable, "-m", module, *arguments]
             done = subprocess.run(
                 command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
             )
             return Completed(done.returncode, done.stdout, done.stderr)
+        if self._server is None:
+            self._server = subprocess.Popen(
+                [sys.executable, __file__],
+                cwd=self._scratch,
+                env=self._environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         assert self._server.stdin is not None
         out, err = self._scratch / "out.txt", self._scratch / "err.txt"
         request = {"module": module, "arguments": list(arguments), "cwd": str(cwd), "env": environment}
@@ -115,6 +121,7 @@ class ForkingInterpreter:
         """End the server."""
         if self._server is not None:
             self._server.communicate(timeout=60)
+            self._server = None
 
     def _answer(self, timeout: float) -> str:
         """Read a line from the server.
@@ -133,6 +140,45 @@ class ForkingInterpreter:
             self._unread += received
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode()
+
+
+@functools.cache
+def shared() -> ForkingInterpreter:
+    """Return the server that all tests of this process share."""
+    scratch = tempfile.TemporaryDirectory(prefix="attnaudit-")
+    interpreter = ForkingInterpreter(Path(__file__).parents[1], Path(scratch.name))
+    atexit.register(scratch.cleanup)
+    atexit.register(interpreter.close)
+    return interpreter
+
+
+def run_module(
+    module: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a module in a new process as `python -m` does.
+
+    Args:
+        module: The module to run, such as "attnaudit.cli".
+        arguments: Its arguments.
+        cwd: The working folder.
+        env: Variables to add to the environment, which is that of this process without CI and with few of pytest's.
+    """
+    addopts = {"PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "")}
+    done = shared().run(module, arguments, cwd=cwd, env={**addopts, **(env or {})})
+    return subprocess.CompletedProcess([module, *arguments], done.status, done.out, done.err)
+
+
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """Do what `pytester.runpytest_subprocess` does, in a process that need not import torch."""
+    start = time.monotonic()
+    path = os.pathsep.join(filter(None, [str(pytester.path), os.environ.get("PYTHONPATH", "")]))
+    words = [f"--basetemp={pytester.path / 'basetemp'}", *arguments]
+    done = shared().run("pytest", words, cwd=pytester.path, env={**os.environ, "PYTHONPATH": path})
+    print(done.out)
+    print(done.err, file=sys.stderr)
+    import pytest
+
+    return pytest.RunResult(done.status, done.out.splitlines(), done.err.splitlines(), time.monotonic() - start)
 
 
 def serve() -> None:
@@ -166,7 +212,9 @@ def _become(request: Mapping[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    sys.path[0] = request["cwd"]  # as `python -m` does
+    # As `python -m` does.
+    first = [request["cwd"], *filter(None, request["env"].get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path[:] = [*first, *(path for path in sys.path[1:] if path not in first)]
     sys.argv = [request["module"], *request["arguments"]]
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 

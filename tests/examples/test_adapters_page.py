@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from attnaudit import cli
 from attnaudit.conformance import CHECKS
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -32,9 +31,8 @@ def test_the_adapter_is_short() -> None:
 
 
 def test_the_pytest_examples_pass_and_expected_failures_are_xfails(folder: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), "COLUMNS": "200"}
+    done = run_module("pytest", "-rA", "-p", "no:cacheprovider", cwd=folder, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASSED test_word_mixer.py::test_adapter[word_mixer-batch_mates]" in done.stdout
     assert "XFAIL test_expected.py::test_adapter[unfinished-deletion] - keep() is still to be written" in done.stdout
@@ -88,8 +86,7 @@ try:
 except CheckError as error:
     print(error)
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    (folder / "held_against_seeds.py").write_text(code, encoding="utf-8")
+    done = run_module("held_against_seeds", cwd=folder)
     said = "RetrainedUniform on m: WordMixer can only be trained as it was, from other seeds."
     assert done.stdout.splitlines() == ["True", said], done.stderr

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from attnaudit.adapters.loading import load_model
@@ -14,6 +11,7 @@ from attnaudit.checks.base import Check
 from attnaudit.data import load, sample
 from attnaudit.engine.measuring import measure
 from attnaudit.registry import checks
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
@@ -78,7 +76,7 @@ def test_every_need_gives_the_columns_in_the_table() -> None:
     columns = measured_columns()
     assert len(columns) > 20
     adapter = load_model("demo").adapter
-    data = sample(load("movie-reviews"), 6, 0)
+    data = sample(load("movie-reviews"), 3, 0)
     measurements = measure(adapter, data, [need for need, _, _ in columns], model="demo", seed=0)[0]
     for need, scalars, vectors in columns:
         assert scalars or vectors, need
@@ -89,15 +87,8 @@ def test_every_need_gives_the_columns_in_the_table() -> None:
 def test_the_example_of_a_custom_check_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"<!-- example: test_top_tokens.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "test_top_tokens.py").write_text(example, encoding="utf-8")
-    options = ["-p", "no:cacheprovider", "--model", "demo", "--audit-max-instances", "80"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    options = ("-p", "no:cacheprovider", "--model", "demo", "--audit-max-instances", "80")
+    done = run_module("pytest", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
     newest = (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -28,14 +27,7 @@ def test_the_example_of_a_check_works_with_no_other_edit(tmp_path: Path) -> None
     (tmp_path / "checks" / Path(check_path).name).write_text(check, encoding="utf-8")
     (tmp_path / Path(test_path).name).write_text(test, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_module("pytest", "-q", "-p", "no:cacheprovider", str(tmp_path), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+
+from tests.forking_interpreter import run_module
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 TEXTS = ["a fine film", "a dull , long story", "not bad at all", "bad from first to last", "bright and funny"]
@@ -37,16 +37,10 @@ def test_the_example_audits_a_model_of_ones_own(tmp_path: Path) -> None:
         for extra in words[:8]
     ]
     (tmp_path / "reviews.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    run = [sys.executable, "-m"]
-    subprocess.run([*run, "attnaudit.cli", "init"], cwd=tmp_path, check=True, capture_output=True)
+    assert run_module("attnaudit.cli", "init", cwd=tmp_path).returncode == 0
     (tmp_path / "audits" / "conftest.py").write_text(example(), encoding="utf-8")
-    done = subprocess.run(
-        [*run, "pytest", "audits/", "--model", "reviews", "--data", "reviews.jsonl", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    options = ("--model", "reviews", "--data", "reviews.jsonl", "-p", "no:cacheprovider")
+    done = run_module("pytest", "audits/", *options, cwd=tmp_path)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     assert "attention audit" in done.stdout
     folder = tmp_path / "reports" / (tmp_path / "reports" / "latest.txt").read_text(encoding="utf-8").strip()

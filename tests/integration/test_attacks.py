@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from attnaudit import cli
 from attnaudit.data import load
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.consistent_runs import NAME, consistent_run
+from tests.forking_interpreter import run_pytest
 
 #: `token_count` is 8 at most, so only the first threshold fails.
 TWO_THRESHOLDS = """
@@ -82,7 +84,7 @@ def test_a_gate_of_a_function_that_is_not_collected_is_open(
     project: pytest.Pytester, declaration: str, options: list[str], workers: list[str]
 ) -> None:
     project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration))
-    run = project.runpytest_subprocess if workers else project.runpytest
+    run = functools.partial(run_pytest, project) if workers else project.runpytest
     assert run("--model", "tiny", *options, *workers).ret == pytest.ExitCode.TESTS_FAILED
     states = {gate["check"]: gate["state"] for gate in newest_audit(project.path)["gates"]}
     assert states == {"token_count": "open", "attention_peak": "passed"}
@@ -185,7 +187,7 @@ def test_a_test_file_that_is_not_collected_makes_the_run_partial(
     workers: list[str],
 ) -> None:
     write_audits(project, conftest=conftest)
-    run = project.runpytest_subprocess if workers else project.runpytest
+    run = functools.partial(run_pytest, project) if workers else project.runpytest
     result = run("--model", "tiny", "audits", *options, *workers)
     require_partial(project, result, "audits/strict/test_strict.py", NOT_COLLECTED_FILE, capsys)
 
@@ -204,7 +206,7 @@ def test_a_test_file_that_skips_itself_makes_the_run_partial(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str], skip: str, reason: str, workers: list[str]
 ) -> None:
     write_audits(project, strict=skip + STRICT)
-    run = project.runpytest_subprocess if workers else project.runpytest
+    run = functools.partial(run_pytest, project) if workers else project.runpytest
     result = run("--model", "tiny", "audits", *workers)
     (found,) = newest_audit(project.path)["files_left_out"].values()
     assert found.startswith(reason)
@@ -326,7 +328,7 @@ def check():
 def test_a_conftest_that_exits_with_0_does_not_make_the_audit_pass(project: pytest.Pytester, hook: str) -> None:
     exits = f"import sys\ndef {hook}():\n    sys.exit(0)\n" if hook else "import sys\nsys.exit(0)\n"
     project.makeconftest(PROJECT_CONFTEST + exits)
-    result = project.runpytest_subprocess("--model", "tiny")
+    result = run_pytest(project, "--model", "tiny")
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*sys.exit(0)*" if hook != "pytest_configure" else "*SystemExit*"])
 
@@ -334,10 +336,10 @@ def test_a_conftest_that_exits_with_0_does_not_make_the_audit_pass(project: pyte
 def test_a_conftest_that_replaces_the_session_does_not_make_the_audit_pass(project: pytest.Pytester) -> None:
     replaces = "import pytest\n@pytest.hookimpl(tryfirst=True)\ndef pytest_cmdline_main():\n    return 0\n"
     project.makeconftest(PROJECT_CONFTEST + replaces)
-    result = project.runpytest_subprocess("--model", "tiny")
+    result = run_pytest(project, "--model", "tiny")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stderr.fnmatch_lines(["*nothing was audited*"])
-    assert project.runpytest_subprocess("--model", "tiny", "--fixtures").ret == pytest.ExitCode.OK
+    assert run_pytest(project, "--model", "tiny", "--fixtures").ret == pytest.ExitCode.OK
 
 
 def test_a_conftest_that_exits_with_0_does_not_make_a_command_succeed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from attnaudit.report.run_files import read_run
 from attnaudit.run.baseline_file import read_baseline
 from tests.conftest import newest_audit, newest_run
 from tests.consistent_runs import write_record
+from tests.forking_interpreter import run_pytest
 
 CONFTEST = """
 import json
@@ -276,7 +278,7 @@ def test_many_small_steps_do_not_drift_away_from_the_pinned_release(release: Pro
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [("--reruns", "1"), ("-n", "2", "--reruns", "1")], ids=" ".join)
 def test_workers_and_reruns_decide_the_same(release: Project, options: tuple[str, ...]) -> None:
-    start = release.pytester.runpytest_subprocess if "-n" in options else release.pytester.runpytest
+    start = functools.partial(run_pytest, release.pytester) if "-n" in options else release.pytester.runpytest
     assert start(*RUN, *options).ret == 1
     assert release.gate() == "failed"
     assert not (release.path / "baseline").exists()

@@ -10,6 +10,7 @@ import pytest
 
 from attnaudit.errors import AuditError
 from attnaudit.plugin.clean_reports import clean_output, failure_without_traceback
+from tests.forking_interpreter import run_pytest
 
 #: A conftest that calls the functions for every test, as the plugin does for the cases of an audit.
 CONFTEST = """
@@ -124,7 +125,7 @@ def test_the_terminal_is_clean(nasty: pytest.Pytester, style: str) -> None:
 
 
 def test_the_terminal_is_clean_with_workers_and_with_groups(nasty: pytest.Pytester) -> None:
-    result = nasty.runpytest_subprocess("-rA", "-n2", "--dist=loadgroup")
+    result = run_pytest(nasty, "-rA", "-n2", "--dist=loadgroup")
     result.assert_outcomes(failed=7, passed=1, skipped=1, xfailed=1, errors=1, warnings=1)
     assert_clean(result.stdout.str())
 

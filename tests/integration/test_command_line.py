@@ -17,14 +17,13 @@ from attnaudit.commands import schema_command
 from attnaudit.report import audit_schema
 from attnaudit.run import RunFolder
 from attnaudit.run.finish_run import RunContext, begin_run, current_time
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).parents[2]
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "attnaudit.cli", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return run_module("attnaudit.cli", *arguments, cwd=folder)
 
 
 def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
@@ -33,9 +32,7 @@ def test_init_writes_an_audit_that_pytest_collects(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1].strip() == "pytest audits/ --model demo"
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     assert written.read_text(encoding="utf-8") == (ROOT / "audits" / written.name).read_text(encoding="utf-8")
-    collect = [sys.executable, "-m", "pytest", "audits/", "--model", "demo", "--collect-only", "-q"]
-    outside_ci = {name: value for name, value in os.environ.items() if name != "CI"}
-    collected = subprocess.run(collect, cwd=tmp_path, capture_output=True, text=True, env=outside_ci, check=False)
+    collected = run_module("pytest", "audits/", "--model", "demo", "--collect-only", "-q", cwd=tmp_path)
     assert collected.returncode == 0
     cases = [line for line in collected.stdout.splitlines() if "::" in line]
     assert any("test_attention_is_faithful[demo-movie-reviews-agreement.gradient.meister.inputs]" in c for c in cases)

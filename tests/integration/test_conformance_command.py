@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from attnaudit import cli
 from tests.conftest import PROJECT_CONFTEST
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,9 +52,7 @@ def test_adapter(check):
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    command = [sys.executable, "-m", "attnaudit.cli", "conformance", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return run_module("attnaudit.cli", "conformance", *arguments, cwd=folder, env={"COLUMNS": "100"})
 
 
 @pytest.fixture
@@ -131,9 +129,8 @@ def test_no_model_is_bad_usage_and_help_says_how_a_factory_is_named(tmp_path: Pa
 
 def test_in_pytest_there_is_a_case_per_model_and_check_and_expected_failures_are_strict(folder: Path) -> None:
     (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "pytest", "-rA", "--tb=short", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": "200"}
+    done = run_module("pytest", "-rA", "--tb=short", "-p", "no:cacheprovider", cwd=folder, env=environment)
     said = done.stdout
     assert done.returncode == 1
     assert "PASSED test_it.py::test_adapter[sound-sums]" in said

@@ -57,11 +57,12 @@ def compare(build: Callable[[], ModelAdapter], needs: Sequence[str] = NEEDS) -> 
         np.testing.assert_allclose(here.scalars[name], there.scalars[name], atol=near, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_demo_model() -> None:
     compare(lambda: load_model("demo").adapter)
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("outputs", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_model_of_ones_own(outputs: int) -> None:
     compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
 

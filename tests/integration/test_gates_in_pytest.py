@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from attnaudit import cli
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
+from tests.forking_interpreter import run_pytest
 
 NAMES = ("first", "second", "third")
 #: What the project does to a case. The hooks of the conftest do the first five, the test function does the others.
@@ -293,7 +294,7 @@ def run_project(
         monkeypatch.setenv("CI", "true")
     arguments = ("--model", "tiny", "--junitxml=junit.xml", "-p", "no:cacheprovider", *project.options())
     if workers:
-        return folder.runpytest_subprocess(*arguments, "-n2")
+        return run_pytest(folder, *arguments, "-n2")
     return folder.runpytest_inprocess(*arguments, no_reraise_ctrlc=True)
 
 
@@ -359,7 +360,7 @@ def require_verification(root: Path, audit: dict[str, Any], *, green: bool) -> N
     assert (cli.main(["verify", str(root / "reports"), "--model", f"tiny={sha256}"]) == 0) == green
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=projects)
 @example(project=Project())
 @example(project=Project(deeds=("enforce", "enforce", "interrupt in teardown")))
@@ -387,7 +388,7 @@ def test_many_runs_are_green_exactly_if_every_gate_passed(
     require_agreement(folder.path, result, project, truth_of(project))
 
 
-@pytest.mark.parametrize("reruns", [False, True], ids=["once", "reruns"])
+@pytest.mark.parametrize("reruns", [pytest.param(False, marks=pytest.mark.slow), True], ids=["once", "reruns"])
 def test_a_worker_that_dies_leaves_its_gate_open_unless_it_is_judged_by_another(
     folder: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reruns: bool
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
+from tests.forking_interpreter import run_pytest
 
 CHECKS = {"attention_peak", "token_count", "uniform_fragility.tvd"}
 TERMINATE = "import os, signal\n\n\ndef terminate():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -26,7 +27,7 @@ def pytest_sessionfinish(session):
         raise FileNotFoundError("/proc/x")
 """
     )
-    result = project.runpytest_subprocess("--model", "tiny", *workers)
+    result = run_pytest(project, "--model", "tiny", *workers)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert judged_checks(project) == CHECKS
     assert newest_audit(project.path)["exit_status"] == 1
@@ -36,11 +37,11 @@ def pytest_sessionfinish(session):
 
 def test_an_error_of_another_plugin_makes_the_run_fail(project: pytest.Pytester) -> None:
     project.makeconftest(PROJECT_CONFTEST + "\ndef pytest_sessionfinish():\n    raise OSError('late')\n")
-    result = project.runpytest_subprocess("--model", "tiny", "-k", "attention_peak")
+    result = run_pytest(project, "--model", "tiny", "-k", "attention_peak")
     assert result.ret == newest_audit(project.path)["exit_status"] == 1
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])
 def test_a_termination_at_the_end_of_the_run_is_an_interruption(project: pytest.Pytester, workers: list[str]) -> None:
     project.makeconftest(
         PROJECT_CONFTEST
@@ -52,7 +53,7 @@ def pytest_sessionfinish(session):
         terminate()
 """
     )
-    result = project.runpytest_subprocess("--model", "tiny", *workers)
+    result = run_pytest(project, "--model", "tiny", *workers)
     assert result.ret == newest_audit(project.path)["exit_status"] == pytest.ExitCode.INTERRUPTED
     assert judged_checks(project) == CHECKS
 
@@ -80,7 +81,7 @@ def pytest_runtest_call(item):
         terminate()
 """
     )
-    result = project.runpytest_subprocess("--model", "tiny")
+    result = run_pytest(project, "--model", "tiny")
     assert result.ret == newest_audit(project.path)["exit_status"] == pytest.ExitCode.INTERRUPTED
     assert judged_checks(project) == {"attention_peak"}
     result.stdout.fnmatch_lines(["*attention audit*", "no verdict  token_count", "pass        Peak: *"])
@@ -100,13 +101,13 @@ def pytest_collection(session):
     session.config.pluginmanager.register(Splitting())
 """.replace("class Splitting", "import pytest\n\n\nclass Splitting")
     )
-    project.runpytest_subprocess("--model", "tiny")
+    run_pytest(project, "--model", "tiny")
     audit = newest_audit(project.path)
     assert {entry["check"] for entry in audit["checks"]} == {"attention_peak", "token_count"}
     assert not any("uniform" in need for entry in audit["measured"] for need in entry["needs"])
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])
 def test_paths_in_the_configuration_file_are_relative_to_it_wherever_the_rootdir_is(
     project: pytest.Pytester, workers: list[str]
 ) -> None:
@@ -115,6 +116,6 @@ def test_paths_in_the_configuration_file_are_relative_to_it_wherever_the_rootdir
         "[pytest]\naudit_reports = kept\naudit_model = tiny\naudit_data = rows\n"
     )
     arguments = ("-c", "ci/pytest.ini", "--rootdir=.", "--confcutdir=.", *workers)
-    project.runpytest_subprocess(*arguments).assert_outcomes(passed=2, failed=1)
+    run_pytest(project, *arguments).assert_outcomes(passed=2, failed=1)
     assert (project.path / "ci" / "kept" / "latest.txt").is_file()
     assert not (project.path / "kept").exists()

@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import PROJECT_CONFTEST, PROJECT_TEST, newest_audit, newest_run
+from tests.forking_interpreter import run_pytest
+
+#: The run with workers costs many times as much, because each worker imports torch.
+WITHOUT_AND_WITH_WORKERS = [
+    pytest.param([], id="alone"),
+    pytest.param(["-n2"], id="workers", marks=pytest.mark.slow),
+]
 
 
 def test_the_case_that_crashed_a_worker_is_missing_and_the_others_have_verdicts(project: pytest.Pytester) -> None:
@@ -18,7 +25,7 @@ def pytest_runtest_call(item):
         os._exit(1)
 """
     )
-    result = project.runpytest_subprocess("--model", "tiny", "-n2")
+    result = run_pytest(project, "--model", "tiny", "-n2")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     audit = newest_audit(project.path)
     assert {entry["check"] for entry in audit["checks"]} == {"attention_peak", "uniform_fragility.tvd"}
@@ -35,10 +42,10 @@ def test_x_stops_and_lists_the_cases_that_did_not_run(project: pytest.Pytester) 
     assert [(entry["check"], entry["reason"]) for entry in audit["missing"]] == [("uniform_fragility.tvd", "not run")]
 
 
-@pytest.mark.parametrize("mode", [[], ["-n2"]])
+@pytest.mark.parametrize("mode", WITHOUT_AND_WITH_WORKERS)
 def test_a_run_without_cases_is_not_changed(pytester: pytest.Pytester, mode: list[str]) -> None:
     pytester.makepyfile("def test_other(): pass")
-    result = pytester.runpytest_subprocess(*mode)
+    result = run_pytest(pytester, *mode)
     assert result.ret == pytest.ExitCode.OK
     result.stdout.no_fnmatch_line("*attnaudit 0*")
     result.stdout.no_fnmatch_line("*audit*report*")
@@ -52,7 +59,7 @@ def test_a_model_without_any_case_does_not_exit_with_0(pytester: pytest.Pytester
     result.stdout.fnmatch_lines(["attnaudit: a model was given, but no case*"])
 
 
-@pytest.mark.parametrize("mode", [[], ["-n2"]])
+@pytest.mark.parametrize("mode", WITHOUT_AND_WITH_WORKERS)
 def test_skipping_every_case_does_not_exit_with_0(project: pytest.Pytester, mode: list[str]) -> None:
     project.makepyfile(
         test_audit="""
@@ -65,7 +72,7 @@ def test_skipping_every_case_does_not_exit_with_0(project: pytest.Pytester, mode
             check.enforce()
         """
     )
-    result = project.runpytest_subprocess("--model", "tiny", *mode)
+    result = run_pytest(project, "--model", "tiny", *mode)
     result.assert_outcomes(skipped=1, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*This gate has not passed: skipped: on holiday*"])
@@ -99,7 +106,7 @@ def test_a_terminated_run_keeps_the_verdicts_reached_so_far(project: pytest.Pyte
     )
     source = project.path / "test_audit.py"
     source.write_text("import os, signal\n" + source.read_text(encoding="utf-8"), encoding="utf-8")
-    result = project.runpytest_subprocess("--model", "tiny")
+    result = run_pytest(project, "--model", "tiny")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     audit = newest_audit(project.path)
     reasons = {case["check"]: case["reason"] for case in audit["missing"]}
@@ -122,7 +129,7 @@ def test_the_full_reason_for_refusing_a_model_is_in_every_output(project: pytest
         assert "of two passes over the same input differ" in (folder / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("mode", [[], ["-n2"]])
+@pytest.mark.parametrize("mode", WITHOUT_AND_WITH_WORKERS)
 def test_a_need_that_the_model_cannot_serve_stops_only_the_cases_with_it(
     project: pytest.Pytester, mode: list[str]
 ) -> None:
@@ -144,7 +151,7 @@ def test_a_need_that_the_model_cannot_serve_stops_only_the_cases_with_it(
             pass
         """
     )
-    result = project.runpytest_subprocess("--model", "tiny", *mode)
+    result = run_pytest(project, "--model", "tiny", *mode)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=1, failed=1, errors=1)
     result.stdout.no_fnmatch_line("*Traceback*")

@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from attnaudit.plugin.option_actions import Once
+from tests.forking_interpreter import run_pytest
 
 PLUGIN = """
     from attnaudit.plugin.option_actions import Once
@@ -23,7 +24,7 @@ TEST = """
         assert options == ["a.toml", 0, "small"]
 """
 EACH_ONCE = ("--rules", "a.toml", "--count=0", "--size", "small")
-MODES = [[], ["-n0"], ["-n2"]]
+MODES = [[], ["-n0"], pytest.param(["-n2"], marks=pytest.mark.slow)]
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 @pytest.mark.parametrize("mode", MODES, ids=" ".join)
 def test_an_option_that_is_given_once_has_its_value(project: pytest.Pytester, mode: list[str]) -> None:
-    result = project.runpytest_subprocess(*EACH_ONCE, *mode)
+    result = run_pytest(project, *EACH_ONCE, *mode)
     result.assert_outcomes(passed=1)
 
 
@@ -51,7 +52,7 @@ def test_an_option_that_is_given_once_has_its_value(project: pytest.Pytester, mo
 def test_an_option_that_is_given_twice_is_a_usage_error(
     project: pytest.Pytester, again: list[str], message: str
 ) -> None:
-    result = project.runpytest_subprocess(*EACH_ONCE, *again)
+    result = run_pytest(project, *EACH_ONCE, *again)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
 
@@ -60,14 +61,14 @@ def test_the_configuration_file_and_the_environment_count(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.makeini("[pytest]\naddopts = --rules lax.toml\n")
-    result = project.runpytest_subprocess(*EACH_ONCE)
+    result = run_pytest(project, *EACH_ONCE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         ["*given twice, as lax.toml and as a.toml. Give it once; options also come from*addopts*"]
     )
     project.makeini("[pytest]\n")
     monkeypatch.setenv("PYTEST_ADDOPTS", "--rules other.toml")
-    result = project.runpytest_subprocess(*EACH_ONCE)
+    result = run_pytest(project, *EACH_ONCE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*given twice, as other.toml and as a.toml*"])
 

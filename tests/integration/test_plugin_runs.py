@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -13,6 +15,7 @@ import pytest
 
 from attnaudit.report import audit_schema
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
+from tests.forking_interpreter import run_pytest
 
 CHANGING = """
 
@@ -22,7 +25,6 @@ def centred(measurements):
     values -= values.mean()
     return values
 """
-
 
 NOUNS = ("film", "plot", "actor", "scene", "joke")
 
@@ -80,15 +82,25 @@ def test_a_run_writes_a_valid_audit_json_the_numbers_and_a_report(project: pytes
         assert max(row["values"]) == pytest.approx(peaks[name])
 
 
-def test_verdicts_and_files_are_the_same_with_and_without_workers(project: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    "modes",
+    [
+        (["-n0"], ["-n2", "--dist", "loadgroup"]),
+        pytest.param(([], ["-n0"], ["-n2"], ["-n2", "--dist", "loadgroup"]), marks=pytest.mark.slow),
+    ],
+    ids=["two modes", "all modes"],
+)
+def test_verdicts_and_files_are_the_same_with_and_without_workers(
+    project: pytest.Pytester, modes: Sequence[Sequence[str]]
+) -> None:
     audits, numbers = [], []
-    for mode in ([], ["-n0"], ["-n2"], ["-n2", "--dist", "loadgroup"]):
-        run = project.runpytest_subprocess if "-n2" in mode else project.runpytest
+    for mode in modes:
+        run = functools.partial(run_pytest, project) if "-n2" in mode else project.runpytest
         run("--model", "tiny", *mode).assert_outcomes(passed=2, failed=1)
         audits.append(comparable(newest_audit(project.path)))
         numbers.append(pq.read_table(newest_run(project.path) / "measurements.parquet").to_pylist())
-    assert audits[1:] == [audits[0]] * 3
-    assert numbers[1:] == [numbers[0]] * 3
+    assert audits[1:] == [audits[0]] * (len(modes) - 1)
+    assert numbers[1:] == [numbers[0]] * (len(modes) - 1)
 
 
 def test_a_case_selected_with_k_has_the_same_verdict_as_in_the_full_run(project: pytest.Pytester) -> None:

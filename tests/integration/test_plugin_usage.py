@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import newest_audit
+from tests.forking_interpreter import run_pytest
 
 PROBES = """
 def pytest_unconfigure(config):
@@ -106,9 +107,9 @@ def test_an_invalid_mark_is_a_usage_error(project: pytest.Pytester, mark: str, m
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-@pytest.mark.parametrize("arguments", [[], ["--model", "tinny"]])
+@pytest.mark.parametrize("arguments", [pytest.param([], marks=pytest.mark.slow), ["--model", "tinny"]])
 def test_a_usage_error_in_workers_is_reported_once(project: pytest.Pytester, arguments: list[str]) -> None:
-    result = project.runpytest_subprocess("-n2", *arguments)
+    result = run_pytest(project, "-n2", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.stdout.str().count("ERROR: ") == 1
     result.stdout.fnmatch_lines(["ERROR: *odel*"])
@@ -233,7 +234,7 @@ def test_models_and_data_sets_of_installed_packages_are_found(
         """
     )
     monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
-    result = project.runpytest_subprocess("--model", "their-model", "--data", "their-data", "-v")
+    result = run_pytest(project, "--model", "their-model", "--data", "their-data", "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*their-model-their-data-uniform_fragility.tvd*PASSED*"])
 
@@ -258,6 +259,6 @@ def test_an_invalid_declaration_in_a_folder_with_brackets_is_reported(project: p
 
 
 def test_without_a_terminal_a_failed_gate_is_a_failed_test(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess("--model", "tiny", "-p", "no:terminal")
+    result = run_pytest(project, "--model", "tiny", "-p", "no:terminal")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len(newest_audit(project.path)["checks"]) == 3

@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from tests.forking_interpreter import run_pytest
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -19,13 +21,13 @@ import pytest
 def test_a_pipe_is_a_usage_error(project: pytest.Pytester, arguments: list[str], message: str) -> None:
     for name in ("pipe.toml", "pipe.csv"):
         os.mkfifo(project.path / name)
-    result = project.runpytest_subprocess("--model", "tiny", *arguments, timeout=120)
+    result = run_pytest(project, "--model", "tiny", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
 
 
 def test_a_name_that_means_two_things_is_a_usage_error(project: pytest.Pytester) -> None:
     (project.path / "tiny").mkdir()
-    result = project.runpytest_subprocess("--model", "tiny", timeout=120)
+    result = run_pytest(project, "--model", "tiny")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--model tiny: is both a registered model and a folder. Write --model ./tiny for*"])

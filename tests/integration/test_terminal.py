@@ -13,6 +13,7 @@ import pytest
 
 from attnaudit.plugin.command_line import KEYS, OPTIONS
 from tests.conftest import newest_audit
+from tests.forking_interpreter import run_pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -188,7 +189,7 @@ def test_a_wrong_column_is_one_message(project: pytest.Pytester, mode: list[str]
 @pytest.mark.slow
 def test_a_wrong_column_is_one_message_from_all_workers(project: pytest.Pytester) -> None:
     (project.path / "films.csv").write_text("sentence,label\ngood film,positive\nbad film,negative\n", encoding="utf-8")
-    result = project.runpytest_subprocess("--model", "tiny", "--data", "films.csv", "-n2", "--dist=load")
+    result = run_pytest(project, "--model", "tiny", "--data", "films.csv", "-n2", "--dist=load")
     require_one_message(result, "Rename 'sentence' to 'text'.")
 
 
@@ -230,7 +231,7 @@ def slow(project: pytest.Pytester) -> pytest.Pytester:
 
 @pytest.mark.parametrize("mode", [[], pytest.param(["-q"], marks=pytest.mark.slow)], ids=" ".join)
 def test_without_a_terminal_the_progress_is_a_line_each_minute(slow: pytest.Pytester, mode: list[str]) -> None:
-    result = slow.runpytest_subprocess("--model", "slow", *mode)
+    result = run_pytest(slow, "--model", "slow", *mode)
     lines = [line for line in result.errlines if line]
     assert any(re.fullmatch(r"measuring slow on rows[^:]*: \d+ of 40 texts(, about .* left)?", line) for line in lines)
     assert all(re.match(r"(starting$|(loading|testing the adapter of|measuring) slow)", line) for line in lines)
@@ -239,12 +240,12 @@ def test_without_a_terminal_the_progress_is_a_line_each_minute(slow: pytest.Pyte
 
 @pytest.mark.slow
 def test_very_quiet_output_has_no_progress(slow: pytest.Pytester) -> None:
-    assert not any(slow.runpytest_subprocess("--model", "slow", "-qq").errlines)
+    assert not any(run_pytest(slow, "--model", "slow", "-qq").errlines)
 
 
 @pytest.mark.slow
 def test_workers_print_lines_with_their_names(slow: pytest.Pytester) -> None:
-    lines = slow.runpytest_subprocess("--model", "slow", "-n2").errlines
+    lines = run_pytest(slow, "--model", "slow", "-n2").errlines
     assert any(re.match(r"gw[01] measuring slow on rows[^:]*: \d+ of 40 texts", line) for line in lines)
 
 

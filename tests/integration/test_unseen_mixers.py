@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +12,7 @@ import pytest
 from attnaudit import cli
 from tests.architectures import SENTENCES
 from tests.conftest import newest_audit, newest_run
+from tests.forking_interpreter import run_module
 from tests.hybrids import MIXERS, save_planted_hybrid
 
 #: The gate passes if it is judged on the visible attention alone.
@@ -44,10 +43,7 @@ def audit(folder: Path, rule: str = "") -> subprocess.CompletedProcess[str]:
     (folder / "policy.toml").write_text(POLICY.format(rule=rule), encoding="utf-8")
     (folder / "test_audit.py").write_text(TEST, encoding="utf-8")
     words = ("--model", "hybrid", "--data", "rows.jsonl", "--junitxml=junit.xml", "-p", "no:cacheprovider")
-    environment = {name: value for name, value in os.environ.items() if name != "CI"}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    return run_module("pytest", *words, cwd=folder)
 
 
 @pytest.mark.slow

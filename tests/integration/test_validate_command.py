@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).parents[2]
 
 
 def attnaudit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "attnaudit.cli", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return run_module("attnaudit.cli", *arguments, cwd=folder)
 
 
 def test_a_folder_without_a_population_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -82,7 +80,8 @@ def test_custom_models_are_scored_on_custom_data_by_a_custom_policy(tmp_path: Pa
     assert "below the goal: held-out models: misses 100%" in done.stdout
 
 
-def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])
+def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path: Path, workers: list[str]) -> None:
     """A policy file read by @audit keeps its name, families and questions in the report, also with xdist workers."""
     (tmp_path / "mine.toml").write_text(
         '[policy]\nname = "mine"\nvalidated_on = ["other models"]\n'
@@ -97,20 +96,8 @@ def test_an_audit_declared_by_a_policy_file_says_which_question_failed(tmp_path:
         "def test_it(check):\n    check.enforce()\n",
         encoding="utf-8",
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "test_mine.py",
-        "--model",
-        "demo",
-        "--audit-max-instances",
-        "40",
-        "-n",
-        "2",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
+    options = ("--model", "demo", "--audit-max-instances", "40", *workers)
+    done = run_module("pytest", "test_mine.py", *options, cwd=tmp_path)
     assert done.returncode == 1, done.stdout
     told = r"fail +Is it used\? No: mean TVD 0\.\d+ \[[^]]*\], required at least 0\.900, n=40"
     assert re.search(told, " ".join(done.stdout.split())), done.stdout

@@ -64,8 +64,14 @@ def assert_same(a: Measurements, b: Measurements, *, but: Sequence[str] = ()) ->
 RANKS = (".tau", ".p_value", ".floor", ".gradient_loo", ".near_ties")
 
 
-@pytest.mark.parametrize("outputs", [1, 2, 3])
-@pytest.mark.parametrize("batch_tokens", [1, 12, 40])
+@pytest.mark.parametrize(
+    ("batch_tokens", "outputs"),
+    [
+        pytest.param(size, outputs, marks=[] if (size, outputs) in ((1, 2), (12, 3), (40, 1)) else pytest.mark.slow)
+        for size in (1, 12, 40)
+        for outputs in (1, 2, 3)
+    ],
+)
 def test_numbers_do_not_depend_on_the_batch_size(outputs: int, batch_tokens: int) -> None:
     needs = [n for n in EVERYTHING if outputs < 3 or not n.startswith("adversarial")]
     whole = measured(adapter(outputs, tokenize=tokenize_with_ends), needs=needs)

@@ -66,8 +66,10 @@ def view(model: PooledAttentionAdapter, texts: list[str] = TEXTS, *, budget: int
     return AttentionView(batch)
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("batch_tokens", [1, 12, 40])
+@pytest.mark.parametrize(
+    ("batch_tokens", "outputs"),
+    [(1, 1), (12, 3), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 3), (12, 1), (40, 1), (40, 3)))],
+)
 def test_numbers_do_not_depend_on_the_batch_size(outputs: int, batch_tokens: int) -> None:
     def model() -> PooledAttentionAdapter:
         return adapter(outputs, tokenize=tokenize_with_ends, mask_id=1)

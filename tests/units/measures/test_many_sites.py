@@ -320,7 +320,13 @@ def test_words_are_read_erased_and_differentiated_as_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), [*((kind, "tokens") for kind in SOUND), ("both ways", "words"), ("cross", "words")]
+    ("kind", "unit"),
+    [
+        ("cross", "tokens"),
+        ("both ways", "words"),
+        *(pytest.param(kind, "tokens", marks=pytest.mark.slow) for kind in SOUND if kind != "cross"),
+        pytest.param("cross", "words", marks=pytest.mark.slow),
+    ],
 )
 def test_numbers_do_not_depend_on_the_batch_size(kind: str, unit: str) -> None:
     needs = [

@@ -57,7 +57,7 @@ def test_a_copy_with_the_same_seed_is_the_model_and_another_seed_gives_another(a
     [
         Retraining(encoder="mlp", attention="base"),
         Retraining(attention="base"),
-        Retraining(encoder="mlp", attention="adversary", weight=0.1),
+        pytest.param(Retraining(encoder="mlp", attention="adversary", weight=0.1), marks=pytest.mark.slow),
     ],
     ids=lambda retraining: retraining.text,
 )

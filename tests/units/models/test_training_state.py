@@ -70,7 +70,10 @@ def stop_in_epoch(number: int) -> Callable[[int, int, str], None]:
     return progress
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in ("dropout", "adversary") else pytest.mark.slow) for name in JOBS],
+)
 def test_a_stopped_training_ends_with_the_same_model(name: str, tmp_path: Path) -> None:
     job = JOBS[name]()
     uninterrupted = train(job)

@@ -114,7 +114,8 @@ def test_the_guide_reads_the_text_without_word_dropout(base: Base) -> None:
     assert unknown_shares[0] < 0.2
 
 
-@pytest.mark.parametrize("divergence", [pytest.param("kl", marks=pytest.mark.slow), "jsd"])
+@pytest.mark.slow
+@pytest.mark.parametrize("divergence", ["kl", "jsd"])
 def test_an_adversary_gives_the_same_outputs_and_attends_elsewhere(base: Base, divergence: str) -> None:
     def adversary_distances(weight: float) -> tuple[float, float]:
         job = as_adversary(base.settings(epochs=6), base.model, weight=weight, divergence=divergence)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.projections import PROJECTIONS, projection
 from attnaudit.models.vocabulary import RESERVED, Vocabulary
+from tests.forking_interpreter import run_module
 from tests.units.models.test_train_command import write
 
 NEED_ENTMAX = ("sparsemax", "sparsegen", "entmax")
@@ -79,11 +79,7 @@ def test_the_demo_is_measured_and_a_softmax_model_is_trained_without_entmax(tmp_
     files = write(tmp_path / "train.jsonl", 40), write(tmp_path / "dev.jsonl", 20, 1000)
     options = ["--encoder", "average", "--epochs", "1", "--embedding-size", "4", "--hidden-size", "4"]
     data = ["--data", str(files[0]), "--dev", str(files[1])]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *data, *options, "--out", str(tmp_path / "model")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "without_entmax.py").write_text(SCRIPT, encoding="utf-8")
+    done = run_module("without_entmax", *data, *options, "--out", str(tmp_path / "model"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "softmax"

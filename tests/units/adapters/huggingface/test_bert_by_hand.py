@@ -158,6 +158,7 @@ def test_value_vectors_are_those_of_the_layer(bert: tuple[Any, int], instances: 
     torch.testing.assert_close(mixed[real], outputs[0][real], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[Instance]) -> None:
     from attnaudit.conformance import check_adapter
 

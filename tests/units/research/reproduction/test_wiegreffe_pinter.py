@@ -89,6 +89,7 @@ def silent(_what: str):  # type: ignore[no-untyped-def]
     yield lambda done, total, note: None
 
 
+@pytest.mark.slow
 def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 1, "learning_rate": 0.01, "batch_size": 200})
     monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 4, "hidden_size": 2, "attention_size": 4})
