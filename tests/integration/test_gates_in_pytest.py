@@ -360,7 +360,7 @@ def require_verification(root: Path, audit: dict[str, Any], *, green: bool) -> N
     assert (cli.main(["verify", str(root / "reports"), "--model", f"tiny={sha256}"]) == 0) == green
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=projects)
 @example(project=Project())
 @example(project=Project(deeds=("enforce", "enforce", "interrupt in teardown")))

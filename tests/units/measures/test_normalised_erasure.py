@@ -107,7 +107,11 @@ def test_a_wide_beam_finds_the_exact_bounds(monkeypatch: pytest.MonkeyPatch) -> 
     assert (searched.scalar("normalised_aopc.deletion.searched")[searched.lengths > 1] == 1).all()
 
 
-def test_values_do_not_depend_on_the_batch(model: PooledAttentionAdapter) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "two logits" else pytest.mark.slow) for name in KINDS]
+)
+def test_values_do_not_depend_on_the_batch(name: str) -> None:
+    model = KINDS[name]()
     needs = ["normalised_aopc.deletion", "normalised_aopc.mask"]
     whole = measured(model, *needs)
     single = measure(model, dataset([one.text for one in INSTANCES]), needs, model="m", seed=0, batch_tokens=12)[0]

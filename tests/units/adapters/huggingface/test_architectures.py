@@ -18,6 +18,8 @@ from tests import architectures
 from tests.architectures import ARCHITECTURES, LABELS, NAMES
 
 LoadAdapter = Callable[[str], Any]
+#: One architecture of each structure; the full suite takes most of a second for each.
+FULLY_TRIED = ("bert", "modernbert", "gpt2", "llama", "gemma2", "gpt-oss", "t5", "deberta", "xlnet", "bart-lm")
 
 
 def _alone(inputs: Inputs, row: int) -> dict[str, Tensor]:
@@ -89,7 +91,9 @@ def _unpadded(weights: Tensor, inputs: Inputs, site: Site, row: int) -> Tensor:
     return weights[:, inputs.mask[str(site.query)][row]][:, :, inputs.mask[site.keys][row]]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FULLY_TRIED else pytest.mark.slow) for name in NAMES]
+)
 def test_the_full_conformance_suite_passes(name: str, load_adapter: LoadAdapter, instances: list[Instance]) -> None:
     assert isinstance(load_adapter(name), ModelAdapter)
     check_adapter(load_adapter(name), instances)

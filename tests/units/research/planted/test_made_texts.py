@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import pytest
@@ -13,10 +14,15 @@ from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_text
 SENTENCES = load("movie-reviews")
 
 
+@functools.cache
+def groups_of(plan: TextPlan) -> dict[str, frozenset[str]]:
+    """Return the cue words of each class."""
+    return {name: frozenset(group) for name, group in cue_words(plan, SENTENCES).items()}
+
+
 def cues_of(text: str, plan: TextPlan) -> list[str]:
     """Return the class of each cue word of a text, in order."""
-    groups = cue_words(plan, SENTENCES)
-    return [name for word in words(text) for name, group in groups.items() if word in group]
+    return [name for word in words(text) for name, group in groups_of(plan).items() if word in group]
 
 
 @pytest.mark.parametrize(
