@@ -176,6 +176,6 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _bytecode(code: types.CodeType) -> str:
-    """Return a text for a code object, without the path of its file and its line numbers."""
+    """Return a text for a code object that does not depend on the path of its file or on line numbers."""
     parts = (code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_consts)
     return _constant(parts)

@@ -1,4 +1,4 @@
-"""Does attention point at the tokens that the prediction depends on better than uniform weights do?"""
+"""Does attention point better than uniform weights at the tokens that the prediction depends on?"""
 
 from __future__ import annotations
 

@@ -111,10 +111,7 @@ class Retrained(StatefulMeasure):
         return copy
 
     def _progress(self, view: AttentionView) -> ProgressCallback | None:
-        """Return a callback that reports the progress of training as progress of the audit; None if it is not reported.
-
-        None if the audit reports no progress.
-        """
+        """Return a callback that reports the progress of training as progress of the audit, if there is one."""
         report = view.batch.progress
         if report is None:
             return None

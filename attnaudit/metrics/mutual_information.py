@@ -12,8 +12,8 @@ def mutual_information(a: ArrayLike, b: ArrayLike) -> float:
     """Return the plug-in mutual information of two label sequences, in nats.
 
     MI = Σ_xy p(x, y) ln(p(x, y) / (p(x) p(y))), where p is the observed frequency. The estimate is biased upwards. For
-    example, take two independent sequences of 334 instances, one with 50 different labels and one with 5. The true
-    value is 0, but the estimate is 0.34 nats on average. The mean of `shuffled_information` estimates this bias.
+    example, for two independent sequences of 334 instances, one with 50 different labels and one with 5, the estimate
+    is 0.34 nats on average, although the true value is 0. The mean of `shuffled_information` estimates this bias.
 
     Args:
         a: (n,) labels of any sortable type.

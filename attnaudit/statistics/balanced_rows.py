@@ -84,7 +84,7 @@ class WeightedRows:
         return min(self.groups.effective, len(self.members) * self.fewest_effective)
 
     def linearised_ratio(self, above: Floats, below: Floats) -> Floats:
-        """Return the ratio Σ weight · above / Σ weight · below, plus the influence of each selected row on it.
+        """Return, for each selected row, the ratio Σ weight · above / Σ weight · below plus the row's influence on it.
 
         The influence is the derivative of the ratio with respect to the share of the row in the sample. The total
         weight of each class is fixed, so the influence depends on how far a row is from the mean of its class.
