@@ -113,7 +113,7 @@ OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", val
     ("present", "reason"),
     [
         (baseline(policy_sha256="0" * 64), "the policy differs (000000000000 there, cccccccccccc here)"),
-        (baseline(measures_sha256="0" * 64), "the version of the measures differs (code 000000000000 there, dddddddddddd here)"),
+        (baseline(measures_sha256="0" * 64), "measures differs (code 000000000000 there, dddddddddddd here)"),
         (baseline(measures_sha256="0" * 64, attnaudit="0.1.0"), "(attnaudit 0.1.0 there, 0.2.0 here)"),
         (baseline(seed=7), "the seed differs (7 there, 0 here)"),
         (baseline(unit="words"), "the statistics are over words there, and over tokens here"),
