@@ -72,7 +72,7 @@ def eager_function(attention_class: type) -> EagerAttention:
 
 
 def uses_interface(model: Any) -> bool:
-    """Tell whether the architecture supports Transformers' attention interface."""
+    """Return whether the architecture supports Transformers' attention interface."""
     return bool(type(backbone_of(model))._can_set_attn_implementation())
 
 

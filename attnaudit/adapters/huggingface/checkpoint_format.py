@@ -22,7 +22,7 @@ OLDEST = 5
 
 
 def recognises(folder: Path) -> bool:
-    """Tell whether a folder contains a Transformers model or a PEFT adapter.
+    """Return whether a folder contains a Transformers model or a PEFT adapter.
 
     The result is also True if config.json exists but cannot be read, so that `load` can report the problem.
     """

@@ -65,7 +65,7 @@ def largest_difference(a: Tensor, b: Tensor) -> float:
 
 
 def close(logits: Tensor, expected: Tensor) -> bool:
-    """Tell whether logits agree with the expected logits.
+    """Return whether logits agree with the expected logits.
 
     They may differ by at most `TOLERANCE`. If the largest absolute expected logit exceeds 1, `TOLERANCE` is multiplied
     by it.
@@ -74,7 +74,7 @@ def close(logits: Tensor, expected: Tensor) -> bool:
 
 
 def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
-    """Tell whether `compute` returns the expected logits. If it raises an exception, the answer is False."""
+    """Return whether `compute` returns the expected logits. The result is False if `compute` raises an exception."""
     try:
         logits = compute()
     # A model that cannot be run in part may fail with any exception.
@@ -87,9 +87,9 @@ def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
 
 
 def needs_left_padding(runner: Runner) -> bool:
-    """Tell whether padding on the right changes the logits, but padding on the left does not.
+    """Return whether padding on the right changes the logits, but padding on the left does not.
 
-    For a model with a decoder, the answer is always False.
+    For a model with a decoder, the result is always False.
     """
     inputs = runner.builder.synthetic()
     with torch.no_grad():
@@ -218,7 +218,7 @@ def require_faithful_attention(runner: Runner) -> None:
 
 
 def _how_padding_enters(runner: Runner, trace: Trace) -> str:
-    """Say how padding changes the logits, and how to avoid it.
+    """Return sentences that say how padding changes the logits, and how to avoid it.
 
     The weights on padding are not recorded. If padding gets attention, the recorded weights of a query therefore sum to
     less than one.
@@ -261,8 +261,8 @@ def _require_distributions(name: str, trace: Trace) -> None:
 def _require_gradients(runner: Runner, inputs: Inputs) -> None:
     """Check that gradients reach the embeddings and the attention weights of every site.
 
-    Two other conditions are checked as well. The logits must stay the same if the model's own embeddings are passed in,
-    and the states from which the values are computed must be recorded.
+    Two further conditions are checked. The logits must stay the same if the model's own embeddings are passed in, and
+    the states from which the values are computed must be recorded.
 
     Raises:
         AdapterError: One of these conditions is not met.
@@ -337,7 +337,7 @@ def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> Re
 
 
 def fuses_exactly(runner: Runner) -> bool:
-    """Tell whether the fused kernel gives the same output as the model's own attention function, at every site.
+    """Return whether the fused kernel gives the same output as the model's own attention function, at every site.
 
     The comparison runs on texts with and without padding, and with scores of several sizes.
     """
@@ -351,7 +351,7 @@ def fuses_exactly(runner: Runner) -> bool:
 
 
 def shares_prefixes_exactly(runner: Runner) -> bool:
-    """Tell whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
+    """Return whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
 
     The comparison removes each token of the synthetic texts alone, and several tokens of one text together. The answer
     is always False for a model that has a decoder, is not causal, must be padded on the left, or takes no key-value

@@ -21,8 +21,8 @@ from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError
 
 _ONE_TEXT_PER_ROW = (
-    "The module must run its Transformers model on the ids of one text per row, as it is given them. If it reads "
-    "several texts in rows of their own, write an adapter: see docs/adapters.md."
+    "The module must pass the ids of its input, with one text per row, to its Transformers model unchanged. If it puts "
+    "several texts of one input into separate rows, write a custom adapter: see docs/adapters.md."
 )
 
 
@@ -166,7 +166,7 @@ def _first_pass(
 
 
 def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
-    """Tell whether a module is another `nn.Embedding` with a weight of the same shape."""
+    """Return whether a module is another `nn.Embedding` with a weight of the same shape."""
     return (
         module is not embedding
         and isinstance(module, nn.Embedding)
@@ -234,7 +234,7 @@ def _second_pass(
 
 
 def _is_projection(module: nn.Module) -> bool:
-    """Tell whether a module is a linear layer: an `nn.Linear`, or the class Conv1D, which GPT-2 uses instead."""
+    """Return whether a module is a linear layer: an `nn.Linear`, or the class Conv1D, which GPT-2 uses instead."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
 
 

@@ -111,6 +111,6 @@ class SoftmaxKernel:
 
 
 def is_innermost_attention(module: nn.Module) -> bool:
-    """Tell whether the class name of a module contains "attention", and no module inside it has such a class name."""
+    """Return whether the class name of a module contains "attention", and no module inside it has such a class name."""
     names = [type(m).__name__.lower() for m in module.modules()]
     return "attention" in names[0] and not any("attention" in name for name in names[1:])

@@ -169,7 +169,7 @@ class Observation:
     def elsewhere(self, shape: torch.Size) -> Tensor | None:
         """Return a mask of the entries of a tensor that belong only to unchanged tokens.
 
-        An axis is over tokens if its size is the length of a stream and the tensor has other axes, too.
+        An axis is over tokens if its size is the length of a stream, and the tensor also has other axes.
 
         Args:
             shape: The shape of the tensor.
@@ -185,7 +185,7 @@ class Observation:
         return mask
 
     def _is_same_elsewhere(self, given: Sequence[Tensor], key: tuple[nn.Module, int]) -> bool:
-        """Tell whether the inputs of a call are the same as in the clean run, except at changed tokens.
+        """Return whether the inputs of a call are the same as in the clean run, except at changed tokens.
 
         At least one input must have an axis over tokens. An input without such an axis must not differ at all, because
         it may depend on all tokens.
@@ -201,7 +201,7 @@ class Observation:
         )
 
     def _differs_elsewhere(self, value: Tensor, clean: Tensor) -> bool:
-        """Tell whether a tensor differs from that of the clean run at an unchanged token."""
+        """Return whether a tensor differs from that of the clean run at an unchanged token."""
         mask = self.elsewhere(value.shape)
         return mask is not None and bool((_differs(value, clean) & mask).any())
 
@@ -250,7 +250,7 @@ def _copies(structure: Any) -> list[Tensor]:
 
 
 def _alike(given: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
-    """Tell whether two lists of tensors have the same shapes and are not empty."""
+    """Return whether two lists of tensors have the same shapes and are not empty."""
     return bool(given) and [one.shape for one in given] == [one.shape for one in before]
 
 

@@ -69,7 +69,7 @@ class TextEncoder:
         return self.template is None or "{query}" in self.template
 
     def _tokenizer_splits_words(self) -> bool:
-        """Tell whether the tokenizer splits a text into words before it splits words into tokens."""
+        """Return whether the tokenizer splits a text into words before it splits words into tokens."""
         if not self.is_fast:
             return False
         word_ids = self.tokenizer("of the end", add_special_tokens=False).word_ids()

@@ -93,7 +93,7 @@ def inner_models(model: nn.Module) -> dict[str, Any]:
 
 
 def is_transformers_model(model: nn.Module) -> bool:
-    """Tell whether a model is an instance of Transformers' `PreTrainedModel`."""
+    """Return whether a model is an instance of Transformers' `PreTrainedModel`."""
     from transformers import PreTrainedModel
 
     return isinstance(model, PreTrainedModel)
