@@ -38,7 +38,7 @@ def headline(record: CheckRecord) -> str:
         text += ", no threshold"
     else:
         limit = record.requirement
-        text += f", required {_direction(limit)} {plain_number(limit.value, places)}"
+        text += f", required {_direction(limit)} {_plain_limit(limit, places)}"
         text += f" ({limit.expression})" if limit.expression else ""
     text += f", n={record.n_defined:,}"
     return text + (f" ({record.n - record.n_defined:,} undefined)" if record.n > record.n_defined else "")
@@ -92,7 +92,7 @@ def failure_rule(record: CheckRecord) -> str:
     side = "below" if limit.direction == "at_least" else "above"
     return (
         f"The check fails only if its whole {wider.level} interval, {_brackets(wider, places)}, is {side} "
-        f"{plain_number(limit.value, places)}, because {plural(record.gated, 'check')} gate this release."
+        f"{_plain_limit(limit, places)}, because {plural(record.gated, 'check')} gate this release."
     )
 
 
@@ -188,6 +188,17 @@ def _limit(requirement: Requirement) -> str:
     if requirement.expression is None:
         return threshold(requirement.value)
     return f"{number(requirement.value)} ({requirement.expression})"
+
+
+def _plain_limit(requirement: Requirement, places: int) -> str:
+    """Return a threshold in ASCII with `places` decimals. A given number keeps all of its digits.
+
+    A rounded threshold would be another one: 0.0001 as "0.000", for example.
+    """
+    rounded = plain_number(requirement.value, places)
+    if requirement.expression is not None or float(rounded) == requirement.value:
+        return rounded
+    return threshold(requirement.value).replace("−", "-")
 
 
 def _brackets(interval: Interval, places: int) -> str:

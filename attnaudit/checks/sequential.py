@@ -10,6 +10,7 @@ from typing import Protocol
 from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import Evidence, Mask, join_remarks
 from attnaudit.engine.measurements import Measurements
+from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, Direction, Interval, Requirement
 from attnaudit.statistics.confidence_sequence import METHOD, ConfidenceSequence
 from attnaudit.statistics.independent_units import keyed_order
@@ -141,8 +142,8 @@ def sequential_evidence(
         return dataclasses.replace(
             evidence,
             interval=None,
-            no_interval=f"only {found.rows.size} rows with different tokens have a value that the confidence sequence "
-            f"can use, fewer than {MINIMUM_DEFINED}",
+            no_interval=f"the confidence sequence can use {plural(found.rows.size, 'row')} with different tokens, "
+            f"fewer than {MINIMUM_DEFINED}",
         )
     estimate = _estimate(found, evidence.value, confidence)
     if found.negated:

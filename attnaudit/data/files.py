@@ -179,9 +179,8 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
         _reject_duplicates(error.args[0], where)
         raise DataError(f"{where}: the object contains a key twice. {expected}") from error
     except json.JSONDecodeError as error:
-        hint = (
-            " The file looks like one JSON array: write each object on a separate line." if line.startswith("[") else ""
-        )
+        is_array = line.startswith("[") or (error.msg == "Extra data" and line.rstrip().endswith((",", "]")))
+        hint = " The file looks like one JSON array: write each object on a separate line." if is_array else ""
         raise DataError(f"{where}: not valid JSON: {error.msg} at column {error.colno}. {expected}{hint}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: this JSON cannot be read: {error}. {expected}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnaudit.formatting import number
+from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, GateRecord, RunRecord
 from attnaudit.verdict_text import headline
 
@@ -57,7 +57,7 @@ def _heading(model: str, data: str, run: RunRecord) -> str:
     measured = next((one for one in run.measured if (one.model, one.data) == (model, data)), None)
     if measured is None:
         return f"{model} on {data}"
-    facts = f"{measured.instances:,} texts"
+    facts = plural(measured.instances, "text")
     facts += f", accuracy {number(measured.accuracy)}" if measured.accuracy is not None else ""
     return f"{model} on {data} ({facts})"
 

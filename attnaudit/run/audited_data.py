@@ -8,6 +8,7 @@ from attnaudit.errors import DataError
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset
 from attnaudit.records import DataRecord
+from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
     from attnaudit.data.draws import Draws
@@ -50,7 +51,8 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
             f"The gates were decided by {plural(len(rows.instances), 'row')}. After them, there is an error in the "
             f"data: {str(error).rstrip('.')}."
         )
-    if draws.hashed != "rows" and len(rows.classes) == 1:
+    labelled = sum(instance.label is not None for instance in rows.instances)
+    if draws.hashed != "rows" and len(rows.classes) == 1 and labelled >= MINIMUM_DEFINED:
         notes.append(
             f"The labels of the audited rows are all '{rows.classes[0]}', so accuracy and F1 say little about the "
             "model. Check whether the data contain another class."

@@ -190,6 +190,21 @@ def test_how_many_instances_would_decide_an_inconclusive_case(
     assert planned(check_record(verdict="inconclusive", planning=planning, n=audited, n_defined=audited)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("value", "expression", "shown"),
+    [
+        (0.3, None, "required at least 0.300,"),
+        (0.0345, None, "required at least 0.0345,"),
+        (1e-9, None, "required at least 1e-09,"),
+        (-0.0001, None, "required at least -0.0001,"),
+        (0.03456789, "floor + 0.02", "required at least 0.035 (floor + 0.02)"),
+    ],
+)
+def test_a_threshold_is_not_rounded_to_another_one(value: float, expression: str | None, shown: str) -> None:
+    limit = Requirement(direction="at_least", value=value, expression=expression)
+    assert shown in headline(check_record(requirement=limit))
+
+
 def test_a_decided_case_has_no_plan() -> None:
     assert planned(check_record()) == ""
 

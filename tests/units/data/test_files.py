@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attnaudit.data import load
+from attnaudit.data.files import parse_line
 from attnaudit.errors import DataError
 
 ROWS = [
@@ -291,6 +292,12 @@ def test_json_array_over_many_lines(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps([{"text": "one"}], indent=1))
     refused(path, f"{path}:1:", "looks like one JSON array")
+
+
+@pytest.mark.parametrize("line", ['{"text": "one"},', '{"text": "two"}]'])
+def test_a_line_of_an_array_is_recognised_wherever_it_is(line: str) -> None:
+    with pytest.raises(DataError, match="looks like one JSON array"):
+        parse_line(line, "rows.jsonl:7")
 
 
 @pytest.mark.parametrize(("line", "fields"), [("a,b,c", 3), ("a", 1)])
