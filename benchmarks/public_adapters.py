@@ -1,0 +1,542 @@
+"""Public models around Transformers models, and the code that makes each of them auditable.
+
+Nothing of these repositories is copied: the files are imported from clones. `build` makes a small model with random
+weights from a configuration; in a real audit, the user's own loading code takes its place. `adapt` is the code that an
+audit needs, and its lines are counted. `forward` and `attention` call the model as its repository does, without
+attnaudit.
+
+Shapes: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from attnaudit.adapters.huggingface import transformer
+from tests.architectures import tokenizer as small_tokenizer
+
+#: What a tokenizer returns for a batch of texts.
+Batch = Mapping[str, Tensor]
+#: Sizes of the small models. Some repositories fix the width at that of BERT base.
+SMALL = {
+    "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
+    "max_position_embeddings": 80,
+}  # fmt: skip
+WIDE = {**SMALL, "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 2}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 3, "num_decoder_layers": 2}
+BART = {
+    "d_model": 32, "encoder_layers": 3, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 80,
+    "bos_token_id": None, "forced_eos_token_id": None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicModel:
+    """A model from a public repository.
+
+    Attributes:
+        name: The class of the model.
+        repository: Owner and name of the repository on GitHub.
+        commit: The commit that was audited.
+        licence: The licence of the file.
+        file: The file that defines the class.
+        special: What makes the model unlike a Transformers classifier.
+        build: Given the folder of the clone -> the model and its tokenizer.
+        adapt: Given the model and its tokenizer -> the adapter.
+        forward: Runs the model as its repository does. None for a model that is refused.
+        attention: Runs the Transformers model inside with its eager kernel -> stack of sites -> weights of each layer.
+        packages: Packages that the file imports, and that attnaudit does not need.
+        deletes: Whether leave-one-out is compared, in addition to logits and attention weights.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    licence: str
+    file: str
+    special: str
+    build: Callable[[Path], tuple[Any, Any]]
+    adapt: Callable[[Any, Any], Any]
+    forward: Callable[[Any, Batch], Tensor] | None = None
+    attention: Callable[[Any, Batch], dict[str, tuple[Tensor, ...]]] | None = None
+    packages: tuple[str, ...] = ()
+    deletes: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that `git clone` makes."""
+        return self.repository.partition("/")[2]
+
+
+# -- building ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def imported_from(folder: Path) -> Iterator[None]:
+    """Let modules be imported from a folder, and forget them at the end: several repositories have a `model.py`."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def _configuration(kind: str, tokenizer: Any, sizes: Mapping[str, Any], **settings: Any) -> Any:
+    given = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **sizes, **settings}
+    return getattr(transformers, f"{kind}Config")(**given)
+
+
+@contextmanager
+def _local_checkpoint(name: str, tokenizer: Any, **settings: Any) -> Iterator[None]:
+    """Put a small BERT where `from_pretrained(name)` finds it, so that nothing is downloaded."""
+    with TemporaryDirectory(prefix="attnaudit-") as scratch, chdir(scratch):
+        transformers.BertModel(_configuration("Bert", tokenizer, WIDE, **settings)).save_pretrained(name)
+        tokenizer.save_pretrained(name)
+        yield
+
+
+def draw_weights(model: nn.Module) -> None:
+    """Draw the matrices of a model wide enough that its attention is far from uniform."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1 and "norm" not in name.lower():
+                spread = 1.1 / parameter.shape[-1] ** 0.5
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+
+
+# -- one sigmoid output, other names of arguments --------------------------------------------------------------------
+
+
+def build_sentiment(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    with _local_checkpoint("bert-base-uncased", tokenizer, return_dict=False):
+        return _module("model").BERTBaseUncased(), tokenizer
+
+
+def adapt_sentiment(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model(inputs["input_ids"], inputs["attention_mask"], inputs.get("token_type_ids"))
+
+    return transformer(model, tokenizer, classes=["negative", "positive"], logits=logits)
+
+
+def sentiment_forward(model: Any, batch: Batch) -> Tensor:
+    return model(batch["input_ids"], batch["attention_mask"], batch["token_type_ids"])
+
+
+def bert_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    model.bert.set_attn_implementation("eager")
+    return {"layer": model.bert(**batch, output_attentions=True, return_dict=True).attentions}
+
+
+# -- several inputs ------------------------------------------------------------------------------------------------
+
+
+def build_relation(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    configuration = _configuration("Bert", tokenizer, SMALL, num_labels=3)
+    return _module("model").RBERT(configuration, SimpleNamespace(dropout_rate=0.1)), tokenizer
+
+
+def adapt_relation(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        mask = inputs["attention_mask"]
+        positions, last = torch.arange(mask.shape[1]), mask.sum(1, keepdim=True) - 2
+        first, second = (positions == 1).expand_as(mask), positions == last  # the two entities
+        return model(inputs["input_ids"], mask, inputs.get("token_type_ids"), None, first.long(), second.long())[0]
+
+    return transformer(model, tokenizer, classes=["cause", "effect", "other"], logits=logits)
+
+
+def relation_forward(model: Any, batch: Batch) -> Tensor:
+    mask = batch["attention_mask"]
+    first, second = torch.zeros_like(mask), torch.zeros_like(mask)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        first[row, 1] = second[row, length - 2] = 1
+    return model(batch["input_ids"], mask, batch["token_type_ids"], None, first, second)[0]
+
+
+# -- a mask computed from the ids, probabilities in place of logits --------------------------------------------------
+
+
+def build_defect(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("bytes")
+    configuration = _configuration("Roberta", tokenizer, SMALL, num_labels=1)
+    encoder = transformers.RobertaForSequenceClassification(configuration)
+    return _module("model").Model(encoder, configuration, tokenizer, SimpleNamespace(dropout_probability=0.1)), tokenizer
+
+
+def adapt_defect(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model(inputs["input_ids"]).logit()
+
+    return transformer(model, tokenizer, classes=["correct", "defective"], logits=logits)
+
+
+def defect_forward(model: Any, batch: Batch) -> Tensor:
+    return model(batch["input_ids"]).logit()
+
+
+def defect_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    model.encoder.set_attn_implementation("eager")
+    return {"layer": model.encoder(**batch, output_attentions=True).attentions}
+
+
+# -- a dictionary as the only argument, mean pooling -----------------------------------------------------------------
+
+
+def build_feedback(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("unigram")
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+    settings = SimpleNamespace(
+        model=SimpleNamespace(pretrained_backbone=False, pooling_type="MeanPooling", gru_pooling=None),
+        general=SimpleNamespace(target_columns=["grammar", "vocabulary"]),
+        tokenizer=tokenizer,
+    )
+    configuration = _configuration("DebertaV2", tokenizer, SMALL, **relative, output_hidden_states=True)
+    return _module("models.custom_model").CustomModel(settings, configuration), tokenizer
+
+
+def adapt_feedback(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model(inputs)
+
+    return transformer(model, tokenizer, classes=["grammar", "vocabulary"], logits=logits)
+
+
+def feedback_forward(model: Any, batch: Batch) -> Tensor:
+    return model(dict(batch))
+
+
+def feedback_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    return {"layer": model.backbone(**batch, output_attentions=True).attentions}
+
+
+# -- an encoder-decoder language model as a classifier ---------------------------------------------------------------
+
+
+def build_code_t5(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("unigram")
+    ends = {"eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
+    configuration = _configuration("T5", tokenizer, T5, **ends)
+    encoder = transformers.T5ForConditionalGeneration(configuration)
+    settings = SimpleNamespace(max_source_length=512, model_type="codet5")
+    return _module("models").DefectModel(encoder, configuration, tokenizer, settings), tokenizer
+
+
+def adapt_code_t5(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        model.args.max_source_length = inputs["input_ids"].shape[1]
+        return model(inputs["input_ids"]).log()
+
+    return transformer(model, tokenizer, classes=["correct", "defective"], logits=logits)
+
+
+def code_t5_forward(model: Any, batch: Batch) -> Tensor:
+    model.args.max_source_length = batch["input_ids"].shape[1]
+    return model(batch["input_ids"]).log()
+
+
+def code_t5_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    model.encoder.set_attn_implementation("eager")
+    given = {**batch, "labels": batch["input_ids"], "decoder_attention_mask": batch["attention_mask"]}
+    return _both_stacks(model.encoder(**given, output_attentions=True))
+
+
+def _both_stacks(output: Any) -> dict[str, tuple[Tensor, ...]]:
+    return {
+        "encoder": output.encoder_attentions,
+        "decoder": output.decoder_attentions,
+        "cross": output.cross_attentions,
+    }
+
+
+# -- LoRA without PEFT -----------------------------------------------------------------------------------------------
+
+
+def build_lora(_clone: Path) -> tuple[Any, Any]:
+    layers, tokenizer = _module("loralib"), small_tokenizer("wordpiece")
+    model = transformers.BertForSequenceClassification(_configuration("Bert", tokenizer, SMALL))
+    for layer in model.bert.encoder.layer:
+        for name in ("query", "value"):
+            setattr(layer.attention.self, name, layers.Linear(SMALL["hidden_size"], SMALL["hidden_size"], r=4))
+    return model, tokenizer
+
+
+def adapt_lora(model: Any, tokenizer: Any) -> Any:
+    return transformer(model, tokenizer)
+
+
+def lora_forward(model: Any, batch: Batch) -> Tensor:
+    logits: Tensor = model(**batch).logits
+    return logits
+
+
+# -- a decoder whose rows and heads are one axis, written for Transformers 4 -----------------------------------------
+
+
+def build_cpt(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("unigram")
+    ends = {"eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": tokenizer.eos_token_id}
+    configuration = _configuration("Bart", tokenizer, BART, **ends, num_labels=2, attn_implementation="eager")
+    # Two names that Transformers 5 changed: a decorator for documentation, and the list of shared weights.
+    undecorated = mock.patch("transformers.file_utils.add_code_sample_docstrings", lambda **_: lambda function: function)
+    untied = mock.patch.object(transformers.PreTrainedModel, "all_tied_weights_keys", {}, create=True)
+    with undecorated, untied:
+        return _module("modeling_cpt").CPTForSequenceClassification(configuration, cls_mode=3), tokenizer
+
+
+def adapt_cpt(model: Any, tokenizer: Any) -> Any:
+    model.model.encoder.set_attn_implementation("eager")
+    return transformer(model, tokenizer)
+
+
+def cpt_forward(model: Any, batch: Batch) -> Tensor:
+    logits: Tensor = model(**batch).logits
+    return logits
+
+
+def cpt_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    model.model.encoder.set_attn_implementation("eager")
+    return _both_stacks(model(**batch, output_attentions=True))
+
+
+# -- a BiLSTM as the head, over a frozen encoder ---------------------------------------------------------------------
+
+
+def build_frozen(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    with _local_checkpoint("bert-base-multilingual-cased", tokenizer):
+        return _module("bert_bilstm").BiLSTMBert(), tokenizer
+
+
+def adapt_frozen(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model(inputs["input_ids"], inputs["attention_mask"]).logit().reshape(-1, 1)
+
+    return transformer(model, tokenizer, classes=["harmless", "toxic"], logits=logits)
+
+
+def frozen_forward(model: Any, batch: Batch) -> Tensor:
+    return model(batch["input_ids"], batch["attention_mask"]).logit().reshape(-1, 1)
+
+
+# -- models that are refused -----------------------------------------------------------------------------------------
+
+
+def build_over_tokens(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    with _local_checkpoint("bert-base-multilingual-cased", tokenizer):
+        return _module("bert_bilstm").BertBiLSTM(), tokenizer
+
+
+def build_sentence_pair(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    bert = transformers.BertModel(_configuration("Bert", tokenizer, SMALL, return_dict=False))
+    settings = SimpleNamespace(dropout=0.1, bert_dim=SMALL["hidden_size"], polarities_dim=3)
+    return _module("bert_spc").BERT_SPC(bert, settings), tokenizer
+
+
+def adapt_sentence_pair(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model([inputs["input_ids"], inputs.get("token_type_ids")])
+
+    return transformer(model, tokenizer, classes=["negative", "neutral", "positive"], logits=logits)
+
+
+def build_reviewer(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("unigram")
+    ends = {"eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
+    return _module("models").ReviewerModel(_configuration("T5", tokenizer, T5, **ends)), tokenizer
+
+
+def adapt_reviewer(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return model.cls(inputs["input_ids"], None, inputs["attention_mask"])
+
+    return transformer(model, tokenizer, classes=["keep", "change"], logits=logits)
+
+
+def build_clones(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("bytes")
+    configuration = _configuration("Roberta", tokenizer, SMALL)
+    encoder, settings = transformers.RobertaModel(configuration), SimpleNamespace(block_size=0)
+    return _module("model").Model(encoder, configuration, tokenizer, settings), tokenizer
+
+
+def adapt_clones(model: Any, tokenizer: Any) -> Any:
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        model.args.block_size = inputs["input_ids"].shape[1]
+        return model(torch.stack([inputs["input_ids"]] * 2, dim=1))[:, None]
+
+    return transformer(model, tokenizer, classes=["different", "same"], logits=logits)
+
+
+_HINGLISH = {
+    "repository": "udgithubit/hinglish-toxicity-bert-bilstm",
+    "commit": "24eadebe21ebd0acb9e51e69ba7462afdeec3fb9",
+    "licence": "MIT",
+    "file": "bert_bilstm.py",
+    "packages": ("pandas",),
+}
+MODELS = (
+    PublicModel(
+        name="BERTBaseUncased",
+        repository="abhishekkrthakur/bert-sentiment",
+        commit="4283d293253ea4a3c868bcae0ae210b4033d2e1b",
+        licence="MIT",
+        file="model.py",
+        special="arguments with other names, a single sigmoid output",
+        build=build_sentiment,
+        adapt=adapt_sentiment,
+        forward=sentiment_forward,
+        attention=bert_attention,
+        deletes=True,
+    ),
+    PublicModel(
+        name="RBERT",
+        repository="monologg/R-BERT",
+        commit="254aa5090c94542635b2df46ed16d596facb6556",
+        licence="Apache-2.0",
+        file="model.py",
+        special="masks of two entities as further inputs; the head reads [CLS] and both entities",
+        build=build_relation,
+        adapt=adapt_relation,
+        forward=relation_forward,
+        attention=bert_attention,
+        deletes=True,
+    ),
+    PublicModel(
+        name="Model",
+        repository="microsoft/CodeXGLUE",
+        commit="ac74a62802a0dd159b3258c78a2df8ad36cdf2b9",
+        licence="MIT",
+        file="Code-Code/Defect-detection/code/model.py",
+        special="a classifier inside a module, which makes its own mask and returns a probability",
+        build=build_defect,
+        adapt=adapt_defect,
+        forward=defect_forward,
+        attention=defect_attention,
+    ),
+    PublicModel(
+        name="CustomModel",
+        repository="rohitsingh02/kaggle-feedback-english-language-learning-1st-place-solution",
+        commit="375579ae01f44ff7ebb06c402e401c02441a791f",
+        licence="MIT",
+        file="src/models/custom_model.py",
+        special="a dictionary as the only argument; DeBERTa with mean pooling",
+        build=build_feedback,
+        adapt=adapt_feedback,
+        forward=feedback_forward,
+        attention=feedback_attention,
+        deletes=True,
+    ),
+    PublicModel(
+        name="DefectModel",
+        repository="salesforce/CodeT5",
+        commit="7de7f696c7fb1c7551406f3079e8fed500673199",
+        licence="BSD-3-Clause",
+        file="CodeT5/models.py",
+        special="an encoder–decoder language model, classified at the last token of its decoder",
+        build=build_code_t5,
+        adapt=adapt_code_t5,
+        forward=code_t5_forward,
+        attention=code_t5_attention,
+        deletes=True,
+    ),
+    PublicModel(
+        name="loralib.Linear",
+        repository="microsoft/LoRA",
+        commit="c4593f060e6a368d7bb5af5273b8e42810cdef90",
+        licence="MIT",
+        file="loralib/layers.py",
+        special="LoRA without PEFT: query and value of BERT are layers of loralib",
+        build=build_lora,
+        adapt=adapt_lora,
+        forward=lora_forward,
+        attention=bert_attention,
+    ),
+    PublicModel(
+        name="CPTForSequenceClassification",
+        repository="fastnlp/CPT",
+        commit="64a287f063c2abee9f5001578989c24aa283bcec",
+        licence="Apache-2.0 (header of the file)",
+        file="finetune/modeling_cpt.py",
+        special="its own decoder, with weights (B·H, Q, K), over BERT; the head reads the encoder and the decoder. "
+        "Written for Transformers 4: two names are patched while it is imported and built",
+        build=build_cpt,
+        adapt=adapt_cpt,
+        forward=cpt_forward,
+        attention=cpt_attention,
+    ),
+    PublicModel(
+        name="BiLSTMBert",
+        **_HINGLISH,
+        special="BERT in torch.no_grad(), and a BiLSTM over its pooled output",
+        build=build_frozen,
+        adapt=adapt_frozen,
+        forward=frozen_forward,
+        attention=bert_attention,
+    ),
+    PublicModel(
+        name="BertBiLSTM",
+        **_HINGLISH,
+        special="a BiLSTM over the states of all tokens, which reads those of padding",
+        build=build_over_tokens,
+        adapt=adapt_frozen,
+    ),
+    PublicModel(
+        name="BERT_SPC",
+        repository="songyouwei/ABSA-PyTorch",
+        commit="9a7c6c1c993ad772d5f439d32af4899b6698ea67",
+        licence="MIT",
+        file="models/bert_spc.py",
+        special="a list as the only argument; pairs of texts, without an attention mask",
+        build=build_sentence_pair,
+        adapt=adapt_sentence_pair,
+    ),
+    PublicModel(
+        name="ReviewerModel",
+        repository="microsoft/CodeBERT",
+        commit="c0de43d3aaf38e89290f1efb771f8de845e7a489",
+        licence="MIT",
+        file="CodeReviewer/code/models.py",
+        special="T5 with its own head, whose dropout is made in forward() and never switched off",
+        build=build_reviewer,
+        adapt=adapt_reviewer,
+        packages=("nltk",),
+    ),
+    PublicModel(
+        name="Model",
+        repository="microsoft/CodeBERT",
+        commit="c0de43d3aaf38e89290f1efb771f8de845e7a489",
+        licence="MIT",
+        file="UniXcoder/downstream-tasks/clone-detection/BCB/model.py",
+        special="two texts of a pair in rows of their own",
+        build=build_clones,
+        adapt=adapt_clones,
+    ),
+)

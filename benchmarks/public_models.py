@@ -1,0 +1,355 @@
+"""Audit models from public repositories, and write docs/public_models.md.
+
+    python -m benchmarks.public_models FOLDER [--only NAME ...]
+    python -m benchmarks.public_models --clone-commands
+
+FOLDER holds clones of the repositories, which the second command lists. The files are imported unchanged. Models are
+small, with random weights from a configuration; nothing is downloaded. Each model goes through the full conformance
+suite and a few checks on the packaged movie reviews. Its logits, its attention weights and, for some models,
+leave-one-out are compared with a plain forward pass. With --only, the rows of some models are printed, and no page is
+written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import inspect
+import subprocess
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnaudit.checks import Agreement, Pointing, TotalEffect, UniformFragility
+from attnaudit.checks.base import Check
+from attnaudit.conformance import full
+from attnaudit.data import load, sample
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
+from attnaudit.errors import AuditError
+from attnaudit.instances import Instance
+from benchmarks.public_adapters import MODELS, PublicModel, draw_weights, imported_from
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "public_models.md"
+REVIEWS = 40
+#: Reviews that are compared with a plain forward pass. The leave-one-out variants of each run one by one.
+COMPARED = 8
+CHECKS: tuple[Check, ...] = (
+    TotalEffect(on="standardised", severity="report"),
+    Pointing(on="logits", measure="cosine", severity="report"),
+    UniformFragility(severity="report"),
+    Agreement(importance="leave_one_out", severity="report"),
+)
+#: Largest difference from a plain forward pass that rounding in float32 explains.
+TOLERANCE = 1e-5
+LEAVE_ONE_OUT = "leave_one_out.inputs.change"
+
+
+class SetupError(Exception):
+    """A clone or a package is missing, or a clone is not as expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the tables.
+
+    Attributes:
+        model: The model.
+        lines: Lines of adapter code.
+        conformance: The numbers of conformance checks; "" if the model is refused.
+        values: The number of checks with a value.
+        differences: What is compared -> the largest difference from a plain forward pass.
+        refusal: The message that refuses the model; "" if it is audited.
+    """
+
+    model: PublicModel
+    lines: int
+    conformance: str = ""
+    values: int = 0
+    differences: dict[str, float] | None = None
+    refusal: str = ""
+
+
+# -- clones --------------------------------------------------------------------------------------------------------
+
+
+def clone_commands(model: PublicModel) -> list[str]:
+    """Return the shell commands that clone the repository of a model at its commit."""
+    return [
+        f"git clone https://github.com/{model.repository}",
+        f"git -C {model.folder} checkout --quiet {model.commit}",
+    ]
+
+
+def all_clone_commands() -> list[str]:
+    """Return the commands for all repositories, each once."""
+    return list(dict.fromkeys(line for model in MODELS for line in clone_commands(model)))
+
+
+def require_clone(model: PublicModel, folder: Path) -> Path:
+    """Return the clone of a model's repository.
+
+    Raises:
+        SetupError: It is missing, at another commit or changed, or a package that the file imports is missing.
+    """
+    clone = folder / model.folder
+    commands = [f"\n    {line}" for line in clone_commands(model)]
+    if not (clone / model.file).is_file():
+        raise SetupError(f"{clone} is no clone of {model.repository}. Run in {folder}:{''.join(commands)}")
+    commit = _git(clone, "rev-parse", "HEAD")
+    if commit != model.commit:
+        raise SetupError(f"{clone} is at commit {commit}; expected {model.commit}. Run in {folder}:{commands[-1]}")
+    if _git(clone, "status", "--porcelain", "--untracked-files=no", "--", "*.py"):
+        raise SetupError(f"{clone} has changed Python files. Run: git -C {clone} checkout --quiet --force {model.commit}")
+    missing = [name for name in model.packages if find_spec(name) is None]
+    if missing:
+        raise SetupError(f"{model.repository} imports {', '.join(missing)}. Run: pip install {' '.join(missing)}")
+    return clone
+
+
+def _git(clone: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(clone), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SetupError(f"git -C {clone} {' '.join(arguments)} failed: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+# -- one model -----------------------------------------------------------------------------------------------------
+
+
+def row_of(model: PublicModel, folder: Path) -> Row:
+    """Build, adapt, check and compare a model.
+
+    Raises:
+        SetupError: The clone is not as expected.
+        AssertionError: A model that should be audited is refused or fails, or the other way round, or a number differs
+            from that of the plain forward pass.
+    """
+    clone = require_clone(model, folder)
+    row = Row(model, lines_of(model.adapt))
+    with imported_from(_import_folder(clone, model)):
+        torch.manual_seed(0)
+        module, tokenizer = model.build(clone)
+        draw_weights(module)
+        module.eval()
+        plain = copy.deepcopy(module)
+        try:
+            adapter = model.adapt(module, tokenizer)
+        except AuditError as error:
+            assert model.forward is None, f"{model.name} is refused: {error}"
+            return Row(model, row.lines, refusal=str(error))
+        assert model.forward is not None, f"{model.name} can now be audited: add its forward pass"
+        dataset = sample(load("movie-reviews"), REVIEWS, 0)
+        results = full(adapter, dataset.instances)
+        failed = [f"{one.check}: {one.detail}" for one in results if one.outcome == "fail"]
+        assert not failed, f"{model.name}: {failed}"
+        counts = Counter(one.outcome for one in results)
+        needs = sorted({LEAVE_ONE_OUT.rpartition(".")[0], *(need for check in CHECKS for need in check.needs())})
+        measured = measure(adapter, dataset, needs, model=model.name, seed=0)[0]
+        values = [check.judge(measured).value for check in CHECKS]
+        differences = compare(model, plain, adapter, tokenizer, measured)
+    late = {what: one for what, one in differences.items() if not one <= TOLERANCE}
+    assert not late, f"{model.name} differs from the plain forward pass: {late}"
+    return Row(
+        model,
+        row.lines,
+        conformance=f"{counts['pass']} passed, {counts['skip']} not applicable",
+        values=sum(value is not None for value in values),
+        differences=differences,
+    )
+
+
+def _import_folder(clone: Path, model: PublicModel) -> Path:
+    """Return the folder from which the file of a model is imported: that of the outermost package, or of the file."""
+    folder = (clone / model.file).parent
+    while (folder / "__init__.py").is_file() and model.file.startswith(("src/", "loralib/")):
+        folder = folder.parent
+    return folder
+
+
+def lines_of(adapt: Callable[..., Any]) -> int:
+    """Count the lines of a function's body that are neither empty nor comments."""
+    source = textwrap.dedent(inspect.getsource(adapt))
+    (function,) = ast.parse(source).body
+    assert isinstance(function, ast.FunctionDef)
+    body = source.splitlines()[function.body[0].lineno - 1 :]
+    return sum(bool(line.strip()) and not line.strip().startswith("#") for line in body)
+
+
+def compare(
+    model: PublicModel, plain: Any, adapter: Any, tokenizer: Any, measured: Measurements
+) -> dict[str, float]:
+    """Return the largest differences between the audit and a plain forward pass of an untouched copy of the model."""
+    assert model.forward is not None
+    assert model.attention is not None
+    instances: list[Instance] = list(measured.instances[:COMPARED])
+    texts = [one.text for one in instances]
+    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        trace = adapter.run(adapter.collate(instances))
+        logits = model.forward(plain, batch)
+        expected = model.attention(plain, batch)
+    differences = {"logits": _largest(trace.logits - logits)}
+    weights = 0.0
+    for stack, layers in expected.items():
+        sites = [site for site in adapter.sites() if site.key.partition(".")[0] == stack]
+        for site, layer in zip(sites, layers, strict=True):
+            weights = max(weights, _largest((trace.attention[site.key] - layer) * trace.allowed[site.key]))
+    differences["attention"] = weights
+    if model.deletes:
+        change = measured.vectors[LEAVE_ONE_OUT][:COMPARED]
+        alone = [leave_one_out(model.forward, plain, tokenizer, text) for text in texts]
+        differences["leave-one-out"] = max(float(np.abs(a - b).max()) for a, b in zip(change, alone, strict=True))
+    return differences
+
+
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().max())
+
+
+def leave_one_out(forward: Callable[..., Tensor], plain: Any, tokenizer: Any, text: str) -> np.ndarray[Any, Any]:
+    """Return the total variation between the output with and without each token of a text, one pass per token."""
+    batch = tokenizer([text], truncation=True, return_tensors="pt", return_special_tokens_mask=True)
+    special = batch.pop("special_tokens_mask")[0].bool()
+    changes = []
+    with torch.no_grad():
+        whole = _probabilities(forward(plain, batch))
+        for token in (~special).nonzero()[:, 0].tolist():
+            kept = [i for i in range(len(special)) if i != token]
+            without = _probabilities(forward(plain, {name: value[:, kept] for name, value in batch.items()}))
+            changes.append(float((whole - without).abs().sum()) / 2)
+    return np.array(changes)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """Return the class probabilities (B, C). A single logit is that of the second of two classes."""
+    logits = logits.double()
+    return logits.softmax(-1) if logits.shape[1] > 1 else torch.cat([1 - logits.sigmoid(), logits.sigmoid()], 1)
+
+
+# -- the page ------------------------------------------------------------------------------------------------------
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Return the content of docs/public_models.md."""
+    audited = [row for row in rows if row.differences is not None]
+    refused = [row for row in rows if row.differences is None]
+    packages = sorted({package for model in MODELS for package in model.packages})
+    lines = [
+        "# Models from public repositories",
+        "",
+        "The command `python -m benchmarks.public_models FOLDER` writes this page. Each model comes from a public",
+        "repository, whose files are imported unchanged from a clone. It is small, with random weights from a",
+        "configuration: nothing is downloaded, so its values say nothing about the published weights. The model goes",
+        f"through the full conformance suite, and {len(CHECKS)} checks are measured on {REVIEWS} of the packaged movie",
+        "reviews.",
+        "",
+        "* *lines* are the lines of code that make the model auditable, beyond loading it. They are in",
+        "  [benchmarks/public_adapters.py](../benchmarks/public_adapters.py).",
+        "* *conformance* is the number of checks of the full suite that passed, failed or did not apply.",
+        "* *logits*, *attention* and *leave-one-out* are the largest differences from a plain forward pass of an",
+        "  untouched copy of the model, called as its repository does and without attnaudit. Attention is that of",
+        "  Transformers' eager kernel, at every layer and head. For leave-one-out, the plain pass deletes one token at a",
+        f"  time. {COMPARED} reviews are compared. A difference above {TOLERANCE:g} stops the command.",
+        "",
+        "| model | licence | what is special | lines | conformance | checks with a value | logits | attention "
+        "| leave-one-out |",
+        "|---|---|---|---:|---|---:|---:|---:|---:|",
+        *(_audited_line(row) for row in audited),
+        "",
+        "## Refused, with the reason",
+        "",
+        "These models would give wrong results in an audit. attnaudit says why, and what to change in the model.",
+        "",
+        "| model | licence | what is special | message |",
+        "|---|---|---|---|",
+        *(
+            f"| {_link(row.model)} | {row.model.licence} | {row.model.special} | {_cell(row.refusal)} |"
+            for row in refused
+        ),
+        "",
+        "## Run it again",
+        "",
+        "Clone the repositories into a folder. Two of them import packages that attnaudit does not need:",
+        "",
+        "```",
+        *all_clone_commands(),
+        f"pip install {' '.join(packages)}",
+        "python -m benchmarks.public_models FOLDER",
+        "```",
+        "",
+        f"transformers {version('transformers')}, torch {version('torch').partition('+')[0]}, CPU, float32.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _audited_line(row: Row) -> str:
+    numbers = row.differences or {}
+    shown = " | ".join(
+        f"{numbers[what]:.1e}" if what in numbers else "—" for what in ("logits", "attention", "leave-one-out")
+    )
+    return (
+        f"| {_link(row.model)} | {row.model.licence} | {row.model.special} | {row.lines} | {row.conformance} | "
+        f"{row.values} of {len(CHECKS)} | {shown} |"
+    )
+
+
+def _link(model: PublicModel) -> str:
+    place = f"https://github.com/{model.repository}/blob/{model.commit}/{model.file}"
+    return f"{model.name} of [{model.repository}]({place}), commit {model.commit[:7]}"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.public_models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, nargs="?", help="the folder that holds the clones")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="owner/name of repositories")
+    parser.add_argument("--clone-commands", action="store_true", help="print the commands that clone the repositories")
+    options = parser.parse_args()
+    if options.clone_commands:
+        print("\n".join(all_clone_commands()))
+        return
+    if options.folder is None:
+        parser.error("give the folder that holds the clones; --clone-commands prints how to make them")
+    unknown = sorted(set(options.only) - {model.repository for model in MODELS})
+    if unknown:
+        parser.error(f"--only: no repository {', '.join(unknown)}; there are {', '.join(_repositories())}")
+    torch.set_num_threads(1)
+    rows = []
+    try:
+        for model in MODELS:
+            if not options.only or model.repository in options.only:
+                rows.append(row_of(model, options.folder.resolve()))
+                print(rows[-1].refusal or _audited_line(rows[-1]), flush=True)
+    except SetupError as error:
+        parser.exit(1, f"{error}\n")
+    if not options.only:
+        PAGE.write_text(page(rows), encoding="utf-8")
+        print(f"wrote {PAGE.name}")
+
+
+def _repositories() -> list[str]:
+    return sorted({model.repository for model in MODELS})
+
+
+if __name__ == "__main__":
+    main()
