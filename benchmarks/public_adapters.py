@@ -54,6 +54,7 @@ class PublicModel:
         commit: The commit that was audited.
         licence: The licence of the file.
         file: The file that defines the class.
+        root: The folder from which it is imported, if that is not its own folder.
         special: What makes the model unlike a Transformers classifier.
         build: Given the folder of the clone -> the model and its tokenizer.
         adapt: Given the model and its tokenizer -> the adapter.
@@ -73,8 +74,14 @@ class PublicModel:
     adapt: Callable[[Any, Any], Any]
     forward: Callable[[Any, Batch], Tensor] | None = None
     attention: Callable[[Any, Batch], dict[str, tuple[Tensor, ...]]] | None = None
+    root: str | None = None
     packages: tuple[str, ...] = ()
     deletes: bool = False
+
+    @property
+    def import_folder(self) -> str:
+        """The folder from which the file is imported, relative to the clone."""
+        return str(Path(self.file).parent) if self.root is None else self.root
 
     @property
     def folder(self) -> str:
@@ -186,7 +193,9 @@ def build_defect(_clone: Path) -> tuple[Any, Any]:
     tokenizer = small_tokenizer("bytes")
     configuration = _configuration("Roberta", tokenizer, SMALL, num_labels=1)
     encoder = transformers.RobertaForSequenceClassification(configuration)
-    return _module("model").Model(encoder, configuration, tokenizer, SimpleNamespace(dropout_probability=0.1)), tokenizer
+    return _module("model").Model(
+        encoder, configuration, tokenizer, SimpleNamespace(dropout_probability=0.1)
+    ), tokenizer
 
 
 def adapt_defect(model: Any, tokenizer: Any) -> Any:
@@ -298,12 +307,17 @@ def lora_forward(model: Any, batch: Batch) -> Tensor:
 # -- a decoder whose rows and heads are one axis, written for Transformers 4 -----------------------------------------
 
 
+def _undecorated(**_settings: object) -> Callable[[Any], Any]:
+    """Return a decorator that changes nothing."""
+    return lambda function: function
+
+
 def build_cpt(_clone: Path) -> tuple[Any, Any]:
     tokenizer = small_tokenizer("unigram")
     ends = {"eos_token_id": tokenizer.eos_token_id, "decoder_start_token_id": tokenizer.eos_token_id}
     configuration = _configuration("Bart", tokenizer, BART, **ends, num_labels=2, attn_implementation="eager")
     # Two names that Transformers 5 changed: a decorator for documentation, and the list of shared weights.
-    undecorated = mock.patch("transformers.file_utils.add_code_sample_docstrings", lambda **_: lambda function: function)
+    undecorated = mock.patch("transformers.file_utils.add_code_sample_docstrings", _undecorated)
     untied = mock.patch.object(transformers.PreTrainedModel, "all_tied_weights_keys", {}, create=True)
     with undecorated, untied:
         return _module("modeling_cpt").CPTForSequenceClassification(configuration, cls_mode=3), tokenizer
@@ -393,150 +407,3 @@ def adapt_clones(model: Any, tokenizer: Any) -> Any:
         return model(torch.stack([inputs["input_ids"]] * 2, dim=1))[:, None]
 
     return transformer(model, tokenizer, classes=["different", "same"], logits=logits)
-
-
-_HINGLISH = {
-    "repository": "udgithubit/hinglish-toxicity-bert-bilstm",
-    "commit": "24eadebe21ebd0acb9e51e69ba7462afdeec3fb9",
-    "licence": "MIT",
-    "file": "bert_bilstm.py",
-    "packages": ("pandas",),
-}
-MODELS = (
-    PublicModel(
-        name="BERTBaseUncased",
-        repository="abhishekkrthakur/bert-sentiment",
-        commit="4283d293253ea4a3c868bcae0ae210b4033d2e1b",
-        licence="MIT",
-        file="model.py",
-        special="arguments with other names, a single sigmoid output",
-        build=build_sentiment,
-        adapt=adapt_sentiment,
-        forward=sentiment_forward,
-        attention=bert_attention,
-        deletes=True,
-    ),
-    PublicModel(
-        name="RBERT",
-        repository="monologg/R-BERT",
-        commit="254aa5090c94542635b2df46ed16d596facb6556",
-        licence="Apache-2.0",
-        file="model.py",
-        special="masks of two entities as further inputs; the head reads [CLS] and both entities",
-        build=build_relation,
-        adapt=adapt_relation,
-        forward=relation_forward,
-        attention=bert_attention,
-        deletes=True,
-    ),
-    PublicModel(
-        name="Model",
-        repository="microsoft/CodeXGLUE",
-        commit="ac74a62802a0dd159b3258c78a2df8ad36cdf2b9",
-        licence="MIT",
-        file="Code-Code/Defect-detection/code/model.py",
-        special="a classifier inside a module, which makes its own mask and returns a probability",
-        build=build_defect,
-        adapt=adapt_defect,
-        forward=defect_forward,
-        attention=defect_attention,
-    ),
-    PublicModel(
-        name="CustomModel",
-        repository="rohitsingh02/kaggle-feedback-english-language-learning-1st-place-solution",
-        commit="375579ae01f44ff7ebb06c402e401c02441a791f",
-        licence="MIT",
-        file="src/models/custom_model.py",
-        special="a dictionary as the only argument; DeBERTa with mean pooling",
-        build=build_feedback,
-        adapt=adapt_feedback,
-        forward=feedback_forward,
-        attention=feedback_attention,
-        deletes=True,
-    ),
-    PublicModel(
-        name="DefectModel",
-        repository="salesforce/CodeT5",
-        commit="7de7f696c7fb1c7551406f3079e8fed500673199",
-        licence="BSD-3-Clause",
-        file="CodeT5/models.py",
-        special="an encoder–decoder language model, classified at the last token of its decoder",
-        build=build_code_t5,
-        adapt=adapt_code_t5,
-        forward=code_t5_forward,
-        attention=code_t5_attention,
-        deletes=True,
-    ),
-    PublicModel(
-        name="loralib.Linear",
-        repository="microsoft/LoRA",
-        commit="c4593f060e6a368d7bb5af5273b8e42810cdef90",
-        licence="MIT",
-        file="loralib/layers.py",
-        special="LoRA without PEFT: query and value of BERT are layers of loralib",
-        build=build_lora,
-        adapt=adapt_lora,
-        forward=lora_forward,
-        attention=bert_attention,
-    ),
-    PublicModel(
-        name="CPTForSequenceClassification",
-        repository="fastnlp/CPT",
-        commit="64a287f063c2abee9f5001578989c24aa283bcec",
-        licence="Apache-2.0 (header of the file)",
-        file="finetune/modeling_cpt.py",
-        special="its own decoder, with weights (B·H, Q, K), over BERT; the head reads the encoder and the decoder. "
-        "Written for Transformers 4: two names are patched while it is imported and built",
-        build=build_cpt,
-        adapt=adapt_cpt,
-        forward=cpt_forward,
-        attention=cpt_attention,
-    ),
-    PublicModel(
-        name="BiLSTMBert",
-        **_HINGLISH,
-        special="BERT in torch.no_grad(), and a BiLSTM over its pooled output",
-        build=build_frozen,
-        adapt=adapt_frozen,
-        forward=frozen_forward,
-        attention=bert_attention,
-    ),
-    PublicModel(
-        name="BertBiLSTM",
-        **_HINGLISH,
-        special="a BiLSTM over the states of all tokens, which reads those of padding",
-        build=build_over_tokens,
-        adapt=adapt_frozen,
-    ),
-    PublicModel(
-        name="BERT_SPC",
-        repository="songyouwei/ABSA-PyTorch",
-        commit="9a7c6c1c993ad772d5f439d32af4899b6698ea67",
-        licence="MIT",
-        file="models/bert_spc.py",
-        special="a list as the only argument; pairs of texts, without an attention mask",
-        build=build_sentence_pair,
-        adapt=adapt_sentence_pair,
-    ),
-    PublicModel(
-        name="ReviewerModel",
-        repository="microsoft/CodeBERT",
-        commit="c0de43d3aaf38e89290f1efb771f8de845e7a489",
-        licence="MIT",
-        file="CodeReviewer/code/models.py",
-        special="T5 with its own head, whose dropout is made in forward() and never switched off",
-        build=build_reviewer,
-        adapt=adapt_reviewer,
-        packages=("nltk",),
-    ),
-    PublicModel(
-        name="Model",
-        repository="microsoft/CodeBERT",
-        commit="c0de43d3aaf38e89290f1efb771f8de845e7a489",
-        licence="MIT",
-        file="UniXcoder/downstream-tasks/clone-detection/BCB/model.py",
-        special="two texts of a pair in rows of their own",
-        build=build_clones,
-        adapt=adapt_clones,
-    ),
-)

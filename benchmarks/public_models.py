@@ -38,10 +38,11 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AuditError
 from attnaudit.instances import Instance
-from benchmarks.public_adapters import MODELS, PublicModel, draw_weights, imported_from
+from benchmarks.public_adapters import PublicModel, draw_weights, imported_from
+from benchmarks.public_repositories import MODELS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "public_models.md"
-REVIEWS = 40
+REVIEWS = 32
 #: Reviews that are compared with a plain forward pass. The leave-one-out variants of each run one by one.
 COMPARED = 8
 CHECKS: tuple[Check, ...] = (
@@ -53,6 +54,10 @@ CHECKS: tuple[Check, ...] = (
 #: Largest difference from a plain forward pass that rounding in float32 explains.
 TOLERANCE = 1e-5
 LEAVE_ONE_OUT = "leave_one_out.inputs.change"
+
+
+class UnexpectedError(Exception):
+    """A model that should be audited is refused or fails, or the other way round, or a number is wrong."""
 
 
 class SetupError(Exception):
@@ -110,7 +115,9 @@ def require_clone(model: PublicModel, folder: Path) -> Path:
     if commit != model.commit:
         raise SetupError(f"{clone} is at commit {commit}; expected {model.commit}. Run in {folder}:{commands[-1]}")
     if _git(clone, "status", "--porcelain", "--untracked-files=no", "--", "*.py"):
-        raise SetupError(f"{clone} has changed Python files. Run: git -C {clone} checkout --quiet --force {model.commit}")
+        raise SetupError(
+            f"{clone} has changed Python files. Run: git -C {clone} checkout --quiet --force {model.commit}"
+        )
     missing = [name for name in model.packages if find_spec(name) is None]
     if missing:
         raise SetupError(f"{model.repository} imports {', '.join(missing)}. Run: pip install {' '.join(missing)}")
@@ -132,12 +139,12 @@ def row_of(model: PublicModel, folder: Path) -> Row:
 
     Raises:
         SetupError: The clone is not as expected.
-        AssertionError: A model that should be audited is refused or fails, or the other way round, or a number differs
+        UnexpectedError: A model that should be audited is refused or fails, or the other way round, or a number differs
             from that of the plain forward pass.
     """
     clone = require_clone(model, folder)
     row = Row(model, lines_of(model.adapt))
-    with imported_from(_import_folder(clone, model)):
+    with imported_from(clone / model.import_folder):
         torch.manual_seed(0)
         module, tokenizer = model.build(clone)
         draw_weights(module)
@@ -146,20 +153,24 @@ def row_of(model: PublicModel, folder: Path) -> Row:
         try:
             adapter = model.adapt(module, tokenizer)
         except AuditError as error:
-            assert model.forward is None, f"{model.name} is refused: {error}"
+            if model.forward is not None:
+                raise UnexpectedError(f"{model.name} is refused: {error}") from error
             return Row(model, row.lines, refusal=str(error))
-        assert model.forward is not None, f"{model.name} can now be audited: add its forward pass"
+        if model.forward is None:
+            raise UnexpectedError(f"{model.name} can now be audited: add its forward pass")
         dataset = sample(load("movie-reviews"), REVIEWS, 0)
         results = full(adapter, dataset.instances)
         failed = [f"{one.check}: {one.detail}" for one in results if one.outcome == "fail"]
-        assert not failed, f"{model.name}: {failed}"
+        if failed:
+            raise UnexpectedError(f"{model.name}: {failed}")
         counts = Counter(one.outcome for one in results)
         needs = sorted({LEAVE_ONE_OUT.rpartition(".")[0], *(need for check in CHECKS for need in check.needs())})
         measured = measure(adapter, dataset, needs, model=model.name, seed=0)[0]
         values = [check.judge(measured).value for check in CHECKS]
         differences = compare(model, plain, adapter, tokenizer, measured)
-    late = {what: one for what, one in differences.items() if not one <= TOLERANCE}
-    assert not late, f"{model.name} differs from the plain forward pass: {late}"
+    wrong = {what: one for what, one in differences.items() if not one <= TOLERANCE}
+    if wrong:
+        raise UnexpectedError(f"{model.name} differs from the plain forward pass: {wrong}")
     return Row(
         model,
         row.lines,
@@ -169,36 +180,26 @@ def row_of(model: PublicModel, folder: Path) -> Row:
     )
 
 
-def _import_folder(clone: Path, model: PublicModel) -> Path:
-    """Return the folder from which the file of a model is imported: that of the outermost package, or of the file."""
-    folder = (clone / model.file).parent
-    while (folder / "__init__.py").is_file() and model.file.startswith(("src/", "loralib/")):
-        folder = folder.parent
-    return folder
-
-
 def lines_of(adapt: Callable[..., Any]) -> int:
     """Count the lines of a function's body that are neither empty nor comments."""
     source = textwrap.dedent(inspect.getsource(adapt))
-    (function,) = ast.parse(source).body
-    assert isinstance(function, ast.FunctionDef)
-    body = source.splitlines()[function.body[0].lineno - 1 :]
+    first = next(node.body[0].lineno for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    body = source.splitlines()[first - 1 :]
     return sum(bool(line.strip()) and not line.strip().startswith("#") for line in body)
 
 
-def compare(
-    model: PublicModel, plain: Any, adapter: Any, tokenizer: Any, measured: Measurements
-) -> dict[str, float]:
+def compare(model: PublicModel, plain: Any, adapter: Any, tokenizer: Any, measured: Measurements) -> dict[str, float]:
     """Return the largest differences between the audit and a plain forward pass of an untouched copy of the model."""
-    assert model.forward is not None
-    assert model.attention is not None
+    forward, attention = model.forward, model.attention
+    if forward is None or attention is None:
+        raise UnexpectedError(f"{model.name} has no plain forward pass to compare with")
     instances: list[Instance] = list(measured.instances[:COMPARED])
     texts = [one.text for one in instances]
     batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         trace = adapter.run(adapter.collate(instances))
-        logits = model.forward(plain, batch)
-        expected = model.attention(plain, batch)
+        logits = forward(plain, batch)
+        expected = attention(plain, batch)
     differences = {"logits": _largest(trace.logits - logits)}
     weights = 0.0
     for stack, layers in expected.items():
@@ -208,7 +209,7 @@ def compare(
     differences["attention"] = weights
     if model.deletes:
         change = measured.vectors[LEAVE_ONE_OUT][:COMPARED]
-        alone = [leave_one_out(model.forward, plain, tokenizer, text) for text in texts]
+        alone = [leave_one_out(forward, plain, tokenizer, text) for text in texts]
         differences["leave-one-out"] = max(float(np.abs(a - b).max()) for a, b in zip(change, alone, strict=True))
     return differences
 
@@ -259,8 +260,8 @@ def page(rows: Sequence[Row]) -> str:
         "* *conformance* is the number of checks of the full suite that passed, failed or did not apply.",
         "* *logits*, *attention* and *leave-one-out* are the largest differences from a plain forward pass of an",
         "  untouched copy of the model, called as its repository does and without attnaudit. Attention is that of",
-        "  Transformers' eager kernel, at every layer and head. For leave-one-out, the plain pass deletes one token at a",
-        f"  time. {COMPARED} reviews are compared. A difference above {TOLERANCE:g} stops the command.",
+        "  the eager kernel of Transformers, at every layer and head. For leave-one-out, the plain pass deletes one",
+        f"  token at a time. {COMPARED} reviews are compared. A difference above {TOLERANCE:g} stops the command.",
         "",
         "| model | licence | what is special | lines | conformance | checks with a value | logits | attention "
         "| leave-one-out |",

@@ -218,11 +218,13 @@ def require_faithful_attention(runner: Runner) -> None:
 
 
 def _how_padding_enters(runner: Runner, trace: Trace) -> str:
-    """Return sentences that say how padding changes the logits, and how to avoid it.
+    """Return sentences that say how padding changes the logits of a custom model, and how to avoid it.
 
     The weights on padding are not recorded. If padding gets attention, the recorded weights of a query therefore sum to
     less than one.
     """
+    if type(runner.model).__module__.startswith("transformers."):
+        return "This architecture cannot be audited."
     for site in (call.site for call in runner.layout.calls):
         missing = (1 - trace.attention[site.key].sum(-1)) * trace.allowed[site.key].any(-1)
         if not site.sinks and float(missing.max()) > TOLERANCE:
