@@ -6,6 +6,8 @@ attention is far from uniform, and the same each time.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import torch
 
-#: What the tokenizers are trained on; tests draw their texts from it.
+#: What the tokenizers are made from; tests draw their texts from it.
 SENTENCES = (
     "a wonderful film, unbelievably moving and never dull",
     "the plot is dull and the acting is terrible",
@@ -24,7 +26,6 @@ SENTENCES = (
     "good", "bad", "the end of the film is surprisingly uninteresting",
     "what a beautiful, sad and clever story they tell",
 )  # fmt: skip
-VOCABULARY = 180
 HIDDEN, HEADS, LAYERS = 32, 4, 3
 
 
@@ -118,18 +119,32 @@ LABELS = {"positive": " good", "negative": " bad"}
 TEMPLATE = "{text} it was"
 
 
+def word_pieces() -> list[str]:
+    """Return the beginnings of words, and after "##" their other pieces: the vocabulary, without special tokens.
+
+    Words that occur twice are entries. Other words have two pieces. The vocabulary is the same in each process; that of
+    the trainers in the tokenizers library is not.
+    """
+    words = re.findall(r"\w+|[^\w\s]", " ".join(SENTENCES).lower())
+    counts = Counter(words)
+    whole = [word for word in counts if counts[word] > 1 or word in ("good", "bad")]
+    halves = [half for word in counts if len(word) > 3 for half in (word[:3], "##" + word[3:])]
+    letters = sorted(set("abcdefghijklmnopqrstuvwxyz").union(*words))
+    return list(dict.fromkeys([*whole, *halves, *letters, *("##" + letter for letter in letters)]))
+
+
 def tokenizer(kind: str) -> Any:
-    """A tokenizer trained on SENTENCES. Special tokens are those of the family: [CLS] and [SEP], or <s> and </s>."""
+    """A tokenizer for SENTENCES. Special tokens are those of the family: [CLS] and [SEP], or <s> and </s>."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     if kind == "wordpiece":
         names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-        made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        entries = {piece: n for n, piece in enumerate([*names.values(), *word_pieces()])}
+        made = Tokenizer(models.WordPiece(entries, unk_token="[UNK]"))
         made.normalizer = normalizers.BertNormalizer(lowercase=True)
         made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         made.decoder = decoders.WordPiece(prefix="##")
-        trainer: Any = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=list(names.values()))
         single, pair = "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
         added = ("[CLS]", "[SEP]")
     elif kind == "bytes":
@@ -142,22 +157,22 @@ def tokenizer(kind: str) -> Any:
             vocab_size=340,
             special_tokens=list(names.values()),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
         )
+        # Frequent words are entries of their own.
+        made.train_from_iterator([*SENTENCES, *(["the movie is good and bad, it was"] * 6)], trainer=trainer)
         single, pair = "<s> $A </s>", "<s> $A </s> </s> $B </s>"
         added = ("<s>", "</s>")
     else:
         names = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
-        made = Tokenizer(models.Unigram())
+        pieces = [piece.removeprefix("##") if piece.startswith("##") else f"▁{piece}" for piece in word_pieces()]
+        scores = {piece: -10.0 + 1.5 * len(piece) for piece in ["▁I", "I", "▁", *pieces]}
+        made = Tokenizer(models.Unigram([*((name, 0.0) for name in names.values()), *scores.items()], unk_id=2))
         made.pre_tokenizer = pre_tokenizers.Metaspace()
         made.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(
-            vocab_size=VOCABULARY, special_tokens=list(names.values()), unk_token="<unk>", show_progress=False
-        )
         single, pair = "$A </s>", "$A </s> $B </s>"
         added = ("</s>",)
-    trainer.show_progress = False
-    # Frequent words are entries of their own.
-    made.train_from_iterator([*SENTENCES, *(["the movie is good and bad, it was"] * 6)], trainer=trainer)
+    made.add_special_tokens(list(names.values()))
     made.post_processor = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(name, made.token_to_id(name)) for name in added]
     )
