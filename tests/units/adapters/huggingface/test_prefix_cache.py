@@ -76,10 +76,10 @@ def test_prefixes_are_shared_in_texts_shorter_than_the_window(name: str, monkeyp
 
 @pytest.mark.parametrize("name", WINDOWED)
 def test_texts_longer_than_the_window_are_run_in_full(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = _with_window(monkeypatch, name, 18)
+    adapter = _with_window(monkeypatch, name, 16)
     assert adapter.capabilities.shares_states, "the synthetic texts are shorter than the window"
     inputs = adapter.collate(INSTANCES)
-    assert inputs.mask[TEXT].shape[1] > 18
+    assert inputs.mask[TEXT].shape[1] > 16
     assert prefix_cache.share(adapter.runner, inputs).layers is None
     _require_equal(adapter)
 
