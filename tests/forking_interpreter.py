@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-#: What a run of the audit imports, without attnaudit itself and pytest, which have to be imported in each process.
+#: What a run of the audit imports, without attnaudit itself, which has to be imported in each process.
 SLOW_IMPORTS = (
+    "pytest",
     *("torch", "scipy.stats", "scipy.special", "sklearn.cluster", "numpy.fft", "pyarrow.dataset", "pyarrow.parquet"),
     *("jinja2", "msgspec", "rich.table", "threadpoolctl", "safetensors.torch", "xml.etree.ElementTree"),
 )
@@ -172,7 +173,7 @@ def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """Do what `pytester.runpytest_subprocess` does, in a process that need not import torch."""
     start = time.monotonic()
     path = os.pathsep.join(filter(None, [str(pytester.path), os.environ.get("PYTHONPATH", "")]))
-    words = [f"--basetemp={pytester.path / 'basetemp'}", *arguments]
+    words = [f"--basetemp={pytester.path / 'basetemp'}", "-p", "no:hypothesispytest", *arguments]
     done = shared().run("pytest", words, cwd=pytester.path, env={**os.environ, "PYTHONPATH": path})
     print(done.out)
     print(done.err, file=sys.stderr)

@@ -39,7 +39,7 @@ NO_MASK = tuple(need for need in NEEDS if not need.endswith(".mask") and not nee
 
 
 def rows() -> Dataset:
-    return sample(load("movie-reviews"), 6, 0)
+    return sample(load("movie-reviews"), 3, 0)
 
 
 def compare(build: Callable[[], ModelAdapter], needs: Sequence[str] = NEEDS) -> None:

@@ -287,8 +287,17 @@ def test_right_to_left_text_runs_from_right_to_left(explore: Callable[..., Any])
     assert len(left) == 4
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [WIDE, 768, NARROW])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (WIDE, "light"),
+        (NARROW, "dark"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((WIDE, "dark"), (768, "light"), (768, "dark"), (NARROW, "light"))
+        ),
+    ],
+)
 def test_the_explorer_fits_its_window_and_can_be_read(explore: Callable[..., Any], width: int, scheme: str) -> None:
     page = explore("two", "instance=r3", width=width, scheme=scheme)
     becomes(lambda: opened(page), "r3")

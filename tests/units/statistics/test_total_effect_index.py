@@ -171,7 +171,7 @@ def test_kappa_is_undefined_if_all_decisions_are_equal() -> None:
 def test_the_error_of_kappa_is_its_spread_over_samples() -> None:
     random = np.random.default_rng(0)
     values, errors = [], []
-    for _ in range(300):
+    for _ in range(150):
         decisions = (random.random(300) < 0.3).astype(np.int64)
         changed = np.where(random.random(300) < 0.15, 1 - decisions, decisions)
         kappa = CohensKappa.of(decisions, np.eye(2)[changed])
