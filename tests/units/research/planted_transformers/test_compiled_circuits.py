@@ -48,7 +48,7 @@ def compiled(circuit: Circuit, family: Family, parameter: float, *, count: int =
 
 @pytest.mark.parametrize(("circuit", "family", "parameter"), CASES)
 def test_interchanges_confirm_the_truth(circuit: Circuit, family: Family, parameter: float) -> None:
-    adapter, design, instances = compiled(circuit, family, parameter)
+    adapter, design, instances = compiled(circuit, family, parameter, count=36)
     with torch.no_grad():
         predicted = adapter.run(adapter.collate(instances)).logits.argmax(-1).tolist()
     names = adapter.capabilities.classes
