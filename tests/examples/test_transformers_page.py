@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,7 @@ from attnaudit.registry import models
 from tests import architectures
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "transformers.md").read_text(encoding="utf-8")
-EXAMPLES = {
-    name: textwrap.dedent(code)
-    for name, code in re.findall(r"<!-- example: (\S+) -->\n *```\w+\n(.*?)```", PAGE, re.DOTALL)
-}
+EXAMPLES = dict(re.findall(r"<!-- example: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 
 
 def big_bird(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface import transformer
+from attnaudit.engine.measuring import measure
+from attnaudit.instances import Dataset, Instance
 from benchmarks import public_models
 from benchmarks.public_adapters import imported_from
 from benchmarks.public_models import Row, SetupError, leave_one_out, lines_of, page, require_clone
@@ -90,6 +94,30 @@ def test_leave_one_out_is_the_change_without_each_real_token() -> None:
     whole = weight[ids].sum(0).softmax(0)
     expected = [(whole - (weight[ids].sum(0) - weight[one]).softmax(0)).abs().sum() / 2 for one in ids[1:-1]]
     torch.testing.assert_close(torch.tensor(changes), torch.stack(expected).double(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("changed", ["", "logits", "attention", "leave-one-out"])
+def test_a_difference_from_the_plain_pass_is_found(changed: str) -> None:
+    module, tokenizer = architectures.build("bert")
+    plain = copy.deepcopy(module)
+    plain.set_attn_implementation("eager")
+    adapter = transformer(module, tokenizer)
+    texts = tuple(Instance(id=str(n), text=text) for n, text in enumerate(architectures.SENTENCES[:4]))
+    dataset = Dataset(name="sentences", source="the test", description="", instances=texts)
+    measured = measure(adapter, dataset, ["leave_one_out.inputs"], model="bert", seed=0)[0]
+    single = {"logits": False, "leave-one-out": True}.get(changed)
+
+    def forward(model: Any, batch: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = model(**batch).logits
+        return logits * (2 if (len(logits) == 1) is single else 1)
+
+    def attention(model: Any, batch: dict[str, Tensor]) -> dict[str, tuple[Tensor, ...]]:
+        layers = model(**batch, output_attentions=True).attentions
+        return {"layer": (*layers[:-1], layers[-1].flip(1) if changed == "attention" else layers[-1])}
+
+    model = replace(MODELS[0], forward=forward, attention=attention, deletes=True)
+    differences = public_models.compare(model, plain, adapter, tokenizer, measured)
+    assert [what for what, one in differences.items() if one > public_models.TOLERANCE] == [changed][: bool(changed)]
 
 
 def test_the_page_lists_audited_and_refused_models() -> None:
