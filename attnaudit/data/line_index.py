@@ -15,7 +15,9 @@ from attnaudit.errors import DataError
 
 #: The number of bytes that are searched at a time.
 CHUNK = 1 << 20
-_NEW_LINE, _SPACE = 0x0A, 0x20
+_NEW_LINE = 0x0A
+#: (256,) False at the bytes that are white space.
+_IS_SHOWN = np.array([not bytes([byte]).isspace() for byte in range(256)])
 
 
 class LineIndex:
@@ -101,7 +103,7 @@ class LineIndex:
         for chunk in chunks:
             characters = np.frombuffer(chunk, dtype=np.uint8)
             ends = np.flatnonzero(characters == _NEW_LINE)
-            shown = characters > _SPACE
+            shown = _IS_SHOWN[characters]
             pieces = np.concatenate([[0], ends + 1])
             pieces = pieces[pieces < len(chunk)]
             found = np.logical_or.reduceat(shown, pieces)

@@ -24,7 +24,8 @@ def conflicts(folder: RunFolder) -> list[str]:
         if len(hashes) > 1:
             found.append(
                 f"The model {name} was not the same in all processes ({_shown(hashes)}), so the verdicts belong to "
-                "different models. Load its weights from a file, or set the seed before they are drawn."
+                "different models. Load its weights from a file, or set the seed before they are drawn, and give its "
+                "modules the same attributes each time."
             )
     for name in dict.fromkeys(part.data.name for part in parts):
         same_data = [part for part in parts if part.data.name == name]

@@ -45,6 +45,12 @@ def test_every_line_that_is_not_blank_is_read_with_its_number(
     ]
 
 
+def test_a_line_of_null_bytes_is_not_blank(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": "a"}\n\0\0\0\n \t\r\n{"text": "b"}\n')
+    assert [number for number, _, _ in LineIndex(path).read(range(3))] == [1, 2, 4]
+
+
 def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("one\ntwo\n")
