@@ -128,7 +128,7 @@ def _objection(baseline: Baseline, subject: BaselineSubject | None, audited: Aud
         return f"it has no model to compare with {audited.model} on {audited.data}, only {models}"
     if not _same_data(subject, audited):
         sample = subject.data_sha256 == audited.data_sha256
-        return f"the {'sample of the ' if sample else ''}data {audited.data} differ"
+        return f"the sample of the data {audited.data} differs" if sample else f"the data {audited.data} differ"
     return ""
 
 

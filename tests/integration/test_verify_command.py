@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 
 from attnaudit import cli
 from attnaudit.adapters.loading import load_model
+from attnaudit.commands import verify_command
 from attnaudit.data import load
+from attnaudit.data.draws import open_draws
 from attnaudit.records import PolicyException
+from attnaudit.registry import datasets, register_dataset
 from attnaudit.report.run_files import read_run
 from tests.consistent_runs import FAILING, INFORMATIONAL, NAME, PASSING, RELATIVE, consistent_run, write_record
 
@@ -342,3 +346,20 @@ def test_the_exit_status_of_the_process(reports: Path) -> None:
         return subprocess.run(command, cwd=reports.parent, env=environment, capture_output=True, check=False).returncode
 
     assert [status(*MODEL), status("--model", "other"), status(), status("--unknown")] == [0, 1, 2, 2]
+
+
+def test_of_a_stream_no_more_rows_are_read_than_the_run_audited(reports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that the run did not need may be broken, and the run may have audited more rows of other data."""
+    monkeypatch.setattr(datasets, "_known", dict(datasets._known))
+
+    @register_dataset("stream", order="random")
+    def stream() -> Iterator[dict[str, str]]:
+        yield from ({"text": f"text {i}"} for i in range(50))
+        raise OSError("connection lost")
+
+    run = consistent_run(reports / NAME, (PASSING,), data=("reviews", "stream"))
+    sha256 = open_draws("stream", 0).sha256(50)
+    reviews, record = run.data
+    streamed = msgspec.structs.replace(record, sha256=sha256, audited=50, rows=None, hashed="audited rows")
+    given = verify_command._expected_data("stream", [reviews, streamed])
+    assert (given.name, given.sha256, reviews.audited) == (None, sha256, 60)

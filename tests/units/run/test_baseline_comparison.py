@@ -118,7 +118,7 @@ OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", val
         (baseline(seed=7), "the seed differs (7 there, 0 here)"),
         (baseline(unit="words"), "the statistics are over words there, and over tokens here"),
         (baseline(subject(data_sha256="0" * 64)), "the data rows differ"),
-        (baseline(subject(sample_sha256="0" * 64)), "the sample of the data rows differ"),
+        (baseline(subject(sample_sha256="0" * 64)), "the sample of the data rows differs"),
         (baseline(subject(data="x", data_sha256="0" * 64)), "no model to compare with release on rows, only release"),
         (baseline(subject(checks=[OTHER_CHECK])), f"it lacks the check {BASE}"),
         (baseline(subject(checks=[OTHER_READING])), "the reading differs (cls@layer=-1,heads=mean there, pooled"),
