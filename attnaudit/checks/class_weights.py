@@ -62,7 +62,7 @@ def units_of_rows(
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a remark if labels are missing or a class has no row, and classes are balanced; otherwise ""."""
+    """Return a remark on balanced classes if labels are missing or a class has no row; otherwise ""."""
     if classes == "as_sampled":
         return ""
     remarks = []

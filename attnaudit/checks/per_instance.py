@@ -171,7 +171,7 @@ class PerInstanceCheck(Check):
         return super().linearised_values(measurements) if self.not_linearised else self.values(measurements)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
-        """Return why there is no interval, as a clause; "" if the reason is too few sources."""
+        """Return why there is no interval, as a clause; "" means that there are too few independent sources."""
         return ""
 
     def upper_bounds(self, measurements: Measurements) -> Floats | None:

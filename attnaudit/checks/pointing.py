@@ -378,7 +378,7 @@ class Pointing(PerInstanceCheck):
         Args:
             measurements: The measurements of n instances.
             column: The prefix of the columns.
-            measure: "cosine" for C or "share" for the share of texts; None for the argument of the check.
+            measure: "cosine" to return C, "share" to return the share of texts; None to use the `measure` of the check.
             limit: The smallest c_x of a text that counts in the share.
             chosen: (n,) True at the instances to use, with equal weights; None for all instances, with the weights of
                 the check.

@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of(("tokens", "words")),
         metavar="{tokens,words}",
         default="tokens",
-        help="what the statistics must have been computed over (default: tokens)",
+        help="whether the run must have computed statistics over tokens or over words (default: tokens)",
     )
     parser.add_argument(
         "--allow-sample", action="store_true", help="accept a run that audited a sample (--audit-max-instances)"

@@ -225,7 +225,7 @@ class ConfidenceSequence:
 
 
 def log_limit(confidence: float) -> float:
-    """Return the logarithm of 2 / α, the capital at which a gambler has won, for a confidence of 1 - α."""
+    """Return log(2 / α), where 1 - α is the confidence. A gambler whose capital reaches 2 / α has won."""
     return math.log(2 / (1 - confidence))
 
 

@@ -79,7 +79,7 @@ def decision(
         confidence: The confidence of the check, at which a pass is decided.
         gated: Number of gates in the policy. The confidence of failures is corrected for this number; 1 means no
             correction.
-        no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
+        no_interval: Why there is no interval, as a clause; "" means that there are too few independent sources.
         bounds: The lowest and the highest possible value.
         no_difference: The value of a model that does not differ from its reference, if the threshold is a margin around
             this value; otherwise None.

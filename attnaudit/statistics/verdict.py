@@ -47,7 +47,7 @@ def decide(
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
         fail_interval: The interval that decides failures; `interval` by default.
-        no_interval: Why there is no interval, as a clause; "" if the reason is too few sources.
+        no_interval: Why there is no interval, as a clause; "" means that there are too few independent sources.
         severity: "gate", or "report" for an informational check.
         unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
 

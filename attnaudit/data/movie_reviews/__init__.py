@@ -53,17 +53,17 @@ def split(name: Split) -> Dataset:
 
 
 def movie_reviews() -> Dataset:
-    """Return the test part, which audits use."""
+    """Return the test part of the data set. Audits use this part."""
     return split("test")
 
 
 def dev() -> Dataset:
-    """Return the development part, on which models are selected."""
+    """Return the development part of the data set. Models are selected on this part."""
     return split("dev")
 
 
 def train() -> Dataset:
-    """Return the training part."""
+    """Return the training part of the data set."""
     return split("train")
 
 

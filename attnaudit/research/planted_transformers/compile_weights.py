@@ -147,7 +147,11 @@ def _layer_matrices(
 
 
 def _readout(design: Design, space: FeatureSpace) -> Tensor:
-    """Return a matrix (C, d) that reads the evidence moved for each class, plus ½ for the default class."""
+    """Return a (C, d) matrix that reads the feature "moved" of every class from the residual stream.
+
+    This feature is the evidence for the class that heads have moved to a token. For the default class, the matrix reads
+    about ½ more.
+    """
     rows = torch.stack([space.row({f"moved.{c}": 1.0}) for c in range(design.classes)])
     if design.default_class is not None:
         rows[design.default_class] += 0.5 * space.row({"constant": 1 / space.constant})

@@ -181,7 +181,7 @@ class TrainingInputs:
 
     @property
     def guide(self) -> PooledClassifier:
-        """The base. It must not be None."""
+        """The model in `base`. Use it only for variants that are made from another model."""
         assert self.base is not None
         return self.base
 

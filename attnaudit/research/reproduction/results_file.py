@@ -72,7 +72,7 @@ class RoleScores(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """The scores of the models of one role on the test part, one value per seed.
 
     Attributes:
-        accuracy: The accuracies. A value is None if it is not known. It is empty if no value is known.
+        accuracy: The accuracies. A value is None if it is not known. The tuple is empty if no value is known.
         f1: The F1 scores, in the same way.
     """
 

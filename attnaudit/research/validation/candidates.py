@@ -65,7 +65,7 @@ class CandidateSpec:
         arguments: The arguments of the check, as in a [[check]] table of a policy file.
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
-        may_gate: Whether the rule may use the check as a gate.
+        may_gate: Whether the rule (`threshold_rule`) may use the check as a gate.
         scale: The scale of thresholds.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence.

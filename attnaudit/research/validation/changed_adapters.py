@@ -88,7 +88,7 @@ def with_idle_tokens(adapter: PooledAttentionAdapter, count: int) -> PooledAtten
 
 
 class _WithIdleTokens(PooledAttentionAdapter):
-    """A pooled model with idle tokens. Their id is -1."""
+    """A pooled model whose texts end with idle tokens (see `with_idle_tokens`). The id of an idle token is -1."""
 
     def __init__(self, original: PooledAttentionAdapter, count: int, **parts: Any) -> None:
         def tokenize(text: str) -> Encoding:

@@ -22,7 +22,7 @@ from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
 from attnaudit.research.validation.validation_schema import FamilyFigures, ModelResult
 
-#: What the figures give as the policy if the rule chose it.
+#: The name of a policy in the figures if it has no file, because the rule (`threshold_rule`) chose its gates.
 FROM_RULE = "chosen from the tuning half of this population"
 #: A chosen policy may claim a whole family only if each of these was left out in turn.
 LEFT_OUT: tuple[Literal["mechanism", "encoder"], ...] = ("mechanism", "encoder")

@@ -52,12 +52,14 @@ MOST_DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What separates the faithful models from those that must not pass.
+    """The two limits between which the threshold of a check lies, by step 2 of the rule.
+
+    Each model is represented by one limit of its interval, which is negated for "at_most" (see `scoring.bound`).
 
     Attributes:
-        faithful: The lowest limit of the faithful models, without the ignored share. Negated for "at_most".
-        opposing: The highest limit below `faithful` of the models that must not pass, without the ignored share.
-            Negated for "at_most".
+        faithful: The lowest of these limits over the faithful models. A share IGNORED of the lowest limits is left out.
+        opposing: The highest of these limits over the models that must not pass, among the limits below `faithful`. A
+            share IGNORED of the highest is left out. `opposing` is at least the value of attention without effect.
         gap: The distance from `opposing` to `faithful`, divided by the distance between the medians of the two groups.
             Both distances are on the scale of the check.
     """
@@ -172,7 +174,7 @@ def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None
         The limits. They are None in each of these cases:
 
         * There are no faithful models, or no models that must not pass.
-        * More than the ignored share of the faithful models cannot pass at any threshold, for example because the check
+        * More than a share IGNORED of the faithful models cannot pass at any threshold, for example because the check
           is undefined on them.
         * No limit of a model that must not pass, and no value of attention without effect, lies below the faithful
           limit.

@@ -97,7 +97,7 @@ class Look(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         population_sha256: Hash of population.json.
         family: The family of the models.
         gates: The gates of the policy, as text.
-        policy_sha256: Hash of the policy file, or of the gates if the rule chose them.
+        policy_sha256: Hash of the policy file, or of the gates if `threshold_rule` chose them.
         errors: The errors on the held-out half.
     """
 
@@ -125,8 +125,8 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled models.
         tuning: The same figures on the tuning half.
         held_out_errors: The errors of the policy on the held-out half. None if there are no gates.
-        in_turn: The errors of the rule with each mechanism and each encoder left out in turn. An encoder is left out
-            only if there are at least two.
+        in_turn: The errors of the rule (`threshold_rule`) with each mechanism and each encoder left out in turn. An
+            encoder is left out only if there are at least two.
         checks: The figures of every check.
         correlations: The rank correlations with the known shares. The list is empty without graded mechanisms.
         outcomes: The verdicts by share, over all models of graded mechanisms.
