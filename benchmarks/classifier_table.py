@@ -46,7 +46,7 @@ class Row:
     Attributes:
         name: The class.
         state: "audited" if it passes the full conformance suite, "failing" if it is loaded but does not pass the suite,
-            "refused" if it is not loaded, and "not built" if no small model of it could be made.
+            "refused" if it is not loaded, and "not built" if no small model of it could be created.
         found: The conformance checks and the modules without visible weights, or the reason.
     """
 
@@ -114,9 +114,9 @@ def page(rows: list[Row]) -> str:
         "The command `python -m benchmarks.classifier_table` writes this page. For each class, it saves a small model",
         "with random weights as a checkpoint folder, loads the folder as an audit does, and runs the full conformance",
         "suite. *audited* classes pass it. *refused* classes are not loaded, for the reason given. *failing* ones",
-        "are loaded, but fail a check of the suite. Of *not built* classes, no model with fewer than five million",
-        "parameters could be made from a configuration, so that nothing is known about them. Modules without visible",
-        "weights make gates red unless the policy accepts them",
+        "are loaded, but fail a check of the suite. *not built* classes were not tested, because no model with fewer",
+        "than five million parameters could be built from a configuration. Some models carry information between",
+        "tokens in modules without visible weights; their gates then fail unless the policy accepts these modules",
         "([transformers.md](transformers.md#hybrids-tokens-that-are-mixed-without-attention)).",
         "",
         f"{len(rows)} classes: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) + ".",

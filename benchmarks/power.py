@@ -156,7 +156,7 @@ def of_pointing(measure: str) -> Population:
     above, below = np.where(pointed, room, 0.0), room
     share = float(above.sum() / below.sum())
     base = np.full(len(room), 1 / len(room))
-    if measure == "share, any text":  # what is at stake in a text does not affect whether attention points
+    if measure == "share, any text":  # the weight of a text does not affect whether attention points
         above, below = np.concatenate([room, 0 * room]), np.concatenate([room, room])
         base = np.concatenate([share * base, (1 - share) * base])
 
@@ -316,7 +316,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "as measured on the demo model. The population with the changed value has the same rows in other frequencies.",
         '"Scaled" means instead that the distance of every row from one end of the range changes by the same factor.',
         'With "any text", the texts to which attention does not point are drawn from all texts. With "same texts",',
-        "they are the few of the demo model, in which little is at stake.",
+        "they are the few of the demo model, whose weights are small.",
         "",
         f"Each power comes from {TRIALS} samples, so its standard error is 2 percentage points near 80%. It should",
         "be at least 80%, and may be more: a gate reports the upper limit of a change that it can only estimate. An em",

@@ -63,7 +63,7 @@ def drawn_rows(classes: Integers, positive: float, random: np.random.Generator) 
 
 
 def of_share(positive: float) -> Draw:
-    """Return how to draw a sequence of the share of rows on which attention points, weighted by what is at stake."""
+    """Return how to draw a sequence of the share of rows on which attention points, with the weights of the texts."""
     largest, cosine, uniform = (np.array(column) for column in shapes()["pointing"].values())
     weights = largest * (1 - uniform)
     chosen = (largest * (cosine - uniform) >= 0.5 * weights).astype(np.float64)

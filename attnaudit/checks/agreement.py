@@ -184,6 +184,6 @@ class Agreement(PerInstanceCheck):
         return (
             single_token(measurements),
             no_real_attention(measurements),
-            ("every attention weight is tied", tied if len(tied) == len(undefined) else np.zeros_like(undefined)),
-            (f"{IMPORTANCES[self.importance]} is zero or tied on every token", undefined),
+            ("all attention weights are equal", tied if len(tied) == len(undefined) else np.zeros_like(undefined)),
+            (f"{IMPORTANCES[self.importance]} is the same for all tokens", undefined),
         )

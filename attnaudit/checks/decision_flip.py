@@ -100,5 +100,5 @@ def reasons_against_removal(measurements: Measurements, undefined: Mask) -> Sequ
         single_token(measurements),
         no_real_attention(measurements),
         ("one token holds all attention", measurements.scalar("attention.max") >= 1),
-        ("every attention weight is tied", undefined),
+        ("all attention weights are equal", undefined),
     )

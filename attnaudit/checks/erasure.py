@@ -234,7 +234,7 @@ class Erasure(PerInstanceCheck):
             (UNSUPPORTED[self.operator], unsupported),
             single_token(measurements),
             no_real_attention(measurements),
-            ("every attention weight is tied", undefined),
+            ("all attention weights are equal", undefined),
         )
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:

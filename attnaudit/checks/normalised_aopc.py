@@ -101,5 +101,5 @@ class NormalisedAOPC(PerInstanceCheck):
             single_token(measurements),
             no_real_attention(measurements),
             (f"more than {MOST_TOKENS} tokens", measurements.lengths > MOST_TOKENS),
-            ("every attention weight is tied, or every order of erasure has the same effect", undefined),
+            ("all attention weights are equal, or every order of erasure has the same effect", undefined),
         )

@@ -71,7 +71,7 @@ class PairedGate(Check):
     how_to_read = (
         "The value of this model minus the value of the baseline, on the same instances. At 0, the two models do not "
         "differ. The gate passes if the whole interval is on the required side of the margin, and fails if the whole "
-        "interval is on the other side."
+        "of a wider interval, corrected for the number of gates, is on the other side."
     )
 
     def validate(self) -> None:

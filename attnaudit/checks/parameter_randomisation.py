@@ -142,7 +142,7 @@ class ParameterRandomisation(PerInstanceCheck):
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
         return (
             single_token(measurements),
-            (f"{EXPLANATIONS[self.of]} is tied or zero on every token", undefined),
+            (f"{EXPLANATIONS[self.of]} is the same for all tokens", undefined),
         )
 
     def note(self, measurements: Measurements, values: Floats) -> str:

@@ -60,9 +60,9 @@ class Pointing(PerInstanceCheck):
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 
     C equals Σ_x r_x c_x / Σ_x r_x, a weighted mean over the texts of c_x = (cos(α, |e|) - cos(uniform, |e|)) / (1 -
-    cos(uniform, |e|)). The weight r_x = m_x (1 - cos(uniform, |e|)) is what is at stake in a text: it is large if the
-    effects of the tokens are large and unequal. A text has no weight if no token has an effect, or if all tokens have
-    the same effect. The value is undefined if no text has weight.
+    cos(uniform, |e|)). The weight of a text, r_x = m_x (1 - cos(uniform, |e|)), is large if the effects of its tokens
+    are large and unequal. A text has no weight if no token has an effect, or if all tokens have the same effect. The
+    value is undefined if no text has weight.
 
     Args:
         on: The output f. "probabilities": the probability of the predicted class. A text then has no weight if no
@@ -112,8 +112,7 @@ class Pointing(PerInstanceCheck):
             return (
                 "The value is the share of the texts on which attention points at the influential tokens clearly "
                 "better than equal weights do: its cosine with the effects is at least a quarter of the way from that "
-                "of equal weights to 1. Each text counts by how much is at stake in it, that is, by how large and how "
-                "unequal the effects of its tokens are."
+                "of equal weights to 1. Texts whose tokens have larger and more unequal effects count more."
             )
         return (
             "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
@@ -123,7 +122,7 @@ class Pointing(PerInstanceCheck):
 
     @property
     def unit(self) -> str:
-        return "share of what is at stake" if self.measure == "share" else "cosine above uniform weights"
+        return "weighted share of the texts" if self.measure == "share" else "cosine above uniform weights"
 
     @property
     def value_name(self) -> str:
@@ -134,7 +133,7 @@ class Pointing(PerInstanceCheck):
     @property
     def values_label(self) -> str:
         if self.measure == "share":
-            return "what is at stake where attention does not point, per instance"
+            return "weight of the texts on which attention does not point"
         return "largest effect × (1 - cosine) per instance"
 
     @property
@@ -302,8 +301,8 @@ class Pointing(PerInstanceCheck):
         if self.measure == "share":
             share = percentage(evidence.value)
             return (
-                f"On {share} of the texts, weighted by what is at stake in them, attention points at the influential "
-                f"tokens rather than at others. {drawn}"
+                f"On {share} of the texts, attention points at the influential tokens rather than at others. (Texts "
+                f"whose tokens have larger and more unequal effects count more.) {drawn}"
             )
         return drawn
 

@@ -41,7 +41,7 @@ class TokenProbability(PerInstanceCheck):
     )
     how_to_read = (
         "If the value is near the probability from the whole text, a single hidden state already gives the "
-        "prediction. If it is near one over the number of classes, a single state says nothing about the prediction."
+        "prediction. If it is near 1 / (number of classes), a single state says nothing about the prediction."
     )
     unit = "probability"
     value_name = "mean per-token probability"

@@ -180,9 +180,8 @@ def check_finite_differences(e: Examples) -> str:
     median = comparable.median().item()
     if median > LARGEST_ERROR:
         raise BrokenContractError(
-            f"when the embeddings move along the gradient, the logits change at a rate that differs by {median:.0%} "
-            f"from the gradient's norm; expected at most {LARGEST_ERROR:.0%}. Part of the computation is missing from "
-            "the autograd graph. Look for detached tensors between embeddings and logits, such as detached attention "
-            "weights."
+            f"the gradients at the embeddings differ by {median:.0%} from finite differences of the logits; expected "
+            f"at most {LARGEST_ERROR:.0%}. Part of the computation is missing from the autograd graph. Look for "
+            "detached tensors between embeddings and logits, such as detached attention weights."
         )
     return f"gradients agree with finite differences within {median:.1%}"

@@ -61,8 +61,8 @@ def exhibit_label(exhibit: Exhibit) -> str:
     top = [max(range(len(text.tokens)), key=values.__getitem__) for values in (text.attention, text.effects)]
     verdicts = "; ".join(f"{check.check} {number(check.value, digits=2)}: {check.verdict}" for check in gates(exhibit))
     return (
-        f"Attention is largest on “{text.tokens[top[0]]}” ({number(text.attention[top[0]], digits=2)}), the effect on "
-        f"“{text.tokens[top[1]]}”. {verdicts}."
+        f"Attention is largest on “{text.tokens[top[0]]}” ({number(text.attention[top[0]], digits=2)}), and the "
+        f"effect is largest on “{text.tokens[top[1]]}”. {verdicts}."
     )
 
 

@@ -31,9 +31,9 @@ from attnaudit.research.study.text_tables import escape_cell, markdown_table
 FIRST: dict[Outcome, str] = {"right": "cue_in_context", "unused": "decoy_in_context", "elsewhere": "next_to_the_cue"}
 NOTICE = "<!-- Written by `attnaudit gallery --render`. Edit attnaudit/research/gallery/ instead. -->"
 MEANING: dict[Outcome, str] = {
-    "right": "The words with the weight decide the prediction. Shuffling the weights changes it, and the bars of "
+    "right": "The words with much attention decide the prediction. Shuffling the weights changes it, and the bars of "
     "attention and effect are long in the same places.",
-    "partly": "On some texts, or in some heads, the words with the weight decide; in the others, they do not.",
+    "partly": "On some texts, or in some heads, the words with much attention decide; in the others, they do not.",
     "unused": "The prediction hardly depends on the weights: with shuffled weights, the output stays nearly the same.",
     "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words do: their "
     "content is in the states of the attended words, or their small weights suffice.",
@@ -74,8 +74,8 @@ def _index(gallery: Gallery) -> str:
         "ordinary models. Compare your report with them.",
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: how "
-        "far the logits move when the word is replaced while the weights are held. Below are the two gates of the "
-        "default policy, with the side of the scale that passes in green, and the value with its confidence interval.",
+        "far the logits move when the word is replaced while the weights are held fixed. Below the bars are the two "
+        "gates of the default policy: the values that pass are green, and the value is shown with its confidence interval.",
         "",
     ]
     for outcome, kind in FIRST.items():
@@ -91,7 +91,7 @@ def _index(gallery: Gallery) -> str:
         "has the error rates on the others.",
         "",
         "A cell has a mark for each gate, “Is attention used?” and “Does it point at what matters?”: ✓ pass, ✗ fail, "
-        "? inconclusive, – undefined. Only two passes pass.",
+        "? inconclusive, – undefined. A model passes only if it passes both gates.",
         "",
         f"| mechanism | family | {' | '.join(OUTCOMES.values())} |",
         f"|---|---|{'---|' * len(OUTCOMES)}",
@@ -155,8 +155,10 @@ def _checks_page(gallery: Gallery) -> str:
         "",
         NOTICE,
         "",
-        "Each dot is a planted model of the [gallery](index.md). A check whose rows are apart tells right attention "
-        "from attention that is unused or at the wrong place; one whose rows overlap says something else.",
+        "Each chart shows the values of one check: a dot for each planted model of the [gallery](index.md), in one row "
+        "for right attention, one for unused attention, and one for attention at the wrong place. If the rows do not "
+        "overlap, the check can tell these models apart. If the rows overlap, the value alone does not show whether "
+        "attention is right.",
         "",
     ]
     for check in gallery.checks:
@@ -186,7 +188,7 @@ def _paper_page(gallery: Gallery, paper: PaperExhibit) -> str:
     if checks:
         lines += [
             "The paper introduced or used the following checks of the default policy. The charts show their values on "
-            "planted models: whether their attention is right is known.",
+            "planted models, for which it is known whether attention is right.",
             "",
         ]
         for check in checks:

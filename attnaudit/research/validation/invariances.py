@@ -38,12 +38,12 @@ DEVIATIONS = 4.0
 REPEATS = 4
 IDLE_COUNTS = (1, 3)
 REARRANGED = (
-    "does not apply: rearranging the weights gives some to the added tokens, so that they no longer do nothing; the "
-    "figure is the change"
+    "does not apply: rearranging moves some of the weights to the added tokens, which then affect the output; the "
+    "number shows the change"
 )
 WORSE_UNIFORM = (
-    "does not apply: uniform weights give some to the added tokens and point worse than before, so the same cosine is "
-    "further above theirs and the value rises; the figure is the change"
+    "does not apply: uniform weights give some weight to the added tokens, so their cosine with the effects falls; the "
+    "cosine of attention stays the same and exceeds it by more; the number shows the change"
 )
 WHOLE_DATA = "not measured: the check is computed from the whole data set at once"
 READING = "not measured: the check names a reading, and the models have a single attention"

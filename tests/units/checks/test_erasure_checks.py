@@ -109,7 +109,7 @@ def test_undefined_instances_have_a_reason_and_the_curve_leaves_them_out(kind, n
         m.vectors[column][:3] = [np.full(5, np.nan)] * 3
     m.tokens[0] = ["one"]
     record = kind(at_least=0.0).judge(m)
-    assert record.undefined == {"a single token": 1, "every attention weight is tied": 2}
+    assert record.undefined == {"a single token": 1, "all attention weights are equal": 2}
     (chart,) = record.charts
     assert [line.name for line in chart.series] == ["attention", "random order", "signed leave-one-out"]
     assert chart.series[0].x == [1, 5, 10, 20, 50]
@@ -134,7 +134,7 @@ def test_the_reason_why_no_weight_can_be_removed_is_counted():
         m.scalars[column][:3] = np.nan
     m.tokens[0] = ["one"]
     m.scalars["attention.max"][:2] = 1.0
-    expected = {"a single token": 1, "one token holds all attention": 1, "every attention weight is tied": 1}
+    expected = {"a single token": 1, "one token holds all attention": 1, "all attention weights are equal": 1}
     assert checks.DecisionFlip(at_least=0.1).judge(m).undefined == expected
     assert checks.TopTokenErasure(at_least=0.1).judge(m).undefined == expected
 

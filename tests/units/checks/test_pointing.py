@@ -39,7 +39,7 @@ def plain(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = Non
 
 
 def plain_share(rows: Sequence[tuple[Row, Row]], weights: Sequence[float] | None = None, limit: float = 0.25) -> float:
-    """Return the share of what is at stake on texts whose c_x is at least the limit, by its definition."""
+    """Return the weighted share of the texts whose c_x is at least the limit, by its definition."""
     pointed = stakes = 0.0
     for (shares, signed), times in zip(rows, weights or [1.0] * len(rows), strict=True):
         e = np.abs(signed)
@@ -193,7 +193,7 @@ def test_copies_of_the_rows_of_a_class_do_not_matter(rows: list[tuple[Row, Row]]
 
 
 def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:
-    """Attention is right on the first texts and equally spread on the others, which have more at stake."""
+    """Attention is right on the first texts and equally spread on the others, which have more weight."""
     cue = np.array([0.0, 0.4, 0.0, 0.0])
     right, flat = (np.array([0.02, 0.94, 0.02, 0.02]), cue), (np.full(4, 0.25), 2 * cue)
     m = with_rows([right] * 60 + [flat] * 40)

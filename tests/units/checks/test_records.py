@@ -178,8 +178,8 @@ def test_agreement_counts_why_instances_are_undefined():
     m.vectors["attention"][1] = np.full(4, 0.25)
     assert checks.Agreement(at_least=0.3).judge(m).undefined == {
         "a single token": 1,
-        "every attention weight is tied": 1,
-        "the gradient is zero or tied on every token": 1,
+        "all attention weights are equal": 1,
+        "the gradient is the same for all tokens": 1,
     }
 
 
@@ -340,7 +340,7 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
 
 SENTENCES = {
     checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* \S+% as much as replacing",
-    checks.Pointing: r"(On \S+% of the texts, weighted by|A token drawn according to attention carries) ",
+    checks.Pointing: r"(On \S+% of the texts, attention points|A token drawn according to attention carries) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
     checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
     checks.Comprehensiveness: r"Erasing the most attended tokens gives ",

@@ -132,7 +132,7 @@ def test_undefined_texts_have_a_reason() -> None:
         model.attention.score.weight.zero_()
     measurements = measure(model, dataset(texts), ["normalised_aopc.deletion", "attention"], model="m", seed=0)[0]
     record = checks.NormalisedAOPC(severity="report").judge(measurements)
-    assert record.undefined["every attention weight is tied, or every order of erasure has the same effect"] == 1
+    assert record.undefined["all attention weights are equal, or every order of erasure has the same effect"] == 1
 
 
 def test_an_output_that_ignores_the_text_is_undefined() -> None:
@@ -142,4 +142,4 @@ def test_an_output_that_ignores_the_text_is_undefined() -> None:
     measurements = measured(model, "normalised_aopc.mask", "attention")
     record = checks.NormalisedAOPC(severity="report", operator="mask", measure="sufficiency").judge(measurements)
     assert record.value is None
-    assert record.undefined["every attention weight is tied, or every order of erasure has the same effect"] == 6
+    assert record.undefined["all attention weights are equal, or every order of erasure has the same effect"] == 6
