@@ -75,7 +75,8 @@ def _index(gallery: Gallery) -> str:
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: how "
         "far the logits move when the word is replaced while the weights are held fixed. Below the bars are the two "
-        "gates of the default policy: the values that pass are green, and the value is shown with its confidence interval.",
+        "gates of the default policy: the values that pass are green, and the value of the model has its confidence "
+        "interval.",
         "",
     ]
     for outcome, kind in FIRST.items():
