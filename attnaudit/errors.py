@@ -219,7 +219,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str
         cutoff: The smallest similarity of suggested names, from 0 to 1 (see `difflib.get_close_matches`).
 
     Examples:
-        >>> did_you_mean("atention", ["attention", "entropy"])
+        >>> did_you_mean("atention", ["attention", "label"])
         "Did you mean 'attention'?"
     """
     near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=cutoff)
