@@ -102,10 +102,11 @@ def _load_registered(name: str) -> Dataset:
         try:
             produced = registered()
             if not isinstance(produced, Dataset) and isinstance(produced, Iterable):
-                produced = list(produced)  # inside `try`, because a generator fails only when it is read
+                # Here, because a generator fails only when it is read, and because it may fill one dict again and again.
+                produced = [dict(item) if isinstance(item, dict) else item for item in produced]
         except AuditError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise failure_of(registered, name, error) from error
     if isinstance(produced, Dataset):
         _require_types(produced, name)

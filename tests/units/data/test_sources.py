@@ -99,6 +99,23 @@ def test_function_that_fails(registry: Registry[Any]) -> None:
         load("mine")
 
 
+def test_a_function_that_ends_the_program_has_failed(registry: Registry[Any]) -> None:
+    registry.register("mine")(lambda: sys.exit(0))
+    with pytest.raises(DataError, match="failed with SystemExit: 0"):
+        load("mine")
+
+
+def test_a_generator_may_yield_the_same_dict_again(registry: Registry[Any]) -> None:
+    @registry.register("mine")
+    def refilled() -> Iterator[dict[str, str]]:
+        row: dict[str, str] = {}
+        for text in ("one", "two"):
+            row["text"] = text
+            yield row
+
+    assert [instance.text for instance in load("mine").instances] == ["one", "two"]
+
+
 def test_an_audit_error_of_the_function_is_passed_on(registry: Registry[Any]) -> None:
     @registry.register("mine")
     def broken() -> Dataset:
