@@ -156,7 +156,7 @@ def _from_factory(name: str) -> ModelAdapter:
         sys.path.insert(0, working_folder)
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ModelError(
             f"--model {name}: module '{module_name}' cannot be imported: {type(error).__name__}: {error}. Expected "
             "package.module:factory, importable from the folder you run pytest in."
@@ -176,7 +176,7 @@ def _call_factory(factory: Callable[[], Any], what: str) -> ModelAdapter:
         adapter: ModelAdapter = factory()
     except AuditError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         expected = " It must take no argument and return a model adapter." if isinstance(error, TypeError) else ""
         raise ModelError(
             f"{what}: the factory raised {type(error).__name__}{raised_at(error)}: {error}.{expected}"

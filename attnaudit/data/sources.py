@@ -102,7 +102,7 @@ def _load_registered(name: str) -> Dataset:
         try:
             produced = registered()
             if not isinstance(produced, Dataset) and isinstance(produced, Iterable):
-                # Here, because a generator fails only when it is read, and because it may fill one dict again and again.
+                # Here, because a generator fails only when it is read, and because it may fill the same dict each time.
                 produced = [dict(item) if isinstance(item, dict) else item for item in produced]
         except AuditError:
             raise

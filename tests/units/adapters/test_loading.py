@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,12 @@ def test_a_factory_that_fails_is_named() -> None:
         ModelError, match=r"the factory raised FileNotFoundError at test_loading.py:[0-9]+ in broken: weights\.bin"
     ):
         load_model("broken")
+
+
+def test_a_factory_that_ends_the_program_has_failed() -> None:
+    models.register("ending")(lambda: sys.exit(0))
+    with pytest.raises(ModelError, match=r"the factory raised SystemExit at test_loading.py:[0-9]+ in <lambda>: 0"):
+        load_model("ending")
 
 
 def test_something_that_is_no_adapter_lists_what_it_lacks() -> None:
