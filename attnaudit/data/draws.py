@@ -243,11 +243,11 @@ class StreamDraws(_DrawnOneByOne):
         except AuditError as error:
             self._failure = DataError(str(error))
             raise
-        except BaseException as error:  # also sys.exit, and pytest.skip
+        except BaseException as error:
             self._failure = failure_of(self._function, self._name, error)
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            raise self._failure from error
+            if isinstance(error, (Exception, SystemExit, GeneratorExit)):
+                raise self._failure from error
+            raise  # Ctrl-C, and what pytest raises for a test that was skipped or took too long
         self._ended = item is _END
         return item
 

@@ -43,6 +43,20 @@ def test_data_that_cannot_be_read_are_one_failure(audited: AuditedProject, worke
         assert LENGTH in failure
 
 
+def test_workers_that_audit_different_models_under_one_name_are_red(audited: AuditedProject) -> None:
+    conftest = (audited.root / "conftest.py").read_text(encoding="utf-8")
+    audited.write("conftest.py", conftest.replace("torch.manual_seed(0)", "torch.seed()"))
+    run = audited.pytest("-n2")
+    why = "The model tiny was not the same in all processes"
+    assert (run.status, run.audit["status"], run.audit["exit_status"]) == (1, "failed", 1)
+    assert why in run.audit["problem"]
+    assert {state for state, _ in run.gates().values()} == {"passed"}
+    (failure,) = run.junit_failures()
+    for text in (failure, run.process.out, run.page("summary.md"), run.page("report.html")):
+        assert why in text
+    audited.assert_not_verified("The status of the run is 'failed'")
+
+
 def test_a_folder_with_the_name_of_a_registered_model_is_a_usage_error(audited: AuditedProject) -> None:
     (audited.root / "demo").mkdir()
     assert audited.pytest().status == 0

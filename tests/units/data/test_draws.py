@@ -176,7 +176,7 @@ def test_a_stream_whose_function_fails_names_it(registered: None) -> None:
         open_draws("number", 0).first(1)
 
 
-@pytest.mark.parametrize("ending", [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
+@pytest.mark.parametrize("ending", [SystemExit(0), GeneratorExit(), KeyboardInterrupt(), pytest.fail.Exception("late")])
 def test_a_stream_that_was_ended_from_inside_has_no_end(registered: None, ending: BaseException) -> None:
     @register_dataset("ends", order="random")
     def ends() -> Iterator[dict[str, str]]:
@@ -184,7 +184,7 @@ def test_a_stream_that_was_ended_from_inside_has_no_end(registered: None, ending
         raise ending
 
     draws = open_draws("ends", 0)
-    first = KeyboardInterrupt if isinstance(ending, KeyboardInterrupt) else DataError
+    first = DataError if isinstance(ending, (SystemExit, GeneratorExit)) else type(ending)
     for error in (first, DataError):
         with pytest.raises(error) as raised:
             draws.first(2)
