@@ -61,6 +61,7 @@ class PublicModel:
         forward: Runs the model as its repository does. None for a model that is refused.
         attention: Runs the Transformers model inside with its eager kernel -> stack of sites -> weights of each layer.
         packages: Packages that the file imports, and that attnaudit does not need.
+        pairs: Whether the model reads pairs of texts.
         deletes: Whether leave-one-out is compared, in addition to logits and attention weights.
     """
 
@@ -76,6 +77,7 @@ class PublicModel:
     attention: Callable[[Any, Batch], dict[str, tuple[Tensor, ...]]] | None = None
     root: str | None = None
     packages: tuple[str, ...] = ()
+    pairs: bool = False
     deletes: bool = False
 
     @property
@@ -283,6 +285,28 @@ def _both_stacks(output: Any) -> dict[str, tuple[Tensor, ...]]:
     }
 
 
+# -- pairs of texts ------------------------------------------------------------------------------------------------
+
+
+def build_cross_encoder(_clone: Path) -> tuple[Any, Any]:
+    tokenizer = small_tokenizer("wordpiece")
+    model = transformers.BertForSequenceClassification(_configuration("Bert", tokenizer, SMALL, num_labels=1))
+    with TemporaryDirectory(prefix="attnaudit-") as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        encoder = _module("sentence_transformers").CrossEncoder(folder, device="cpu")
+    return encoder, encoder.tokenizer
+
+
+def adapt_cross_encoder(model: Any, tokenizer: Any) -> Any:
+    return transformer(model, tokenizer, classes=["irrelevant", "relevant"])
+
+
+def cross_encoder_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
+    model.model.set_attn_implementation("eager")
+    return {"layer": model.model(**batch, output_attentions=True).attentions}
+
+
 # -- LoRA without PEFT -----------------------------------------------------------------------------------------------
 
 
@@ -299,7 +323,7 @@ def adapt_lora(model: Any, tokenizer: Any) -> Any:
     return transformer(model, tokenizer)
 
 
-def lora_forward(model: Any, batch: Batch) -> Tensor:
+def logits_of_output(model: Any, batch: Batch) -> Tensor:
     logits: Tensor = model(**batch).logits
     return logits
 
@@ -326,11 +350,6 @@ def build_cpt(_clone: Path) -> tuple[Any, Any]:
 def adapt_cpt(model: Any, tokenizer: Any) -> Any:
     model.model.encoder.set_attn_implementation("eager")
     return transformer(model, tokenizer)
-
-
-def cpt_forward(model: Any, batch: Batch) -> Tensor:
-    logits: Tensor = model(**batch).logits
-    return logits
 
 
 def cpt_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:

@@ -20,7 +20,7 @@ import subprocess
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +37,7 @@ from attnaudit.data import load, sample
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AuditError
-from attnaudit.instances import Instance
+from attnaudit.instances import Dataset, Instance
 from benchmarks.public_adapters import PublicModel, draw_weights, imported_from
 from benchmarks.public_repositories import MODELS
 
@@ -53,6 +53,8 @@ CHECKS: tuple[Check, ...] = (
 )
 #: Largest difference from a plain forward pass that rounding in float32 explains.
 TOLERANCE = 1e-5
+#: Package -> the name under which it is imported, if that is another one.
+IMPORTED = {"scikit-learn": "sklearn", "Pillow": "PIL"}
 LEAVE_ONE_OUT = "leave_one_out.inputs.change"
 
 
@@ -118,7 +120,7 @@ def require_clone(model: PublicModel, folder: Path) -> Path:
         raise SetupError(
             f"{clone} has changed Python files. Run: git -C {clone} checkout --quiet --force {model.commit}"
         )
-    missing = [name for name in model.packages if find_spec(name) is None]
+    missing = [name for name in model.packages if find_spec(IMPORTED.get(name, name)) is None]
     if missing:
         raise SetupError(f"{model.repository} imports {', '.join(missing)}. Run: pip install {' '.join(missing)}")
     return clone
@@ -159,6 +161,8 @@ def row_of(model: PublicModel, folder: Path) -> Row:
         if model.forward is None:
             raise UnexpectedError(f"{model.name} can now be audited: add its forward pass")
         dataset = sample(load("movie-reviews"), REVIEWS, 0)
+        if model.pairs:
+            dataset = paired(dataset)
         results = full(adapter, dataset.instances)
         failed = [f"{one.check}: {one.detail}" for one in results if one.outcome == "fail"]
         if failed:
@@ -180,6 +184,13 @@ def row_of(model: PublicModel, folder: Path) -> Row:
     )
 
 
+def paired(dataset: Dataset) -> Dataset:
+    """Give every review another one as its query."""
+    others = (*dataset.instances[1:], dataset.instances[0])
+    pairs = [replace(one, query=other.text) for one, other in zip(dataset.instances, others, strict=True)]
+    return replace(dataset, instances=tuple(pairs))
+
+
 def lines_of(adapt: Callable[..., Any]) -> int:
     """Count the lines of a function's body that are neither empty nor comments."""
     source = textwrap.dedent(inspect.getsource(adapt))
@@ -195,7 +206,8 @@ def compare(model: PublicModel, plain: Any, adapter: Any, tokenizer: Any, measur
         raise UnexpectedError(f"{model.name} has no plain forward pass to compare with")
     instances: list[Instance] = list(measured.instances[:COMPARED])
     texts = [one.text for one in instances]
-    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    queries = [one.query for one in instances] if model.pairs else None
+    batch = tokenizer(texts, queries, padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
         trace = adapter.run(adapter.collate(instances))
         logits = forward(plain, batch)
@@ -281,7 +293,7 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "## Run it again",
         "",
-        "Clone the repositories into a folder. Two of them import packages that attnaudit does not need:",
+        "Clone the repositories into a folder. Some of them import packages that attnaudit does not need:",
         "",
         "```",
         *all_clone_commands(),
