@@ -25,7 +25,8 @@ def digits(record: CheckRecord) -> int:
 def headline(record: CheckRecord) -> str:
     """Return the first line of a failure message: the value, its interval, the threshold and the number of instances.
 
-    An example is "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)".
+    An example is "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)". If a case is
+    inconclusive only because of the wider interval that decides failures, the line contains this interval as well.
     """
     places = digits(record)
     if record.value is None:
@@ -34,6 +35,7 @@ def headline(record: CheckRecord) -> str:
     else:
         text = f"{record.value_name} {plain_number(record.value, places)}"
         text += f" {_brackets(record.interval, places)}" if record.interval else " [no interval]"
+        text += _wider_brackets(record)
     if record.requirement is None:
         text += ", no threshold"
     else:
@@ -103,8 +105,8 @@ def verdict_sentence(record: CheckRecord) -> str:
     if record.interval is None:
         return sentence(f"{record.reason}; the check requires {required_words(record.requirement)}")
     facts = [f"the {record.interval.level} interval runs from {interval_words(record)}"]
-    if _only_the_wider_interval_decides(record) and record.fail_interval is not None:
-        wider = record.fail_interval
+    wider = wider_interval_that_decides(record)
+    if wider is not None:
         facts.append(f"the {wider.level} interval from {interval_range(wider, digits(record))}")
     return sentence(f"{record.reason}: {', '.join(facts)}, and the check requires {required_words(record.requirement)}")
 
@@ -170,13 +172,20 @@ def interval_range(interval: Interval, places: int) -> str:
     return f"{number(interval.low, digits=places)} to {number(interval.high, digits=places)}"
 
 
-def _only_the_wider_interval_decides(record: CheckRecord) -> bool:
-    """Return whether a case is inconclusive only because the wider `fail_interval` contains the threshold."""
+def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
+    """Return the wider `fail_interval` if a case is inconclusive only because it contains the threshold, or None."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
-        return False
+        return None
     missed = interval.high < limit.value if limit.direction == "at_least" else interval.low > limit.value
-    return missed and wider.low <= limit.value <= wider.high
+    return wider if missed and wider.low <= limit.value <= wider.high else None
+
+
+def _wider_brackets(record: CheckRecord) -> str:
+    wider, limit = wider_interval_that_decides(record), record.requirement
+    if wider is None or limit is None:
+        return ""
+    return f" ({wider.level} {_brackets(wider, decimals((wider.low, wider.high), limit.value))})"
 
 
 def _direction(requirement: Requirement) -> str:

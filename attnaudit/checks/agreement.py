@@ -33,6 +33,7 @@ IMPORTANCES = {
     "input_x_gradient": "input × gradient",
     "leave_one_out": "leave-one-out",
 }
+PRESET_NAMES = {"meister": "the norm of the gradient", "jain_wallace": "gradient × input (Jain & Wallace 2019)"}
 PLACES = {"inputs": "the inputs", "hidden": "the hidden states"}
 
 
@@ -122,16 +123,15 @@ class Agreement(PerInstanceCheck):
 
     @property
     def title(self) -> str:
-        preset = f" ({self.preset})" if self.preset else ""
-        return f"Attention agrees with {IMPORTANCES[self.importance]}{preset} at {PLACES[self.at]}"
+        return f"Attention agrees with {self._importance_name} at {PLACES[self.at]}"
 
     @property
     def question(self) -> str:
-        preset = f" ({self.preset})" if self.preset else ""
-        return (
-            f"Does attention rank the tokens in the same order as {IMPORTANCES[self.importance]}{preset} at "
-            f"{PLACES[self.at]}?"
-        )
+        return f"Does attention rank the tokens in the same order as {self._importance_name} at {PLACES[self.at]}?"
+
+    @property
+    def _importance_name(self) -> str:
+        return PRESET_NAMES[self.preset] if self.preset else IMPORTANCES[self.importance]
 
     @property
     def token_columns(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnaudit.formatting import left_out, number, plural
 from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
 from attnaudit.report.unvalidated import unvalidated_notes
-from attnaudit.verdict_text import digits, interval_words, required_words
+from attnaudit.verdict_text import digits, interval_range, interval_words, required_words, wider_interval_that_decides
 
 #: Verdicts that block a release, the most serious one first.
 BLOCKING = ("fail", "undefined", "inconclusive")
@@ -53,7 +53,14 @@ def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
         return f"{claim} ({gate.value_name} {value}; the policy requires {limit})."
     if gate.interval is None:
         return f"{asked} is not decided: {gate.reason}."
-    return f"{asked} is not decided ({gate.value_name} {interval_words(gate)}; the policy requires {limit})."
+    wider = wider_interval_that_decides(gate)
+    if wider is None:
+        return f"{asked} is not decided ({gate.value_name} {interval_words(gate)}; the policy requires {limit})."
+    bounds = interval_range(wider, digits(gate))
+    return (
+        f"{asked} is not decided ({gate.value_name} {value}, {wider.level} interval {bounds}; the policy requires "
+        f"{limit})."
+    )
 
 
 def _asked(gate: CheckRecord, run: RunRecord) -> str:

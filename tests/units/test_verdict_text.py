@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from attnaudit.records import DetectableChange, Interval, Planning, RankedInstance, Reference, Requirement
@@ -123,6 +124,14 @@ def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_deci
 def test_the_only_gate_of_a_policy_needs_no_failure_rule() -> None:
     record = check_record()
     assert failure_rule(record) == failure_rule(check_record(fail_interval=record.interval)) == ""
+
+
+def test_the_first_line_shows_the_wider_interval_only_if_it_alone_keeps_a_case_undecided() -> None:
+    wider = Interval(low=0.19, high=0.31, confidence=0.9975, method="m")
+    undecided = check_record(verdict="inconclusive", interval=interval(0.199, 0.226), fail_interval=wider)
+    assert "[0.199, 0.226] (99.75% [0.190, 0.310]), required at least 0.300" in headline(undecided)
+    assert "99.75%" not in headline(check_record(interval=interval(0.199, 0.31), fail_interval=wider))
+    assert "99.75%" not in headline(msgspec.structs.replace(undecided, verdict="fail"))
 
 
 def test_an_interval_bound_is_never_rounded_to_the_threshold() -> None:

@@ -10,6 +10,7 @@ import pytest
 from attnaudit.model_families import unvalidated_models
 from attnaudit.records import (
     EffectivePolicy,
+    Interval,
     Matrix,
     Planning,
     PolicyQuestion,
@@ -80,6 +81,10 @@ def test_the_headline_gives_the_most_serious_gate_in_words() -> None:
         ),
         "undefined": f"Blocked. “Is attention used?” has no answer: {gate.reason}.",
     }
+    wider = Interval(low=0.19, high=0.31, confidence=0.975, method="m")
+    undecided = msgspec.structs.replace(gate, verdict="inconclusive", fail_interval=wider)
+    outcome = wording.outcome(msgspec.structs.replace(failed, checks=[undecided, failed.checks[1]], status="failed"))
+    assert "(mean Kendall's τ-b 0.213, 97.5% interval 0.190 to 0.310; the policy requires" in outcome.lead
     other = msgspec.structs.replace(failed.checks[1], verdict="undefined", blocks=True)
     both = msgspec.structs.replace(failed, checks=[other, gate], status="failed")
     assert wording.outcome(both).lead == f"{headlines['fail']} 1 more gate did not pass."
