@@ -124,6 +124,18 @@ def require_reachable(option: str, path: Path) -> None:
         ) from error
 
 
+def require_text(option: str, value: str, error: type[AuditError]) -> None:
+    """Require that the value of an option is not empty, as it is if it comes from a variable that is not set.
+
+    Args:
+        option: The option, such as "--data".
+        value: Its value.
+        error: The class of the error to raise.
+    """
+    if not value.strip():
+        raise error(f"{option}: the value is empty. If it comes from a variable, the variable may not be set.")
+
+
 def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None:
     """Refuse a path that exists but is not a regular file.
 

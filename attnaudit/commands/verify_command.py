@@ -14,7 +14,7 @@ from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import ANCHORS
 from attnaudit.command_parser import one_of
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, require_reachable, shown_error
+from attnaudit.errors import AuditError, require_reachable, require_text, shown_error
 from attnaudit.formatting import one_line
 from attnaudit.records import DataRecord
 from attnaudit.registry import datasets, models
@@ -174,6 +174,9 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
             "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run of another model could be verified."
         )
+    for option in ("model", "data"):
+        for value in getattr(options, option) or ():
+            require_text(f"--{option}", value, UsageError)
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(
             "--sequential without a policy file: this option says how the run applied the file of --policy. Add "

@@ -17,6 +17,7 @@ from attnaudit.errors import (
     nearest,
     require_reachable,
     require_regular_file,
+    require_text,
 )
 from attnaudit.registry import datasets, models
 
@@ -55,6 +56,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
     """
     resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
+        require_text("--model", name, ModelError)
         folder = base / name
         require_reachable("--model", folder)
         if name in models:
@@ -96,6 +98,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
     """
     resolved: list[tuple[str, Path | None]] = []
     for name in dict.fromkeys(given):
+        require_text("--data", name, DataError)
         path = base / name
         require_reachable("--data", path)
         if name in datasets:

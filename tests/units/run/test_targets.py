@@ -93,6 +93,14 @@ def test_two_factories_with_the_same_id_are_refused(tmp_path: Path) -> None:
         resolve_models(["a.b:c", "a:b.c"], base=tmp_path)
 
 
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_value_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ModelError, match="--model: the value is empty"):
+        resolve_models([value], base=tmp_path)
+    with pytest.raises(DataError, match="--data: the value is empty"):
+        resolve_datasets([value], base=tmp_path)
+
+
 def test_a_folder_is_not_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     with pytest.raises(DataError, match=r"is a folder\. Expected one file"):
