@@ -38,10 +38,8 @@ class Capabilities:
     Attributes:
         classes: Class names in the order of the logits. A model with two classes may return a single logit, whose
             sigmoid is the probability of `classes[1]`.
-        task: Kind of task. Only "classification" (one label per input) can be audited. "multi_label" and "regression"
-            are refused.
-        decodes: Whether `decode` can compute logits from hidden states and attention weights without running the
-            encoder again.
+        task: Kind of task. Only "classification", with one label per input, can be audited.
+        decodes: Whether `decode` can compute logits from hidden states and attention weights alone.
         linear_decoder: Whether the logits are W·(weights·hidden) + b. `decoder_weights` must then return W and b. If
             traces have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
         replays: Whether `replay` can compute the logits for replaced weights at one query.
@@ -56,6 +54,7 @@ class Capabilities:
         max_tokens: Longest input in tokens; None if unlimited.
         left_padding: Whether `run` accepts inputs with padding on the left.
         selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
+        selects_queries: Whether `run` takes the arguments `sites` and `queries` (see `QuerySelectingAdapter`).
         reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
         unseen_mixers: Modules that carry information between tokens outside the attention sites, such as
@@ -79,6 +78,7 @@ class Capabilities:
     max_tokens: int | None = None
     left_padding: bool = False
     selects_sites: bool = False
+    selects_queries: bool = False
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
 
@@ -150,6 +150,7 @@ class Trace:
         decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query. It is
             attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
         cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
+        queries: Site key -> (B, R) positions of the only queries that the trace has at the site. Q is then R.
     """
 
     logits: Tensor
@@ -158,6 +159,7 @@ class Trace:
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
     decoder_condition: Tensor | None = None
     cache: object = None
+    queries: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 #: A function that replaces attention weights. It is called with the site, the weights (B, H, Q, K) that the model

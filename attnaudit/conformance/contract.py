@@ -34,6 +34,7 @@ Need = Literal[
     "many_sites",
     "query",
     "replays",
+    "selects_queries",
     "selects_sites",
     "shares_states",
     "ships",
@@ -58,6 +59,10 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "many_sites": (lambda e: len(e.sites) > 1, "the model has one attention site"),
     "query": (lambda e: e.capabilities.query, "the capabilities declare query=False"),
     "replays": (lambda e: e.capabilities.replays, "the capabilities declare replays=False"),
+    "selects_queries": (
+        lambda e: e.capabilities.selects_queries,
+        "the capabilities declare selects_queries=False",
+    ),
     "selects_sites": (lambda e: e.capabilities.selects_sites, "the capabilities declare selects_sites=False"),
     "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities declare shares_states=False"),
     "ships": (

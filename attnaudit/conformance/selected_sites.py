@@ -1,18 +1,25 @@
-"""Checks that the results of a pass do not depend on the sites whose attention it requests."""
+"""Checks that the results of a pass do not depend on the sites and queries whose attention it requests."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
 
-from attnaudit.adapters.protocol import TEXT
-from attnaudit.adapters.site_selection import run_for
-from attnaudit.conformance.contract import contract, require_close, require_same_logits
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.protocol import TEXT, Site
+from attnaudit.adapters.site_selection import at_queries, at_query, run_for
+from attnaudit.conformance.contract import BrokenContractError, contract, gap, require_close, require_same_logits
 from attnaudit.conformance.gradient_flow import projected
 from attnaudit.conformance.sample_texts import Examples
 
 ADVICE = (
     "In run(), `sites` may change only which attention is recorded. If the remaining sites use another attention "
     "kernel, this kernel must give the same output."
+)
+QUERY_ADVICE = (
+    "In run(), `queries` may change only which weights are recorded, and which weights `intervene` receives. The "
+    "outputs of all other queries must stay those of the model's own attention."
 )
 
 
@@ -47,3 +54,69 @@ def _require_same_gradient(e: Examples, site: str) -> None:
     expected, found = gradients
     what = f"the gradients of run() with sites={[site]} and of run() for all sites differ"
     require_close(found, expected, what, ADVICE, tolerance=1e-3 * max(expected.abs().max().item(), 1e-6))
+
+
+@contract("selects_queries")
+def check_selected_queries(e: Examples) -> str:
+    """run() gives the same logits, attention and gradients if only some queries of a site are requested, and changes
+    the weights of only these queries."""
+    few = e.few
+    worst = 0.0
+    for site in dict.fromkeys((few.sites[0], few.sites[-1])):
+        queries = {site.key: _ends(few, site)}
+        what = f"at '{site.key}' of run() for some queries and of run() for all queries differ"
+        with torch.no_grad():
+            trace = run_for(few.adapter, few.inputs, (site.key,), queries=queries)
+        expected = few.trace.attention[site.key]
+        shape = (*expected.shape[:2], queries[site.key].shape[1], expected.shape[3])
+        found = trace.attention[site.key]
+        if tuple(found.shape) != shape or site.key not in trace.queries:
+            raise BrokenContractError(
+                f"run() for some queries of '{site.key}' returned weights of shape {tuple(found.shape)}; expected "
+                f"{shape}, and the queries in Trace.queries."
+            )
+        require_same_logits(trace.logits, few.trace.logits, f"the logits with the weights {what}", QUERY_ADVICE)
+        for r, positions in enumerate(queries[site.key].T):
+            rows = at_query(few.trace, expected, site.key, positions)
+            require_close(found[:, :, r], rows, f"the weights {what}", QUERY_ADVICE)
+            worst = max(worst, gap(found[:, :, r], rows))
+        _require_same_intervention(few, site, queries)
+    return f"the weights of some queries equal those of run() for all queries, within {worst:.1g}"
+
+
+def _ends(e: Examples, site: Site) -> Tensor:
+    """Return the positions (B, 2) of the first and the last query of each row."""
+    mask = e.inputs.mask[TEXT if site.query is None else site.query]
+    if site.query is None:
+        return torch.zeros((len(mask), 1), dtype=torch.long, device=mask.device)
+    return torch.stack([mask.int().argmax(1), mask.shape[1] - 1 - mask.flip(1).int().argmax(1)], dim=1)
+
+
+def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Tensor]) -> None:
+    """Require the same logits and gradients if the weights of some queries are replaced in either form of run()."""
+
+    def mixed(at: Site, weights: Tensor, allowed: Tensor) -> Tensor | None:
+        if at.key != site.key:
+            return None
+        uniform = allowed / allowed.sum(-1, keepdim=True).clamp_min(1)
+        return 0.5 * weights + 0.5 * uniform.to(weights) * weights.sum(-1, keepdim=True)
+
+    embedded = {name: value.detach() for name, value in e.adapter.embed(e.inputs).items()}
+    results = []
+    for selects in (False, True):
+        leaves = {name: value.clone().requires_grad_(True) for name, value in embedded.items()}
+        with e.differentiating():
+            if selects:
+                trace = run_for(e.adapter, e.inputs, (site.key,), queries=queries, embeddings=leaves, intervene=mixed)
+            else:
+                trace = e.adapter.run(e.inputs, embeddings=leaves, intervene=at_queries(mixed, queries))
+            gradient = None
+            if e.capabilities.differentiable:
+                (gradient,) = torch.autograd.grad(projected(trace.logits), leaves[TEXT])
+        results.append((trace.logits.detach(), gradient))
+    (expected, expected_gradient), (found, gradient) = results
+    what = f"with some queries of '{site.key}' replaced in run() for these queries and in run() for all queries differ"
+    require_same_logits(found, expected, f"the logits {what}", QUERY_ADVICE)
+    if gradient is not None and expected_gradient is not None:
+        size = max(expected_gradient.abs().max().item(), 1e-6)
+        require_close(gradient, expected_gradient, f"the gradients {what}", QUERY_ADVICE, tolerance=1e-3 * size)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnaudit.adapters import protocol
 from attnaudit.adapters.protocol import TEXT, SharingAdapter, Site
+from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.explanations import explanation_scores
@@ -85,16 +86,16 @@ class AttentionReading:
         This is the row of the query that the reading selects, or the mean of all rows if the reading averages over the
         queries.
         """
-        weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)].double()
+        weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)]
         if self.scope.query == "mean":
+            weights = weights.double()
             rows = self.scope.row_mask(self.site, self.inputs, weights.shape[2])[:, :1]
             return (weights * rows).sum(2) / rows.sum(2).clamp_min(1)
-        return weights.gather(2, self._query_index(weights.shape))[:, :, 0]
+        return self.at_query(weights).double()
 
-    def _query_index(self, shape: torch.Size) -> Tensor:
-        """Return the index that gathers the reading's query from a (B, H, Q, K) tensor of this shape."""
-        index = self.scope.query_positions(self.inputs)[:, None, None, None]
-        return index.expand(shape[0], shape[1], 1, shape[3])
+    def at_query(self, values: Tensor) -> Tensor:
+        """Return the values (B, H, K) of the reading's query, given (B, H, Q, K) values of the clean pass."""
+        return at_query(self.batch.trace, values, self.site.key, self.scope.query_positions(self.inputs))
 
     @cached_property
     def token_scores(self) -> Tensor:

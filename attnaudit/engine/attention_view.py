@@ -60,7 +60,7 @@ class AttentionView(AttentionReading):
         """(B, 1, T) True at the real tokens to which the reading's query may attend."""
         queries = self.batch.trace.attention[self.site.key].shape[2]
         allowed = self.batch.trace.allowed[self.site.key][:, :1].expand(-1, -1, queries, -1)
-        return allowed.gather(2, self._query_index(allowed.shape))[:, :, 0] & self.batch.real_tokens[:, None]
+        return self.at_query(allowed) & self.batch.real_tokens[:, None]
 
     def logits_permuted(self, order: Tensor) -> Tensor:
         """Return the logits with every head's weights permuted.
@@ -285,15 +285,17 @@ class AttentionView(AttentionReading):
             return adapter.replay(self.inputs, self.batch.trace, self.site, queries, self._all_heads(narrow)).double()
         embeddings = {name: value.detach() for name, value in self.embeddings.items()}
 
+        selected = {self.site.key: self.scope.query_positions(self.inputs)[:, None]}
+
         def run(rows: Tensor) -> Tensor:
             self.batch.count_forward(len(self.instances))
 
-            def replace_rows(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-                if site.key != self.site.key:
-                    return None
-                return live.scatter(2, self._query_index(live.shape), rows[:, :, None, :].to(live.dtype))
+            def replace_row(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
+                return rows[:, :, None, :].to(live.dtype) if site.key in selected else None
 
-            trace = run_for(self.adapter, self.inputs, (self.site.key,), embeddings=embeddings, intervene=replace_rows)
+            trace = run_for(
+                self.adapter, self.inputs, selected, queries=selected, embeddings=embeddings, intervene=replace_row
+            )
             return trace.logits.double()
 
         all_heads = self._all_heads(narrow)
@@ -306,8 +308,7 @@ class AttentionView(AttentionReading):
         """
         if self.scope.heads is None:
             return weights
-        clean = self.batch.trace.attention[self.site.key].detach()
-        clean = clean.gather(2, self._query_index(clean.shape))[:, :, 0].to(weights.dtype)
+        clean = self.at_query(self.batch.trace.attention[self.site.key].detach()).to(weights.dtype)
         index = torch.tensor(self.scope.head_numbers(self.site), device=weights.device)
         return clean[:, None].expand(-1, weights.shape[1], -1, -1).index_copy(2, index, weights)
 
@@ -363,18 +364,25 @@ class AttentionView(AttentionReading):
         Returns:
             (V, C) probabilities, float64.
         """
-        clean = {site.key: self.batch.clean_weights(site)[0] for site in self.scope.sites}
+        queries: Tensor | None = None
+        if self.scope.single_row:
+            queries = self.scope.query_positions(self.inputs)
+            clean = {self.site.key: self.at_query(self.batch.trace.attention[self.site.key].detach())[:, :, None]}
+        else:
+            clean = {site.key: self.batch.clean_weights(site)[0] for site in self.scope.sites}
 
         def hold(rows_of_pass: Tensor) -> Intervention:
             def intervene(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
                 if site.key not in clean:
                     return None
                 held = clean[site.key][rows_of_pass].to(live.dtype)
-                return torch.where(self.scope.row_mask(site, self.inputs, live.shape[2])[rows_of_pass], held, live)
+                width = live.shape[2] if queries is None else int(queries.max()) + 1
+                in_scope = self.scope.row_mask(site, self.inputs, width)[rows_of_pass]
+                return torch.where(in_scope if queries is None else in_scope.any(2, keepdim=True), held, live)
 
             return intervene
 
-        return self.batch.masked(rows, keep, hold, sites=tuple(clean))
+        return self.batch.masked(rows, keep, hold, sites=tuple(clean), queries=queries)
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 

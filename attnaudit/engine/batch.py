@@ -54,7 +54,7 @@ class Batch(CleanPass):
             budget=self.budget,
             pass_counts=self.pass_counts,
             unit=self.unit,
-            sites=self.sites,
+            scopes=self.scopes,
         )
 
     # -- interventions on attention ---------------------------------------------------------------------------------
@@ -173,6 +173,7 @@ class Batch(CleanPass):
         intervene: Callable[[Tensor], Intervention] | None = None,
         *,
         sites: Collection[str] = (),
+        queries: Tensor | None = None,
     ) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
@@ -184,11 +185,13 @@ class Batch(CleanPass):
             intervene: returns the intervention on the attention of variants that run together, given their rows (v,).
                 None leaves the attention as the model computes it.
             sites: keys of the sites that the intervention changes.
+            queries: (B,) position of the only query at these sites that the intervention is called with and changes;
+                None for all queries.
 
         Returns:
             (V, C) probabilities, float64.
         """
-        return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites)
+        return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
 
     def _run_erasures(
         self,
@@ -198,6 +201,7 @@ class Batch(CleanPass):
         *,
         intervene: Callable[[Tensor], Intervention] | None = None,
         sites: Collection[str] = (),
+        queries: Tensor | None = None,
         done: int = 0,
         total: int | None = None,
     ) -> Tensor:
@@ -209,6 +213,7 @@ class Batch(CleanPass):
             operator: as in `erase`.
             intervene: as in `masked`; only for the operator "mask".
             sites: as in `masked`.
+            queries: as in `masked`.
             done: number of variants that earlier calls have run for the same request, for progress reports.
             total: number of variants of the whole request; V if None.
         """
@@ -229,7 +234,8 @@ class Batch(CleanPass):
                 else:
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
                 intervention = None if intervene is None else intervene(rows[chunk])
-                logits = run_for(self.adapter, variants, sites, intervene=intervention).logits
+                changed = None if queries is None else dict.fromkeys(sites, queries[rows[chunk]][:, None])
+                logits = run_for(self.adapter, variants, sites, queries=changed, intervene=intervention).logits
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 start += len(chunk)
                 self.report_progress(done + start, total, ERASING)

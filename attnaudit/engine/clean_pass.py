@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Literal
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.site_selection import run_for
+from attnaudit.engine.scopes import Scope, selected_queries
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
@@ -100,7 +101,7 @@ class CleanPass:
         unit: "tokens" or "words". The values of a word are stored at the position of its first token.
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
             the model, call it as well. None to report no progress.
-        sites: keys of the sites whose attention the clean pass needs; None for all sites.
+        scopes: the scopes whose attention the clean pass needs; None for all sites and queries.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class CleanPass:
         pass_counts: Counter[str],
         unit: Unit = "tokens",
         progress: ProgressCallback | None = None,
-        sites: Collection[str] | None = None,
+        scopes: Sequence[Scope] | None = None,
     ) -> None:
         self.adapter = adapter
         self.instances = instances
@@ -126,7 +127,7 @@ class CleanPass:
         self.pass_counts = pass_counts
         self.unit: Unit = unit
         self.progress = progress
-        self.sites = sites
+        self.scopes = scopes
         self.started = time.monotonic()
         self.inputs: Inputs = adapter.collate(instances)
 
@@ -217,13 +218,14 @@ class CleanPass:
 
     @cached_property
     def trace(self) -> Trace:
-        """The clean pass, with its autograd graph if `keep_graph` is set. It has the attention at `sites`."""
+        """The clean pass, with its autograd graph if `keep_graph` is set. It has the attention of `scopes`."""
         self.count_forward(len(self.instances))
-        if not self.keep_graph:
-            with torch.no_grad():
-                return run_for(self.adapter, self.inputs, self.sites, embeddings=self.embeddings, hidden=True)
-        with differentiable(self.device):
-            return run_for(self.adapter, self.inputs, self.sites, embeddings=self.embeddings, hidden=True)
+        sites, queries = None, None
+        if self.scopes is not None:
+            sites = {site.key for scope in self.scopes for site in scope.sites}
+            queries = selected_queries(self.scopes, self.inputs)
+        with differentiable(self.device) if self.keep_graph else torch.no_grad():
+            return run_for(self.adapter, self.inputs, sites, queries=queries, embeddings=self.embeddings, hidden=True)
 
     @cached_property
     def _trace_of_all_sites(self) -> Trace:
@@ -239,9 +241,10 @@ class CleanPass:
     def clean_weights(self, site: Site) -> tuple[Tensor, Tensor]:
         """Return the weights (B, H, Q, K) of the clean pass at a site, detached, and the mask of the allowed keys.
 
-        If the clean pass lacks the site, the model runs again, once for all sites.
+        If the clean pass lacks the site or some of its queries, the model runs again, once for all sites.
         """
-        trace = self.trace if site.key in self.trace.attention else self._trace_of_all_sites
+        complete = site.key in self.trace.attention and site.key not in self.trace.queries
+        trace = self.trace if complete else self._trace_of_all_sites
         return trace.attention[site.key].detach(), trace.allowed[site.key]
 
     @property
@@ -320,7 +323,7 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> (B, H, Q, K) gradients ∂f/∂α, float64.
+        """Site key -> gradients ∂f/∂α, float64, with the shape of the weights in the clean pass.
 
         Here f is the probability of the predicted class, and α are the attention weights of the clean pass.
         """

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, TransformerAdapter
+from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
@@ -31,11 +32,29 @@ def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tens
     """
     if reading.kind == "rollout":
         return scores_at_query(rollout(clean, scope), clean, scope, reading.query)
-    weights = clean.trace.attention[scope.site.key].detach()[:, scope.head_numbers(scope.site)].double()
+    weights = _shown(clean.trace.attention[scope.site.key].detach(), clean, scope)
     if reading.kind == "norms":
-        return scores_at_query(value_norms(clean, scope, weights), clean, scope, reading.query)
-    gradients = clean.attention_gradients[scope.site.key][:, scope.head_numbers(scope.site)]
-    return scores_at_query((weights * gradients).clamp_min(0.0).mean(1), clean, scope, reading.query)
+        scores = value_norms(clean, scope, weights)
+    else:
+        scores = (weights * _shown(clean.attention_gradients[scope.site.key], clean, scope)).clamp_min(0.0).mean(1)
+    return scores[:, 0] if scope.single_row else scores_at_query(scores, clean, scope, reading.query)
+
+
+def _shown(values: Tensor, clean: CleanPass, scope: Scope) -> Tensor:
+    """Select the heads in scope, and the query in scope if it is a single one.
+
+    Args:
+        values: (B, H, Q, K) values of the clean pass at the scope's site.
+        clean: the clean pass of the batch.
+        scope: the scope of the reading.
+
+    Returns:
+        (B, H', Q or 1, K) values, float64.
+    """
+    values = values[:, scope.head_numbers(scope.site)]
+    if scope.single_row:
+        values = at_query(clean.trace, values, scope.site.key, scope.query_positions(clean.inputs))[:, :, None]
+    return values.double()
 
 
 def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) -> Tensor:

@@ -120,7 +120,7 @@ def measure(
     default_budget = BATCH_TOKENS_OF_HEADS if plan.own_reading else BATCH_TOKENS
     budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
     first_pass = FirstPass(len(instances))
-    sites = {site.key for reading in plan.parsed.values() for site in scope_of(adapter, reading).sites}
+    scopes = [scope_of(adapter, reading) for reading in plan.parsed.values()]
 
     def run(positions: list[int], budget: int) -> None:
         """Compute all measures for the instances at these positions, as one batch."""
@@ -134,7 +134,7 @@ def measure(
             pass_counts=pass_counts,
             unit=unit,
             progress=progress,
-            sites=sites,
+            scopes=scopes,
         )
         views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
         _refuse_invalid_output(batch)
@@ -168,7 +168,7 @@ def measure(
         seed=seed,
         device=device,
         budget=budget,
-        sites=sites,
+        scopes=scopes,
     )
 
     measurements = Measurements(

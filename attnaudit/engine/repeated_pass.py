@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from attnaudit.arrays import Floats
 from attnaudit.conformance.contract import SMALLEST_SIZE, TOLERANCE
 from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.clean_pass import CleanPass
+from attnaudit.engine.scopes import Scope
 from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
 from attnaudit.seeding import keyed_integer
@@ -85,7 +86,7 @@ class FirstPass:
         seed: int,
         device: str,
         budget: int,
-        sites: Collection[str] | None = None,
+        scopes: Sequence[Scope] | None = None,
     ) -> RepeatedPass:
         """Run a sample of the rows again, and compare the results with those of the first pass.
 
@@ -98,7 +99,7 @@ class FirstPass:
             seed: seed of the audit. It determines which rows run again.
             device: the device of the model.
             budget: largest number of tokens in one forward pass. The second pass uses half of it.
-            sites: keys of the sites whose attention the first pass contains; None for all sites.
+            scopes: the scopes whose attention the first pass contains; None for all sites and queries.
 
         Returns:
             The number of rows that ran again, and the largest difference.
@@ -114,7 +115,14 @@ class FirstPass:
             positions = positions[::-1]
             rows = [instances[i] for i in positions]
             batch = CleanPass(
-                adapter, rows, positions, seed=seed, keep_graph=False, budget=budget, pass_counts=Counter(), sites=sites
+                adapter,
+                rows,
+                positions,
+                seed=seed,
+                keep_graph=False,
+                budget=budget,
+                pass_counts=Counter(),
+                scopes=scopes,
             )
             again = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace).cpu().numpy()
             gaps = np.abs(batch.logits.cpu().numpy() - np.stack([logits[i] for i in positions]))
@@ -173,9 +181,10 @@ def logit_sizes(logits: Floats) -> Floats:
 def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> Tensor:
     """Summarise the attention of every row by one number per head. The weights themselves may not fit in memory.
 
-    The summary of a head is a weighted sum of its attention weights. Each key has a different coefficient between -0.5
-    and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is divided by the square root of the
-    number of queries, because its rounding error grows with that root. Padding does not change it.
+    The summary of a head is a weighted sum of its attention weights, or of those that the trace has. Each key has a
+    different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
+    divided by the square root of the number of queries, because its rounding error grows with that root. Padding does
+    not change it.
 
     Args:
         sites: the attention sites.
@@ -191,7 +200,7 @@ def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> 
         at_keys = _coefficients(inputs.mask[site.keys], KEY_STEP, weights) - 0.5
         by_query = (weights.flatten(1, 2) @ (at_keys * inputs.mask[site.keys])[:, :, None])[..., 0]
         by_query = by_query.reshape(weights.shape[:3]).double()
-        if site.query is None:
+        if site.query is None or site.key in trace.queries:
             asked = torch.ones((len(weights), weights.shape[2]), dtype=torch.bool, device=weights.device)
         else:
             asked = inputs.mask[site.query]

@@ -5,7 +5,7 @@ Shapes: N rows, B instances, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -91,6 +91,27 @@ class Scope:
         stack = [s for s in sites if (s.kind, s.query, s.keys) == (self.site.kind, self.site.query, self.site.keys)]
         query = "only" if self.site.query is None else "all"
         return Scope(sites=tuple(stack) if where == "everywhere" else self.sites, heads=None, query=query)
+
+
+def selected_queries(scopes: Iterable[Scope], inputs: Inputs) -> dict[str, Tensor]:
+    """Return the queries whose weights are enough for all of the scopes.
+
+    Args:
+        scopes: the scopes.
+        inputs: B instances.
+
+    Returns:
+        Site key -> (B, R) positions of the queries. Sites at which some scope needs all queries are missing.
+    """
+    by_site: dict[str, dict[str, Tensor]] = {}
+    whole: set[str] = set()
+    for scope in scopes:
+        for site in scope.sites:
+            if scope.single_row and site.query is not None:
+                by_site.setdefault(site.key, {})[scope.query] = scope.query_positions(inputs)
+            else:
+                whole.add(site.key)
+    return {key: torch.stack(list(named.values()), dim=1) for key, named in by_site.items() if key not in whole}
 
 
 def own_reading(adapter: ModelAdapter) -> Reading | None:

@@ -32,10 +32,25 @@ def register() -> None:
     Without a registered mask function, Transformers would call the attention function without a mask.
     """
     from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface, eager_mask
+    from transformers.masking_utils import AttentionMaskInterface
 
     AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, eager_mask)
+    AttentionMaskInterface.register(NAME, attention_mask)
+
+
+def attention_mask(**arguments: Any) -> Tensor | None:
+    """Return the mask that the attention function is called with.
+
+    This is the registered mask function. It returns the mask of eager attention. If the observer skips masks, it
+    returns None wherever the fused kernel needs no mask in Transformers.
+    """
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    observer = current_observer.get()
+    if observer is not None and observer.skips_masks and sdpa_mask(**arguments) is None:
+        return None
+    mask: Tensor | None = eager_mask(**arguments)
+    return mask
 
 
 def attend(
@@ -48,8 +63,13 @@ def attend(
     Returns:
         (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None if the observer does not compute them.
     """
-    call = FunctionCall(eager_function(type(module)), module, query, key, value, attention_mask, rest)
     observer = current_observer.get()
+    causal = False
+    if observer is not None and observer.skips_masks and attention_mask is None and query.shape[2] > 1:
+        # Transformers decides in the same way whether the fused kernel is causal.
+        declared = rest.get("is_causal")
+        causal = bool(getattr(module, "is_causal", True) if declared is None else declared)
+    call = FunctionCall(eager_function(type(module)), module, query, key, value, attention_mask, rest, causal=causal)
     return call.eager() if observer is None else observer.attend(call)
 
 

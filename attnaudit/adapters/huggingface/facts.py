@@ -29,6 +29,8 @@ class Facts:
         unseen_mixers: The modules that carry information between tokens although they have no weights that can be
             recorded (see `token_mixing.unseen_mixers`).
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
+        selects_queries: Whether the fused kernel can compute all queries, while the weights of only some queries are
+            computed by the model's own attention functions. The logits and weights are then the same.
     """
 
     read_tokens: ReadTokens
@@ -38,6 +40,7 @@ class Facts:
     shares_prefixes: bool
     unseen_mixers: tuple[str, ...]
     fuses: bool
+    selects_queries: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

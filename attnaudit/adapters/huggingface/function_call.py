@@ -4,15 +4,19 @@ The eager function of an architecture computes and stores the weights of all pai
 computes the output faster, and stores no weights. It ignores what some architectures add, such as attention sinks or
 caps on the scores. It is therefore used only for models in which `FusedComparison` finds no difference.
 
-Shapes: B rows, Q queries, K keys, H heads, G groups of heads that share their keys and values, d features of a head.
+The eager function can also be called for a few queries only. Its weights then need no memory for the other queries.
+
+Shapes: B rows, Q queries, R selected queries, K keys, H heads, G groups of heads that share their keys and values, d
+features of a head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 #: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
@@ -32,6 +36,8 @@ class FunctionCall:
         value: (B, G, K, d) values.
         mask: The attention mask; None if it forbids nothing.
         rest: The other arguments, by name.
+        causal: Whether no query may attend to a later key although there is no mask. A causal mask is left out if only
+            the fused kernel computes all queries, and the batch has no padding.
     """
 
     function: EagerAttention
@@ -41,19 +47,52 @@ class FunctionCall:
     value: Tensor
     mask: Tensor | None
     rest: Mapping[str, Any]
+    causal: bool = False
 
     def eager(self) -> tuple[Tensor, Tensor]:
         """Return the output (B, Q, H, d) and the weights (B, H, Q, K) of the architecture's own function."""
+        if self.causal:
+            positions = torch.arange(self.query.shape[2], device=self.query.device)
+            return self.at(positions.expand(len(self.query), -1)).eager()
         return self.function(self.module, self.query, self.key, self.value, self.mask, **self.rest)
+
+    def at(self, queries: Tensor) -> FunctionCall:
+        """Return the same call for some of the queries only.
+
+        Args:
+            queries: (B, R) positions of the queries in each row.
+
+        Returns:
+            A call whose output is (B, R, H, d) and whose weights are (B, H, R, K).
+        """
+        pairs = (self.query.shape[2], self.key.shape[2])
+        mask, rest = self.mask, dict(self.rest)
+        if self.causal:
+            keys = torch.arange(pairs[1], device=queries.device)
+            mask = torch.zeros((len(queries), 1, queries.shape[1], pairs[1])).to(self.query)
+            mask = mask.masked_fill(keys > queries[:, None, :, None], torch.finfo(mask.dtype).min)
+        elif mask is not None:
+            mask = mask if mask.shape[2] == 1 < pairs[0] else _at_queries(mask, queries)
+        for name, value in rest.items():
+            # Position biases, for example, are passed in addition to the mask.
+            if isinstance(value, Tensor) and value.dim() == 4 and tuple(value.shape[2:]) == pairs:
+                rest[name] = _at_queries(value, queries)
+        return replace(self, query=_at_queries(self.query, queries), mask=mask, rest=rest, causal=False)
 
 
 def fused_attention(call: FunctionCall) -> Tensor:
     """Return the output (B, Q, H, d) of the fused kernel.
 
-    The kernel forbids only what the mask forbids, as the architecture's own function does.
+    The kernel forbids only what the call forbids, as the architecture's own function does.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    rest = {**call.rest, "is_causal": False}
+    rest = {**call.rest, "is_causal": call.causal}
     output: Tensor = sdpa_attention_forward(call.module, call.query, call.key, call.value, call.mask, **rest)[0]
     return output
+
+
+def _at_queries(values: Tensor, queries: Tensor) -> Tensor:
+    """Return the values (B, H, R, d) of some queries, at positions (B, R), given values (B or 1, H, Q, d)."""
+    index = queries[:, None, :, None].expand(-1, values.shape[1], -1, values.shape[3])
+    return values.expand(len(queries), -1, -1, -1).gather(2, index)

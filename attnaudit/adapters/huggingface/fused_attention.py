@@ -16,7 +16,14 @@ QUERY_SCALES = (1.0, 8.0, 64.0)
 
 
 class FusedObserver(FunctionObserver):
-    """An observer that records nothing. The fused kernel computes all attention of the pass."""
+    """An observer that records nothing. The fused kernel computes all attention of the pass.
+
+    Attributes:
+        skips_masks: As in `Observer`.
+    """
+
+    def __init__(self, *, skips_masks: bool = False) -> None:
+        self.skips_masks = skips_masks
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, None]:
         return fused_attention(call), None

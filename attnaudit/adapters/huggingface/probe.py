@@ -9,6 +9,7 @@ Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from attnaudit.adapters.huggingface.query_replay import replay_from_layer, repla
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.token_mixing import unseen_mixers
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
+from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
 
 #: Largest difference in logits that rounding in float32 explains, for absolute logits up to 1.
@@ -44,6 +46,7 @@ def probe_model(runner: Runner) -> Facts:
     read_tokens = find_read_tokens(runner)
     require_faithful_attention(runner)
     shares_prefixes = shares_prefixes_exactly(runner)
+    fuses = fuses_exactly(runner)
     first_position = first_left_padded_position(runner, read_tokens)
     return Facts(
         read_tokens=read_tokens,
@@ -52,7 +55,8 @@ def probe_model(runner: Runner) -> Facts:
         first_position=offset if first_position is None else first_position,
         shares_prefixes=shares_prefixes,
         unseen_mixers=unseen_mixers(runner),
-        fuses=fuses_exactly(runner),
+        fuses=fuses,
+        selects_queries=fuses and selects_queries_exactly(runner),
     )
 
 
@@ -350,6 +354,40 @@ def fuses_exactly(runner: Runner) -> bool:
         for batch in (inputs, single_row(inputs, 1)):
             runner.logits(batch, comparison)
     return comparison.largest_difference <= TOLERANCE
+
+
+def selects_queries_exactly(runner: Runner) -> bool:
+    """Tell whether passes that compute the weights of only some queries give the same results as eager attention.
+
+    The comparison runs on texts with and without padding, and reads three queries at every site. The fused kernel must
+    give the same output as the model's own attention functions.
+    """
+    sites = runner.layout.sites
+    selecting = replace(runner, fuses=True, selects_queries=True)
+    batch = runner.builder.synthetic()
+    with torch.no_grad():
+        for inputs in (batch, single_row(batch, 1)):
+            queries = {}
+            for site in sites:
+                mask = inputs.mask[str(site.query)]
+                first, last = read_positions(mask, "first"), read_positions(mask, "last")
+                queries[site.key] = torch.stack([first, last, (first + last) // 2], dim=1)
+            whole = runner.run(inputs)
+            try:
+                trace = selecting.run(inputs, sites=tuple(queries), queries=queries)
+            # An attention function that cannot be called for some of the queries may fail with any exception.
+            except Exception:
+                return False
+            if not close(trace.logits, whole.logits):
+                return False
+            for key, positions in queries.items():
+                for r, at in enumerate(positions.T):
+                    expected = at_query(whole, whole.attention[key], key, at)
+                    if not largest_difference(trace.attention[key][:, :, r], expected) <= TOLERANCE:
+                        return False
+                    if not torch.equal(trace.allowed[key][:, :, r], at_query(whole, whole.allowed[key], key, at)):
+                        return False
+    return True
 
 
 def shares_prefixes_exactly(runner: Runner) -> bool:

@@ -9,7 +9,7 @@ Shapes: B rows, V different weights for each row, T tokens, H heads, K keys, C c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from attnaudit.adapters.huggingface.recorder import FunctionObserver, Recorder, 
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
+from attnaudit.adapters.site_selection import at_query
 
 
 def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
@@ -39,8 +40,12 @@ def replay_full(runner: Runner, inputs: Inputs, site: Site, queries: Tensor, wei
         (B, V, C) logits.
     """
     rows, variants = weights.shape[:2]
-    intervene = row_replacement(site, queries.repeat_interleave(variants), weights.flatten(0, 1))
-    trace = runner.run(repeated(inputs, variants), intervene=intervene, sites=(site.key,))
+    trace = runner.run(
+        repeated(inputs, variants),
+        intervene=row_replacement(site, weights.flatten(0, 1)),
+        sites=(site.key,),
+        queries={site.key: queries.repeat_interleave(variants)[:, None]},
+    )
     return trace.logits.reshape(rows, variants, -1)
 
 
@@ -56,7 +61,6 @@ def replay_from_layer(
     states, layout = trace.cache, runner.layout
     assert isinstance(states, LayerStates)
     call = layout.calls[layout.call_index(site)]
-    intervene = row_replacement(site, queries.repeat_interleave(variants), weights.flatten(0, 1))
     repeated_inputs = repeated(inputs, variants)
 
     def output_of(layer_call: int) -> Any:
@@ -65,12 +69,12 @@ def replay_from_layer(
         )
 
     with skipped_layers(layout, call.layer_call, output_of):
-        recorder = Recorder(
-            layout.calls,
-            runner.builder.masks(repeated_inputs),
-            intervene=intervene,
+        recorder = runner.recorder(
+            repeated_inputs,
+            intervene=row_replacement(site, weights.flatten(0, 1)),
+            sites=(site.key,),
+            queries={site.key: queries.repeat_interleave(variants)[:, None]},
             first=layout.first_call_in_layer(site),
-            fused=runner.fused_except((site.key,)),
         )
         return runner.logits(repeated_inputs, recorder).reshape(rows, variants, -1)
 
@@ -86,27 +90,22 @@ def replay_one_position(
     rows, variants = weights.shape[:2]
     states = trace.cache
     assert isinstance(states, LayerStates)
-    attention = {key: value.detach() for key, value in trace.attention.items()}
-    observer = OnePositionAttention(runner.layout, site, states, attention, queries, weights)
+    observer = OnePositionAttention(runner.layout, site, trace, queries, weights)
     tokens = runner.builder.single_tokens(inputs, queries, variants)
     with _last_layer_at(runner.layout, site, states, queries, variants):
         return runner.logits(tokens, observer).reshape(rows, variants, -1)
 
 
-def row_replacement(site: Site, queries: Tensor, weights: Tensor) -> Intervention:
-    """Return an intervention that replaces the weights of one query per row, at one site.
+def row_replacement(site: Site, weights: Tensor) -> Intervention:
+    """Return an intervention for a pass with a single query at a site, which replaces the weights of this query.
 
     Args:
         site: The site.
-        queries: (B,) position of the query in each row.
         weights: (B, H, K) new weights of the query.
     """
 
     def intervene(current: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-        if current.key != site.key:
-            return None
-        index = queries[:, None, None, None].expand(-1, live.shape[1], 1, live.shape[3])
-        return live.scatter(2, index, weights[:, :, None, :].to(live.dtype))
+        return weights[:, :, None, :].to(live.dtype) if current.key == site.key else None
 
     return intervene
 
@@ -122,8 +121,7 @@ class OnePositionAttention(FunctionObserver):
         self,
         layout: Layout,
         site: Site,
-        states: LayerStates,
-        attention: Mapping[str, Tensor],
+        trace: Trace,
         queries: Tensor,
         weights: Tensor,
     ) -> None:
@@ -132,12 +130,12 @@ class OnePositionAttention(FunctionObserver):
         Args:
             layout: The model's layout.
             site: The site at which weights are replaced.
-            states: Layer states of the recorded pass.
-            attention: Site key -> (B, H, Q, K) weights of the recorded pass.
+            trace: The recorded pass, with its layer states.
             queries: (B,) the single position in each row.
             weights: (B, V, H, K) new weights at the site.
         """
-        self.site, self.states, self.attention = site, states, attention
+        assert isinstance(trace.cache, LayerStates)
+        self.site, self.trace, self.states = site, trace, trace.cache
         self.queries, self.weights = queries, weights
         self._order = Recorder(layout.calls, {}, first=layout.first_call_in_layer(site))
 
@@ -145,9 +143,8 @@ class OnePositionAttention(FunctionObserver):
         current = self._order.next_call(call.module).site
         weights = self.weights
         if current.key != self.site.key:
-            recorded = self.attention[current.key]
-            index = self.queries[:, None, None, None].expand(-1, recorded.shape[1], 1, recorded.shape[3])
-            weights = recorded.gather(2, index)[:, None, :, 0].expand(-1, self.weights.shape[1], -1, -1)
+            recorded = at_query(self.trace, self.trace.attention[current.key].detach(), current.key, self.queries)
+            weights = recorded[:, None].expand(-1, self.weights.shape[1], -1, -1)
         value = expand_groups(self.states.values[current.key].detach(), weights.shape[2])
         output = (weights.transpose(1, 2).to(value.dtype) @ value).transpose(1, 2)
         return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)

@@ -46,7 +46,14 @@ class Observer(Protocol):
 
     Models that use Transformers' attention interface call `attend`. For other models, the softmax in their attention
     modules is intercepted, and `on_softmax` and `on_values` are called instead.
+
+    Attributes:
+        skips_masks: Whether Transformers may leave out the mask of a causal model if the batch has no padding. The
+            function call then has `causal` set.
     """
+
+    @property
+    def skips_masks(self) -> bool: ...
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
         """Compute the result of a call of the model's attention function.
@@ -78,6 +85,8 @@ class Observer(Protocol):
 
 class FunctionObserver(ABC):
     """Base class of observers that work only with models that use Transformers' attention interface."""
+
+    skips_masks: bool = False
 
     @abstractmethod
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
@@ -135,8 +144,8 @@ class Recorder:
     """Records the attention of one forward pass, and replaces it if an intervention is given.
 
     Attributes:
-        attention: Site key -> (B, H, Q, K) weights that the pass used.
-        allowed: Site key -> (B, 1 or H, Q, K) mask, True where a query may attend to a key.
+        attention: Site key -> (B, H, Q, K) weights that the pass used; (B, H, R, K) at sites in `queries`.
+        allowed: Site key -> (B, 1 or H, Q or R, K) mask, True where a query may attend to a key.
         values: Site key -> (B, G, K, d) values that the weights were applied to.
     """
 
@@ -148,6 +157,8 @@ class Recorder:
         intervene: Intervention | None = None,
         first: int = 0,
         fused: Collection[str] = (),
+        queries: Mapping[str, Tensor] | None = None,
+        skips_masks: bool = False,
     ) -> None:
         """Create a recorder for one pass.
 
@@ -157,16 +168,21 @@ class Recorder:
             intervene: As in `ModelAdapter.run`.
             first: Index of the first attention call of this pass, if it skips earlier calls.
             fused: The keys of the sites whose weights are not needed. The fused kernel computes their output.
+            queries: Site key -> (B, R) positions of the queries whose weights are needed. At these sites, the fused
+                kernel computes the output, and the weights of only these queries are computed and may be replaced.
+            skips_masks: As in `Observer`.
         """
         self.calls = calls
         self.masks = masks
         self.intervene = intervene
         self.fused = fused
+        self.queries = {} if queries is None else queries
+        self.skips_masks = skips_masks
         self.attention: dict[str, Tensor] = {}
         self.allowed: dict[str, Tensor] = {}
         self.values: dict[str, Tensor] = {}
         self._next = first
-        self._allowed_by_mask: dict[tuple[int, str, str], tuple[Tensor | None, Tensor]] = {}
+        self._allowed_by_mask: dict[tuple[int, str, str, str], tuple[Tensor | None, Tensor]] = {}
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
 
     @property
@@ -208,8 +224,10 @@ class Recorder:
         weights.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused`.
+            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused` or `queries`.
         """
+        if self.next_site in self.queries:
+            return self._attend_at_queries(call, self.queries[self.next_site]), None
         if self.next_site in self.fused:
             self.values[self.next_call(call.module).site.key] = call.value
             return fused_attention(call), None
@@ -218,6 +236,29 @@ class Recorder:
         self.values[current.site.key] = call.value
         used = self._record(current, weights, self._allowed(current, call.mask, weights))
         return (output if used is weights else apply_weights(used, call.value)), used
+
+    def _attend_at_queries(self, call: FunctionCall, queries: Tensor) -> Tensor:
+        """Compute a call with the fused kernel, and record the weights of some queries (B, R).
+
+        The weights are computed by the architecture's own function. If they are replaced, or if gradients are enabled,
+        the output at these queries is computed again from the recorded weights.
+
+        Returns:
+            (B, Q, H, d) output.
+        """
+        output, selected = fused_attention(call), call.at(queries)
+        _, weights = selected.eager()
+        current = self._matching_call(call.module, weights)
+        self.values[current.site.key] = call.value
+        used = self._record(current, weights, self._allowed(current, selected.mask, weights))
+        if used is weights and not torch.is_grad_enabled():
+            return output
+        changed = apply_weights(used, call.value)
+        # If a position is listed twice, its first entry is written last. `at_query` reads this entry.
+        for r in reversed(range(queries.shape[1])):
+            index = queries[:, r, None, None, None].expand(-1, 1, *output.shape[2:])
+            output = output.scatter(1, index, changed[:, r, None])
+        return output
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
         """Record the softmax of an attention module and return the weights to use in its place."""
@@ -233,7 +274,8 @@ class Recorder:
     def _matching_call(self, module: nn.Module, weights: Tensor) -> AttentionCall:
         call = self.next_call(module)
         queries, keys = self.masks[str(call.site.query)], self.masks[call.site.keys]
-        expected = (len(queries), call.site.heads, queries.shape[1], keys.shape[1])
+        selected = self.queries.get(call.site.key, queries)
+        expected = (len(queries), call.site.heads, selected.shape[1], keys.shape[1])
         if tuple(weights.shape) != expected:
             raise AdapterError(
                 f"The attention at '{call.site.key}' has shape {tuple(weights.shape)}; expected {expected}, from the "
@@ -249,7 +291,8 @@ class Recorder:
             mask: The additive or boolean mask that was passed to the attention function; None if it forbids nothing.
             weights: (B, H, Q, K) attention weights.
         """
-        cache_key = (id(mask), str(call.site.query), call.site.keys)
+        selected = call.site.key if call.site.key in self.queries else ""
+        cache_key = (id(mask), str(call.site.query), call.site.keys, selected)
         if cache_key not in self._allowed_by_mask:
             tokens = self._token_pairs(call.site)
             if mask is None:
@@ -263,8 +306,11 @@ class Recorder:
         return self._allowed_by_mask[cache_key][1]
 
     def _token_pairs(self, site: Site) -> Tensor:
-        """Return a mask (B, 1, Q, K), True where neither the query nor the key is padding."""
-        return self.masks[str(site.query)][:, None, :, None] & self.masks[site.keys][:, None, None, :]
+        """Return a mask (B, 1, Q or R, K), True where neither the query nor the key is padding."""
+        asked = self.masks[str(site.query)]
+        if site.key in self.queries:
+            asked = asked.gather(1, self.queries[site.key])
+        return asked[:, None, :, None] & self.masks[site.keys][:, None, None, :]
 
     def _record(self, call: AttentionCall, weights: Tensor, allowed: Tensor) -> Tensor:
         """Apply the intervention, record the resulting weights, and return the weights that the pass continues with."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
@@ -22,6 +23,7 @@ from attnaudit.adapters.huggingface.recorder import Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
 from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
+from attnaudit.adapters.site_selection import at_queries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,8 @@ class Runner:
         builder: Builds the model's inputs.
         layout: Where the model's attention, layers and embeddings are.
         fuses: Whether the fused kernel computes the attention at sites whose weights are not needed.
+        selects_queries: Whether the fused kernel also computes the attention at sites where the weights of only some
+            queries are needed. These weights are then computed in addition.
     """
 
     head: Head
@@ -41,6 +45,7 @@ class Runner:
     builder: InputBuilder
     layout: Layout
     fuses: bool = False
+    selects_queries: bool = False
 
     @property
     def model(self) -> Any:
@@ -67,7 +72,7 @@ class Runner:
             (B, C) logits.
         """
         if observer is None and self.fuses:
-            observer = FusedObserver()
+            observer = FusedObserver(skips_masks=self.selects_queries)
         return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
 
     def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
@@ -82,14 +87,13 @@ class Runner:
         intervene: Intervention | None = None,
         hidden: bool = False,
         sites: Collection[str] | None = None,
+        queries: Mapping[str, Tensor] | None = None,
     ) -> Trace:
-        """Run the model on a batch and record its attention (see `ModelAdapter.run`).
+        """Run the model on a batch and record its attention (see `QuerySelectingAdapter.run`).
 
         If `hidden` is True, `Trace.cache` holds the `LayerStates` that `replay` needs.
         """
-        recorder = Recorder(
-            self.layout.calls, self.builder.masks(inputs), intervene=intervene, fused=self.fused_except(sites)
-        )
+        recorder = self.recorder(inputs, intervene=intervene, sites=sites, queries=queries)
         states: dict[str, Tensor] = {}
         cache = LayerStates(values=recorder.values) if hidden else None
         with ExitStack() as stack:
@@ -99,7 +103,59 @@ class Runner:
             stack.enter_context(replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)))
             logits = self.logits(inputs, recorder)
         recorder.require_complete()
-        return Trace(logits=logits, attention=recorder.attention, allowed=recorder.allowed, hidden=states, cache=cache)
+        return Trace(
+            logits=logits,
+            attention=recorder.attention,
+            allowed=recorder.allowed,
+            hidden=states,
+            cache=cache,
+            queries=recorder.queries,
+        )
+
+    def recorder(
+        self,
+        inputs: Inputs,
+        *,
+        intervene: Intervention | None = None,
+        sites: Collection[str] | None = None,
+        queries: Mapping[str, Tensor] | None = None,
+        first: int = 0,
+    ) -> Recorder:
+        """Return a recorder for a pass over a batch.
+
+        Args:
+            inputs: The batch.
+            intervene: As in `QuerySelectingAdapter.run`.
+            sites: As in `QuerySelectingAdapter.run`.
+            queries: As in `QuerySelectingAdapter.run`. Without `selects_queries`, all queries are recorded.
+            first: Index of the first attention call of the pass, if it skips earlier calls.
+        """
+        if queries and not self.selects_queries:
+            intervene = None if intervene is None else at_queries(intervene, queries)
+            queries = None
+        fused, selected = self.fused_except(sites), self._queries_by_layer(sites, queries or {})
+        keys = {call.site.key for call in self.layout.calls[first:]}
+        return Recorder(
+            self.layout.calls,
+            self.builder.masks(inputs),
+            intervene=intervene,
+            first=first,
+            fused=fused,
+            queries=selected,
+            skips_masks=self.selects_queries and keys <= {*fused, *selected},
+        )
+
+    def _queries_by_layer(self, sites: Collection[str] | None, queries: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Add the other sites in the layers of `queries`, with the same queries. A replay reads their weights."""
+        by_layer: dict[int, list[Tensor]] = {}
+        for call in self.layout.calls:
+            if call.site.key in queries:
+                by_layer.setdefault(call.layer_call, []).append(queries[call.site.key])
+        selected = dict(queries)
+        for call in self.layout.calls:
+            if sites is not None and call.site.key not in sites and call.layer_call in by_layer:
+                selected.setdefault(call.site.key, torch.cat(by_layer[call.layer_call], dim=1))
+        return selected
 
     def fused_except(self, sites: Collection[str] | None) -> frozenset[str]:
         """Return the keys of the sites that the fused kernel computes if only the weights at `sites` are needed.

@@ -59,11 +59,13 @@ class DiscoveryObserver:
         seen: The attention calls so far.
         states: id of an attention module -> the result of `value_states` for its latest call.
         layer_call: Index of the layer call that is running now; -1 outside of layers.
+        skips_masks: As in `Observer`.
     """
 
     seen: list[SeenAttention] = field(default_factory=list)
     states: dict[int, tuple[Tensor | None, bool]] = field(default_factory=dict)
     layer_call: int = -1
+    skips_masks: bool = False
 
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
         output, weights = call.eager()

@@ -41,7 +41,7 @@ class HuggingFaceAdapter:
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
         padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
-        self.runner = replace(padded, fuses=facts.fuses)
+        self.runner = replace(padded, fuses=facts.fuses, selects_queries=facts.selects_queries)
         self.facts = facts
         self.original = original
         self.model = runner.model
@@ -59,6 +59,7 @@ class HuggingFaceAdapter:
             max_tokens=builder.text_encoder.limit,
             left_padding=facts.left_padding,
             selects_sites=facts.fuses,
+            selects_queries=facts.selects_queries,
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
         )
@@ -105,8 +106,11 @@ class HuggingFaceAdapter:
         intervene: Intervention | None = None,
         hidden: bool = False,
         sites: Collection[str] | None = None,
+        queries: Mapping[str, Tensor] | None = None,
     ) -> Trace:
-        return self.runner.run(inputs, embeddings=embeddings, intervene=intervene, hidden=hidden, sites=sites)
+        return self.runner.run(
+            inputs, embeddings=embeddings, intervene=intervene, hidden=hidden, sites=sites, queries=queries
+        )
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
         """Replay weights by the fastest method that gives the correct logits (see `TransformerAdapter.replay`)."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnaudit.adapters import Inputs, Intervention, Site, Trace
 from attnaudit.adapters.protocol import TEXT
+from attnaudit.adapters.site_selection import at_queries, at_query
 from attnaudit.errors import AdapterError
 from tests.units.conformance.conformance_models import Block, SmallTransformer
 
@@ -175,6 +176,58 @@ class SelectsSites(SmallTransformer):
 
     def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
         return replace(trace, attention={key: trace.attention[key] for key in sites})
+
+
+class SelectsQueries(SmallTransformer):
+    """Declares `selects_queries`. Subclasses make a mistake if `queries` are given."""
+
+    replaces = True
+
+    def __init__(self, **declared: Any) -> None:
+        super().__init__(selects_sites=True, selects_queries=True, **declared)
+
+    def run(
+        self,
+        inputs: Inputs,
+        *,
+        sites: Collection[str] | None = None,
+        queries: Mapping[str, Tensor] | None = None,
+        intervene: Intervention | None = None,
+        **given: Any,
+    ) -> Trace:
+        if not queries:
+            return super().run(inputs, intervene=intervene, **given)
+        changed = None if intervene is None else at_queries(intervene, queries)
+        return self.selected(super().run(inputs, intervene=changed if self.replaces else None, **given), queries)
+
+    def selected(self, trace: Trace, queries: Mapping[str, Tensor]) -> Trace:
+        def of(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {
+                key: torch.stack([at_query(trace, values[key], key, q) for q in at.T], dim=2)
+                for key, at in queries.items()
+            }
+
+        return replace(trace, attention=of(trace.attention), allowed=of(trace.allowed), queries=queries)
+
+
+class ReturnsAllQueries(SelectsQueries):
+    def selected(self, trace: Trace, queries: Mapping[str, Tensor]) -> Trace:
+        return trace
+
+
+class ComputesRoughlyAtOtherQueries(SelectsQueries):
+    def selected(self, trace: Trace, queries: Mapping[str, Tensor]) -> Trace:
+        return replace(super().selected(trace, queries), logits=trace.logits * 1.01)
+
+
+class ShowsOtherQueries(SelectsQueries):
+    def selected(self, trace: Trace, queries: Mapping[str, Tensor]) -> Trace:
+        other = {key: at.flip(1) for key, at in queries.items()}
+        return replace(super().selected(trace, other), queries=queries)
+
+
+class IgnoresInterventionsOnQueries(SelectsQueries):
+    replaces = False
 
 
 class ComputesRoughlyAtOtherSites(SelectsSites):

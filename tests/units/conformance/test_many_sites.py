@@ -33,7 +33,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "logits_without", "influence", "selected_sites", "original_model"} | (
+    skipped = {"decode", "logits_without", "influence", "selected_sites", "selected_queries", "original_model"} | (
         {"query"} if name != "cross" else set()
     )
     assert {one.check for one in results if one.outcome == "skip"} == skipped
@@ -44,7 +44,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    skipped = {"decode", "logits_without", "influence", "selected_sites", "original_model"}
+    skipped = {"decode", "logits_without", "influence", "selected_sites", "selected_queries", "original_model"}
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
@@ -61,6 +61,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "replay",
         "value_vectors",
         "selected_sites",
+        "selected_queries",
         "original_model",
     }
     assert results["replay"].detail == "the capabilities declare replays=False"
@@ -116,7 +117,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.NamesOneKeyTwice, "Give every site its own key"),
         (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
         (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
-        (computed.Raises, "raised ValueError at broken_computed.py:163 in residual: expected 3 axes"),
+        (computed.Raises, "raised ValueError at broken_computed.py:164 in residual: expected 3 axes"),
     ],
     "shapes": [
         (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
@@ -220,6 +221,12 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.ShowsOtherWeightsAtChosenSites, "the attention at 'layer 1'"),
         (computed.LosesGradientsAtOtherSites, "the gradients of run.. with sites="),
     ],
+    "selected_queries": [
+        (computed.ReturnsAllQueries, "returned weights of shape"),
+        (computed.ComputesRoughlyAtOtherQueries, "the logits with the weights at"),
+        (computed.ShowsOtherQueries, "the weights at 'layer 0'"),
+        (computed.IgnoresInterventionsOnQueries, "the logits with some queries of 'layer 0' replaced"),
+    ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
 }
 
@@ -285,6 +292,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "logits_without",
         "influence",
         "selected_sites",
+        "selected_queries",
         "original_model",
     }
 

@@ -83,6 +83,8 @@ def test_measures_do_not_depend_on_the_kernel(
         "rearrangement.everywhere.frozen",
         "rearrangement.layer",
         named("permutation", "mean@layer=0,heads=0"),
+        named("permutation", "cls@layer=1,heads=2"),
+        *(named("attention", f"{kind}@query=cls,layer=1,heads=mean") for kind in ("norms", "gradients")),
     )
     data = Dataset(name="texts", description="", source="", instances=tuple(instances))
     calls: list[int] = []
@@ -95,7 +97,7 @@ def test_measures_do_not_depend_on_the_kernel(
     monkeypatch.setattr(recorder, "fused_attention", counted)
     fused, _ = measure(adapter, data, needs, model="model", seed=0)
     assert calls
-    monkeypatch.setattr(adapter, "runner", replace(adapter.runner, fuses=False))
+    monkeypatch.setattr(adapter, "runner", replace(adapter.runner, fuses=False, selects_queries=False))
     eager, _ = measure(adapter, data, needs, model="model", seed=0)
     assert fused.scalars.keys() == eager.scalars.keys()
     for name, values in fused.scalars.items():
