@@ -110,7 +110,7 @@ def _most(plans: Sequence[GatePlan]) -> int:
 def _table(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return the lines of the table, with aligned columns."""
     head = ["gate", "threshold", "effect", "rows to pass", "rows to fail"]
-    head += [] if rows is None else [f"passes with {rows:,} at", f"fails with {rows:,} at"]
+    head += [] if rows is None else [f"{rows:,} rows pass at", f"{rows:,} rows fail at"]
     cells = [[*head, "spread from"], *(_cells(plan, rows) for plan in plans)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = []
@@ -141,8 +141,10 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     lines = [
         f"With these rows, a gate passes or fails with {POWER:.0%} probability if the distance of the true "
         "value from the threshold is the effect.",
-        "Rows of one source count less than rows of different sources.",
     ]
+    if rows is not None:
+        lines.append(f"With {plural(rows, 'row')}, this needs the distances that “pass at” and “fail at” show.")
+    lines.append("Rows of one source count less than rows of different sources.")
     for plan in plans:
         if plan.problem:
             lines.append(f"{plan.check}: the number of rows is unknown, because {plan.problem}.")

@@ -23,7 +23,7 @@ STATUS = (
     "Exit status: 0 if nothing became laxer; 1 if something became laxer, disappeared, or must be compared by hand; 2 "
     "if a policy cannot be read."
 )
-HASH = "print the SHA-256 hash of a policy's checks; their order and the layout of the file make no difference"
+HASH = "print the SHA-256 hash of the checks of a policy; it does not depend on their order or the layout of the file"
 
 
 class Source(NamedTuple):

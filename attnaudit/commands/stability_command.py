@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=list(BATCH_TOKENS),
         metavar="N",
-        help="audit with batches of at most N tokens, once for each N; no number skips this "
+        help="audit with batches of at most N tokens, once for each N; without a number, batches are not varied "
         f"(default: {' '.join(map(str, BATCH_TOKENS))})",
     )
     parser.add_argument(
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="*",
         metavar="N",
-        help="audit with N pytest-xdist workers, once for each N; no number skips this "
+        help="audit with N pytest-xdist workers, once for each N; without a number, workers are not used "
         f"(default: {' '.join(map(str, WORKERS))} if pytest-xdist is installed)",
     )
     parser.add_argument("--max-instances", type=int, metavar="N", help="audit a random sample of N instances")

@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--render",
         action="store_true",
-        help="train nothing; only rebuild the pages of the reports on PAPER, or of all reports, in the folder "
-        f"{REPORTS} of --out (default: in {' and '.join(map(str, RENDERED))})",
+        help="train nothing; rebuild the pages of PAPER, or of all papers without PAPER, in the subfolder "
+        f"{REPORTS} of --out (default: of {' and '.join(map(str, RENDERED))})",
     )
     parser.set_defaults(run=run)
 

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-laws",
         action="store_true",
-        help="do not measure the laws: changes of a model that should not change the values of the gates",
+        help="do not test the laws, that is, whether the gates keep their values under changes that should not matter",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
