@@ -167,7 +167,7 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
         if gate.state in ("failed", "open") and key not in covered:
             by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
-        what = "This gate has" if len(names) == 1 else f"These {len(names)} gates have"
+        what = "This gate has" if len(names) == 1 else f"Each of these {len(names)} gates has"
         advice = [HOW_TO_EXCEPT] if reason in skipped_reasons else []
         _report_failure(session, f"gates-not-passed-{number}", [f"{what} not passed: {reason}", *names, *advice])
     if state.problem:

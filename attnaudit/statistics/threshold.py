@@ -108,6 +108,8 @@ def parse(text: str, known: Sequence[str]) -> Expression:
     """
     if len(text) > MAX_LENGTH:
         raise CheckError(f"the threshold has {len(text)} characters; expected at most {MAX_LENGTH}.")
+    if "#" in text:  # Python would read the rest of the line as a comment
+        raise _refusal(text, known, "'#' is not allowed", text.index("#") + 1)
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

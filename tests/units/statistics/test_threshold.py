@@ -48,6 +48,7 @@ def test_what_an_expression_means(text, constant, weights):
         ("0.2 + floor ** 2", "'floor ** 2' is not allowed (character 7)"),
         ("(floor + 0.2", "'(' was never closed (character 1)"),
         ("floor)", "unmatched ')' (character 6)"),
+        ("floor # + 0.2", "'#' is not allowed (character 7)"),
         ("__import__('os')", "'__import__('os')' is not allowed (character 1)"),
         ("system + floor", "unknown reference 'system'"),
         ("1e999 * floor", "a number that is too large"),
