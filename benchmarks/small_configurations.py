@@ -38,33 +38,60 @@ SIZES: dict[str, Any] = {
     "partial_rotary_factor": 1.0, "rotary_dim": 8, "head_ratio": 2, "num_hash_buckets": 64,
     "hidden_size_per_layer_input": 8,
     "attention_type": "original_full", "use_cache": False, "first_k_dense_replace": 1, "lora_rank": 2,
-    "lru_width": 32, "expert_capacity": 64, "vocab_size_per_layer_input": 64,
+    "lru_width": 32, "expert_capacity": 64,
 }  # fmt: skip
-#: Class -> further settings.
+#: Settings that hold the number of layers, and settings that hold the kind of each layer.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "layer_block_types")
+#: Further settings that hold the size of the vocabulary.
+_VOCABULARIES = ("vocab_size_per_layer_input", "src_vocab_size", "tgt_vocab_size")
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+#: Name of a configuration class, without "Config" -> further settings. Those of a part are under its name.
 FURTHER: dict[str, dict[str, Any]] = {
-    "JambaForSequenceClassification": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
-    "JambaForCausalLM": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
-    "LongformerForSequenceClassification": {"attention_window": 8, "max_position_embeddings": 80},
-    "ReformerForSequenceClassification": {"attn_layers": ["local", "lsh"], "axial_pos_shape": [8, 8],
-                                          "axial_pos_embds_dim": [16, 16], "attention_head_size": 8},
-    "FunnelForSequenceClassification": {"attention_type": "relative_shift", "block_sizes": [1, 1],
-                                        "num_decoder_layers": 1},
-    "PerceiverForSequenceClassification": {"num_self_attends_per_block": 2, "num_latents": 8},
-    "GPTNeoForSequenceClassification": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
-    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
-    "ZambaForSequenceClassification": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1,
-                                       "attention_hidden_size": 64, "attention_head_dim": 16},
-    "CTRLForSequenceClassification": {"dff": 48},
-    "MobileBertForSequenceClassification": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
-    "MptForSequenceClassification": {"n_heads": 4, "expansion_ratio": 2},
-    "BloomForSequenceClassification": {"hidden_size": 32},
-    "EsmcForSequenceClassification": {"num_key_value_heads": 4},
-    "XmodForSequenceClassification": {"languages": ["en_XX"], "default_language": "en_XX"},
-    "LukeForSequenceClassification": {"entity_vocab_size": 10, "entity_emb_size": 16},
-    "ModernBertDecoderForSequenceClassification": {"bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 1},
-    "Qwen3NextForSequenceClassification": {"layer_types": ["linear_attention", "full_attention"]},
-    "Qwen3_5TextForSequenceClassification": {"layer_types": ["linear_attention", "full_attention"]},
-    "MraForSequenceClassification": {"max_position_embeddings": 64, "block_per_row": 2},
+    "Blt": {"encoder_hash_byte_group_vocab": 64, "patching_mode": "space"},
+    "Bamba": {"attn_layer_indices": [1]},
+    "Bloom": {"hidden_size": 32},
+    "CTRL": {"dff": 48},
+    "CohereCompassText": {"rope_parameters": {"full_attention": _ROPE}},
+    "DbrxAttention": {"kv_n_heads": 2, "rope_theta": 10000.0},
+    "Dots3NoteText": {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_q_lora_rank": 16,
+                      "swa_kv_lora_rank": 16, "swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_v_head_dim": 8,
+                      "index_n_heads": 2, "index_head_dim": 8, "shared_experts_intermediate_size": 48},
+    "EncoderDecoder": {"decoder": {"is_decoder": True, "add_cross_attention": True}},
+    "Esmc": {"num_key_value_heads": 4},
+    "FalconH1": {"mamba_d_ssm": 64},
+    "Funnel": {"attention_type": "relative_shift", "block_sizes": [1, 1], "num_decoder_layers": 1},
+    "GPTNeo": {"attention_types": [[["global", "local"], 1]], "window_size": 8},
+    "Gemma3nText": {"num_kv_shared_layers": 0},
+    "Gemma4Assistant": {"text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}},
+    "GraniteMoeHybrid": {"layer_types": ["linear_attention", "full_attention"]},
+    "Jamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 1},
+    "KimiLinear": {"linear_head_dim": 8, "linear_num_heads": 4},
+    "LayoutLMv3": {"coordinate_size": 6, "shape_size": 4, "input_size": 32},
+    "Lfm2Moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "Lilt": {"hidden_size": 48},
+    "LongcatFlash": {"qk_head_dim": None, "expert_ffn_hidden_size": 48},
+    "Longformer": {"attention_window": 8, "max_position_embeddings": 80},
+    "Luke": {"entity_vocab_size": 10, "entity_emb_size": 16},
+    "Mamba2": {"num_heads": 8},
+    "Mistral4": {"partial_rotary_factor": 0.5},
+    "MobileBert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
+    "ModernBertDecoder": {"cls_token_id": 1, "sep_token_id": 1},
+    "Mpt": {"n_heads": 4, "expansion_ratio": 2},
+    "Mra": {"max_position_embeddings": 64, "block_per_row": 2},
+    "Perceiver": {"num_self_attends_per_block": 2, "num_latents": 8},
+    "Phi4MultimodalAudio": {"ext_pw_out_channel": 32, "depthwise_separable_out_channel": 32, "nemo_conv_channels": 32},
+    "Qwen4ExpText": {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 8,
+                     "indexer_compress_ratio": 2},
+    "RecurrentGemma": {"num_hidden_layers": 3},
+    "Reformer": {"attn_layers": ["local", "lsh"], "axial_pos_shape": [8, 8], "axial_pos_embds_dim": [16, 16],
+                 "attention_head_size": 8},
+    "RoCBert": {"shape_vocab_size": 64, "pronunciation_vocab_size": 64, "shape_embed_dim": 8,
+                "pronunciation_embed_dim": 8},
+    "Xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "Zamba": {"num_hidden_layers": 5, "attention_hidden_size": 64, "attention_head_dim": 16,
+              "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "linear_attention", "hybrid"]},
+    "Zaya": {"num_experts_per_tok": 1},
 }  # fmt: skip
 
 
@@ -74,20 +101,70 @@ def tiny_config(model_class: Any, tokenizer: Any, *, classifies: bool) -> Any:
     Args:
         model_class: A model class of Transformers.
         tokenizer: The tokenizer, whose vocabulary the model gets.
-        classifies: Whether the model is a classifier, which gets two classes.
+        classifies: Whether the model is a classifier, which gets two classes. Otherwise, it is a language model.
     """
-    config_class = model_class.config_class
-    known = {*vars(config_class()), *config_class.attribute_map}
+    default = model_class.config_class()
+    settings: dict[str, Any] = {}
+    if classifies:
+        settings = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+    elif hasattr(default, "is_decoder") and not getattr(default, "is_encoder_decoder", False):
+        settings = {"is_decoder": True}
+    return _small(default, tokenizer, settings)
+
+
+def _small(default: Any, tokenizer: Any, further: dict[str, Any]) -> Any:
+    """Return a small configuration of the class of a default configuration.
+
+    The configurations of its parts, such as `text_config`, are made small as well. Lists with one entry per layer, such
+    as `layer_types`, keep one entry of each kind, in the order of the layers.
+
+    Args:
+        default: The default configuration.
+        tokenizer: The tokenizer, whose vocabulary the model gets.
+        further: Settings that replace the chosen ones.
+    """
+    further = FURTHER.get(type(default).__name__.removesuffix("Config"), {}) | further
+    known = {*vars(default), *type(default).attribute_map}
     given = {name: value for name, value in SIZES.items() if name in known}
+    given |= _layers(default, given)
     if "kv_lora_rank" in known:  # every head has its own keys
         given["num_key_value_heads"] = 4
-    given |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    given |= {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.bos_token_id}
-    if "is_encoder_decoder" in known and config_class().is_encoder_decoder:
+    start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    tokens = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": start}
+    given |= {"vocab_size": len(tokenizer)} | tokens
+    given |= {name: len(tokenizer) for name in _VOCABULARIES if name in known}
+    if getattr(default, "is_encoder_decoder", False):
         given |= {"decoder_start_token_id": tokenizer.eos_token_id, "forced_eos_token_id": None}
-    if classifies:
-        given |= {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
-    return config_class(**{**given, **FURTHER.get(model_class.__name__, {})})
+    given |= further
+    for name in type(default).sub_configs:
+        part = getattr(default, name, None)
+        if part is not None:
+            given[name] = _small(part, tokenizer, further.get(name, {}))
+    return type(default)(**given)
+
+
+def _layers(default: Any, sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return the number of layers, and the settings with one entry per layer, of a model with layers of several kinds.
+
+    Args:
+        default: The default configuration.
+        sizes: The sizes of the small model.
+    """
+    name = next((name for name in _LAYERS if getattr(default, name, None) is not None and name in sizes), None)
+    if name is None:
+        return {}
+    count = getattr(default, name)
+    lists = {
+        key: value
+        for key, value in vars(default).items()
+        if isinstance(value, list) and len(value) == count and not key.startswith("_")
+    }
+    kinds = next((value for key, value in lists.items() if key in _KINDS_OF_LAYERS), None)
+    if kinds is None:
+        return {key: value[:2] for key, value in lists.items()}
+    first = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    kept = first if len(first) > 1 else [0, 1]
+    return {name: len(kept)} | {key: [value[i] for i in kept] for key, value in lists.items()}
 
 
 def spread_weights(model: Any, seed: int = 0) -> None:
