@@ -105,8 +105,8 @@ def verdict_sentence(record: CheckRecord) -> str:
     if record.interval is None:
         return sentence(f"{record.reason}; the check requires {required_words(record.requirement)}")
     facts = [f"the {record.interval.level} interval runs from {interval_words(record)}"]
-    wider = wider_interval_that_decides(record)
-    if wider is not None:
+    wider = record.fail_interval if record.verdict == "fail" else wider_interval_that_decides(record)
+    if wider is not None and wider != record.interval:
         facts.append(f"the {wider.level} interval from {interval_range(wider, digits(record))}")
     return sentence(f"{record.reason}: {', '.join(facts)}, and the check requires {required_words(record.requirement)}")
 

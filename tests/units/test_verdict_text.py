@@ -23,6 +23,7 @@ from attnaudit.verdict_text import (
 from tests.units.report.example_checks import check_record
 
 INFORMATIONAL = check_record(verdict="informational", severity="report", requirement=None, blocks=False)
+WIDER = Interval(low=0.19, high=0.24, confidence=0.9975, method="m")
 PLANNING = Planning(instances=790, low=280, high=None, power=0.8)
 ONE_OF_20_GATES = {
     "verdict": "inconclusive",
@@ -147,6 +148,15 @@ def test_an_interval_bound_is_never_rounded_to_the_threshold() -> None:
             {"reason": "the whole 95% interval is below the required value"},
             "The whole 95% interval is below the required value: the 95% interval runs from 0.199 to 0.226, "
             "and the check requires at least 0.30.",
+        ),
+        (
+            {
+                "verdict": "fail",
+                "fail_interval": WIDER,
+                "reason": "the whole 99.75% interval is below the required value",
+            },
+            "The whole 99.75% interval is below the required value: the 95% interval runs from 0.199 to 0.226, "
+            "the 99.75% interval from 0.190 to 0.240, and the check requires at least 0.30.",
         ),
         (
             {"verdict": "undefined", "value": None, "reason": "only 5 of 2,026 instances have a value"},

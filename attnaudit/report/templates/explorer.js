@@ -343,9 +343,9 @@ class Explorer {
         onWindow: (at) => { this.start = { row: this.opened, at }; } });
     });
     find(".scale-note").textContent = first.tokens.length
-      ? "The stronger the colour of a cell, the larger its share of the row: the strongest have at least six times the share that they " +
-        `would have if all values were equal, which is ${number(1 / first.tokens.length)} here. Negative values are underlined in red. Values are accurate to ` +
-        "0.4% of the largest value of their row; measurements.parquet has the exact ones."
+      ? "The colour of a cell shows its share of the row. If all values were equal, each share would be " +
+        `${number(1 / first.tokens.length)} here; the strongest colour stands for six times this share, or more. Negative values are ` +
+        "underlined in red. Values are accurate to 0.4% of the largest value of their row; measurements.parquet has the exact ones."
       : "";
   }
 
