@@ -125,12 +125,12 @@ class Check(CheckArguments, ABC):
 
     @property
     def threshold_references(self) -> tuple[str, ...]:
-        """The names of the references that a threshold may use. They need values per instance (`ReferenceValues`)."""
+        """The names of the references that a threshold may use. Each of them has one value per instance."""
         return ()
 
     @property
     def reference_bounds(self) -> Mapping[str, tuple[float, float]]:
-        """Reference name -> its smallest and largest possible value. Other references have the bounds of the value."""
+        """Reference name -> its smallest and largest possible value, where they differ from `bounds`."""
         return {}
 
     @property

@@ -121,11 +121,11 @@ class CheckArguments:
         return tuple(field.name for field in dataclasses.fields(cls) if field.init)
 
     def not_accepted(self, unseen_mixers: Sequence[str]) -> list[str]:
-        """Return the modules that every reading of a model leaves out; empty if the check accepts them."""
+        """Return the unseen mixers (see the argument `unseen_mixers`); empty if the check accepts them."""
         return [] if self.unseen_mixers == "accept" else list(unseen_mixers)
 
     def accepted(self, unseen_mixers: Sequence[str]) -> str:
-        """Return a remark on modules that every reading of a model leaves out, if the check accepts them; else ""."""
+        """Return a remark if there are unseen mixers and the check accepts them; otherwise ""."""
         return "" if not unseen_mixers or self.not_accepted(unseen_mixers) else ACCEPTED
 
     def require_choice(self, argument: str, choices: Iterable[str]) -> None:

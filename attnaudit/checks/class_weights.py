@@ -47,8 +47,9 @@ def units_of_rows(
 
     Returns:
         (U, C, rows_per_class) indices of instances, in random order. U is larger than the number of initial units on
-        which the confidence sequence places no bet (see `unbet_units`). If there are no such units, a clause with the
-        reason is returned instead. Additional instances add units at the end and do not change the existing units.
+        which the confidence sequence places no bet (see `unbet_units`). If the rows cannot be divided into enough
+        units, the reason is returned instead, as a clause. Additional instances add units at the end and do not
+        change the existing units.
     """
     if classes == "balanced" and not (measurements.labels >= 0).all():
         return "rows have no label, and predicted classes are known only after measuring"
@@ -84,7 +85,7 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
 
 
 def why_no_interval(rows: WeightedRows) -> str:
-    """Return why there is no interval if all rows of a class have one source, as a clause; otherwise ""."""
+    """Return a clause that explains why there is no interval, if all rows of a class have the same source; else ""."""
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
     return (

@@ -73,7 +73,7 @@ def _functions_of(value: Any) -> list[types.FunctionType]:
 
 
 def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts for the default arguments of a function, and for the names from outside that it uses."""
+    """Yield texts for the default arguments of a function, and for names that it uses but does not define."""
     yield f"defaults {_constant((function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))}"
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -94,7 +94,7 @@ def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str
 
 
 def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts for a name from outside that a function uses: another function, a class or a constant."""
+    """Yield texts for a name that a function uses but does not define: another function, a class or a constant."""
     if callable(value) and not isinstance(value, type):
         value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
     if isinstance(value, (types.FunctionType, type)):

@@ -35,8 +35,8 @@ LARGEST = 1e100
 class CustomCheck(PerInstanceCheck):
     """The base class of custom checks.
 
-    The decorator `check` creates one subclass for each function. It stores its arguments as class attributes of the
-    subclass.
+    The decorator `check` creates one subclass for each function. The arguments of the decorator become class attributes
+    of the subclass.
     """
 
     lists_classes: ClassVar[bool] = False

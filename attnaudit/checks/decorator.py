@@ -82,7 +82,7 @@ def audit(
     * `attnaudit_policies`: a tuple of the policies.
     * `attnaudit_exceptions`: a tuple of `PolicyException`.
     * `attnaudit_informational`: a bool.
-    * `attnaudit_validation`: a `PolicyValidation`; None with a policy.
+    * `attnaudit_validation`: a `PolicyValidation`; None if the arguments are policies.
 
     Args:
         *checks: The checks, or one or several policies. If there are several policies, each must name families of

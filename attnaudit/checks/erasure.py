@@ -292,13 +292,13 @@ class Erasure(PerInstanceCheck):
         return gain
 
     def _total_gains(self, measurements: Measurements, groups: Groups) -> tuple[float, float, float]:
-        """Return three total gains over the groups: of attention, of one random order, and of signed leave-one-out."""
+        """Return the sums over instances of the gains of attention, one random order, and signed leave-one-out."""
         gains = np.column_stack([self._gain(measurements, order) for order in ("attention", "shuffled", "loo")])
         attention, shuffled, signed_loo = groups.sums(gains).sum(0)
         return float(attention), float(shuffled), float(signed_loo)
 
 
 def _mean_curve(measurements: Measurements, column: str) -> list[float | None]:
-    """Average the curves without NaN. Return one number per percentage; only None if there are no such curves."""
+    """Return the mean curve of the instances whose curves contain no NaN; a list of None if there are none."""
     curves = [curve for curve in measurements.vector(f"{column}.curve") if len(curve) and not np.isnan(curve).any()]
     return [float(mean) for mean in np.mean(curves, axis=0)] if curves else [None] * len(PERCENTAGES)

@@ -120,7 +120,7 @@ class Fragility(WhereReplaced):
 
     @property
     def otherwise_undefined(self) -> str:
-        """The reason that is reported for instances without a value to which no other reason applies."""
+        """Why an instance has no value, if no more specific reason applies."""
         return "not measured"
 
     def needs(self) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class PairedGate(Check):
 
     Args:
         base: The check whose values are compared, without threshold and reading.
-        anchor: The baseline: "last" or "pinned".
+        anchor: The name of the baseline, "last" or "pinned".
         folder: The folder of the baseline files; None if the gate is only judged again, from recorded values.
         baseline: The numbers of the baseline. A declaration leaves them out, and the run adds them.
     """

@@ -50,7 +50,7 @@ ROUNDING = 1e-9
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Pointing(PerInstanceCheck):
-    """Cosine between attention and the effects of the tokens, above that of uniform weights.
+    """How much closer attention is, in cosine, to the effects of the tokens than uniform weights are.
 
     The effect e_i of token i on the output f is ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)], the mean of
     what the output loses without token i and what it gains from token i alone. A removed token is replaced by the mask
@@ -411,7 +411,7 @@ def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Flo
 
 
 def _without_effect(largest: Floats) -> Mask:
-    """Return an (n,) mask, True at texts in which no token has an effect; all False if this holds for every text."""
+    """Return an (n,) mask, True at texts without an effect of any token; all False if every text is such a text."""
     mask: Mask = (largest == 0) & bool((largest > 0).any())
     return mask
 

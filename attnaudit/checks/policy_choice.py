@@ -37,7 +37,7 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
 
     Args:
         policies: At least one policy. Each names the families that it applies to.
-        families: The name of a model -> its family. If it is empty, because no model could be loaded, the first policy
+        families: The name of a model -> its family. If it has no models, because none could be loaded, the first policy
             is returned. Its gates then get no verdict, and the reason is the error with which the model failed to load.
 
     Raises:

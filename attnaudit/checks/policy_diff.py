@@ -144,7 +144,7 @@ def _of_threshold(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
 def _change_of_limit(old: Parameter, new: Parameter) -> float | None:
     """Return how much higher the new threshold is than the old threshold.
 
-    Return None if the difference depends on the references, or if one of the two policies has no such threshold.
+    Return None if the difference depends on the values of references, or if one of the thresholds is missing.
     """
     before, after = _as_expression(old), _as_expression(new)
     if before is None or after is None or before.weights != after.weights:

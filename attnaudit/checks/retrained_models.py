@@ -110,7 +110,7 @@ def measure_of(retraining: Retraining) -> str:
 
 
 def columns_of_copies(measurements: Measurements, copies: Sequence[Retraining], name: str) -> Floats:
-    """Return a column of R copies as an (n, R) array. `name` is the name of the column without that of the measure."""
+    """Return a column of R copies as an (n, R) array. `name` is the end of its name, after the name of the measure."""
     return np.column_stack([measurements.scalar(f"{measure_of(copy)}.{name}") for copy in copies])
 
 

@@ -26,11 +26,11 @@ SPENT_ERROR = "largest probability of the wrong verdict"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSequence:
-    """The confidence sequence of a check, and the rows of each of its pairs.
+    """The confidence sequence of a check, and the rows that it was computed from.
 
     Attributes:
-        sequence: The sequence of T pairs.
-        rows: (T, ...) positions of the rows of each pair.
+        sequence: The sequence. It is computed from T pairs of numbers (see `ConfidenceSequence`).
+        rows: (T, ...) positions of the rows that each pair was computed from.
         negated: Whether the sequence estimates 1 minus the value of the check.
     """
 

@@ -59,7 +59,7 @@ LARGEST_CHANGE = 2.0
 @registered
 @dataclass(frozen=True, kw_only=True)
 class TotalEffect(WhereReplaced):
-    """Total-effect index of attention: the change of the output under rearranged weights, relative to its variance.
+    """Total-effect index of attention: how far rearranged weights move the output, relative to the output's variance.
 
     The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here, y(x, α) is the output for the text x with the
     attention α, α′ is a random rearrangement of the weights that differs from α, and V is the variance of y(x, α) over
@@ -73,7 +73,7 @@ class TotalEffect(WhereReplaced):
             influence. "logits": the logits minus their mean over the classes. The index then depends neither on the
             scale of the logits nor on a bias per class. "standardised": the softmax of these logits after they are
             shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
-            average. The index then has all of these properties.
+            average. A single text then has a bounded influence, and the scale and the biases have none.
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
             otherwise the predicted classes. "as_sampled": every text has the same weight.
     """
@@ -246,7 +246,7 @@ class TotalEffect(WhereReplaced):
         return join_remarks([unvaried if constant else "", unchanged, note_on_classes(measurements, self.classes)])
 
     def _rearranged(self, measurements: Measurements) -> Mask:
-        """Return an (n,) mask, True at instances whose weights can be rearranged, so that the output has a change."""
+        """Return an (n,) mask, True at instances whose weights can be rearranged."""
         mask: Mask = ~np.isnan(measurements.scalar(f"{self.column}.probabilities"))
         return mask
 

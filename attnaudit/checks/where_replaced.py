@@ -26,7 +26,7 @@ class WhereReplaced(PerInstanceCheck):
     Args:
         where: Which weights are replaced. "reading": the weights of the reading (the attention that is shown as the
             explanation), while the hidden states stay fixed. "layer": all weights of the layer of the reading, for
-            every query. "everywhere": all weights of every layer of the same stack.
+            every query. "everywhere": all weights of every layer of the same stack (such as the encoder).
         replacement: Only for where="everywhere": which weights of a deeper layer are rearranged. "live" (the default):
             the weights that the layer computes from the changed states below it. "frozen": the weights of the unchanged
             model.
@@ -48,7 +48,7 @@ class WhereReplaced(PerInstanceCheck):
 
     @property
     def place(self) -> str:
-        """A suffix of the id of the check and of its measure, such as ".layer", for the weights that are replaced."""
+        """A suffix, such as ".layer", of the ids of the check and its measure. It shows which weights are replaced."""
         return {"reading": "", "layer": ".layer", "everywhere": f".everywhere.{self.replacement}"}[self.where]
 
     @property

@@ -1,4 +1,4 @@
-"""`attnaudit stability`: audit a model several times, and report the verdicts that depend on how it was computed."""
+"""`attnaudit stability`: audit a model several times, and report verdicts that depend on seeds, batches or workers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """What one reading shows of one batch: attention, hidden states, gradients, and input influence.
 
+The clean pass is the forward pass in which neither the input nor the attention is changed (see `CleanPass`). The heads
+in scope are the heads that the reading selects (see `Scope`).
+
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """
 

@@ -1,6 +1,7 @@
 """One batch under one reading, as measures see it, including the output under changed attention weights.
 
-A reading selects which attention of the model is the explanation (see `attnaudit.readings`).
+A reading selects which attention of the model is the explanation (see `attnaudit.readings`). The heads in scope are the
+heads that it selects. The clean pass is the forward pass in which neither the input nor the attention is changed.
 
 Shapes: B instances, T tokens (padded), V changed attentions, H heads, Q queries, K keys, C classes, m features.
 """

@@ -277,7 +277,7 @@ class Batch(CleanPass):
         return output
 
     def _within_budget(self, order: Tensor, costs: Sequence[int]) -> Iterator[Tensor]:
-        """Split `order` into chunks whose size times largest cost is within the token budget.
+        """Split `order` into chunks. The size of a chunk times its largest cost is within the token budget.
 
         A variant whose own cost exceeds the budget is a chunk of its own.
         """

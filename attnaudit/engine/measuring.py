@@ -83,8 +83,8 @@ def measure(
         worker: name of the process, for the record.
         sha256: the hash that the parameters must have before measuring, such as `LoadedModel.sha256`; None to accept
             any parameters. In both cases, the hash must be the same after measuring.
-        rows_before: number of rows that were measured before these ones, if it is unknown how many more there will be;
-            progress then has no total. None if these are all rows.
+        rows_before: number of rows that earlier calls measured, if later calls may measure more; progress then has no
+            total. None if this call measures all rows.
 
     Returns:
         The measurements, with the instances sorted by id; and a record of the time and the passes that measuring took.
@@ -247,7 +247,7 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
 
     Args:
         measurements: the measurements.
-        unit: the unit of all statistics.
+        unit: "tokens" or "words".
         repeated: number of texts whose tokens are the same as those of an earlier text.
     """
     notes = []

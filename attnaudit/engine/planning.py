@@ -131,7 +131,7 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
 
 
 def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
-    """Refuse measures that need a capability which the adapter lacks, or a reading of another kind.
+    """Refuse measures that need a capability which the adapter lacks, or that do not support their reading.
 
     Raises:
         AdapterError: the adapter lacks a capability, or a measure that needs a reading of a single attention site has

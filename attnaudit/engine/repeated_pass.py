@@ -181,10 +181,10 @@ def logit_sizes(logits: Floats) -> Floats:
 def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> Tensor:
     """Summarise the attention of every row by one number per head. The weights themselves may not fit in memory.
 
-    The summary of a head is a weighted sum of its attention weights, or of those that the trace has. Each key has a
-    different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
+    The summary of a head is a weighted sum of its attention weights, or of those that the trace contains. Each key has
+    a different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
     divided by the square root of the number of queries, because its rounding error grows with that root. Padding does
-    not change it.
+    not change the sum.
 
     Args:
         sites: the attention sites.

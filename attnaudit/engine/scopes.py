@@ -94,7 +94,7 @@ class Scope:
 
 
 def selected_queries(scopes: Iterable[Scope], inputs: Inputs) -> dict[str, Tensor]:
-    """Return the queries whose weights are enough for all of the scopes.
+    """Return the queries whose attention weights the scopes need.
 
     Args:
         scopes: the scopes.

@@ -129,16 +129,17 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
     * `.random`: the mean over several random orders.
     * `.shuffled`: the first random order.
 
-    The columns `.decision.attention` and so on average changed decisions instead: 1 if another class is predicted,
-    otherwise 0. The columns `.attention.curve`, `.loo.curve` and `.random.curve` contain the values at the five shares
-    of the text, and so do `.decision.attention.curve` and so on.
+    The columns `.decision.attention`, `.decision.loo` and so on contain means of changed decisions instead: a decision
+    counts as 1 if another class is predicted, otherwise as 0. The columns `.attention.curve`, `.loo.curve` and
+    `.random.curve` contain the values at the five shares of the text. `.decision.attention.curve` and the others with
+    `.decision` contain the changed decisions at these shares.
 
     If the adapter lacks the capability that the operator needs, all columns are NaN, and the fact `erasure.<operator>`
     is "not possible".
 
     Args:
         view: B instances.
-        request: the request. Its argument is the operator, which erases tokens.
+        request: the request. Its argument names the operator, that is, how tokens are erased.
         keeps: True keeps only the first tokens of an order (sufficiency); False erases them (comprehensiveness).
     """
     operator: Operator = request.argument

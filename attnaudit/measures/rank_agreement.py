@@ -28,7 +28,7 @@ class AgreementArgument:
     Attributes:
         importance: name of the measure that attention is compared with.
         rival: name of a second feature importance at the same place (inputs or hidden states). As a reference value,
-            `importance` is compared with it. It is the gradient norm if `importance` is leave-one-out, and
+            `importance` is compared with it. The rival is the gradient norm if `importance` is leave-one-out, and
             leave-one-out otherwise.
     """
 

@@ -209,7 +209,7 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
 def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[Tensor, Tensor]]:
     """Return, for each head at a site, its (B, Q, T) weights and a (B, Q, T) mask of the weights that can be moved.
 
-    The weights that can be moved are the weights on real tokens in the rows of the scope.
+    The weights that can be moved are the weights on real tokens in the rows that `scope` selects.
     """
     site = scope.sites[number]
     weights, allowed = view.batch.clean_weights(site)

@@ -1,8 +1,8 @@
 """Fragility and total effect: how far the output moves when the attention weights are permuted or made uniform.
 
 The weights are replaced in the attention rows that the reading (the attention shown to people) uses, in all rows of its
-layer, or in all rows of every layer of its stack. Later layers are recomputed from the changed states. Sources: Jain &
-Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999.
+layer, or in all rows of every layer of its stack (such as the encoder). Later layers are recomputed from the changed
+states. Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
     """Return how far the output moves under permutations of the weights that differ from the model's attention.
 
     If a text has few such permutations, all of them are enumerated. Otherwise, they are drawn at random. If the decoder
-    is linear and a single row is permuted, `.logits` is the exact expectation over all of them for texts of any length.
+    is linear and a single row is permuted, `.logits` is the exact expectation over all such permutations, for texts of
+    any length.
 
     The columns are NaN for texts without attention on real tokens, with one token, or with equal weights only:
 

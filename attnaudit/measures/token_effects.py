@@ -66,7 +66,7 @@ def effect_kind(text: str) -> tuple[str, int]:
 
 
 def _canonical(argument: tuple[str, int]) -> str:
-    """Return the text of a parsed argument."""
+    """Convert a parsed argument back to text, such as "shapley.100"."""
     kind, orders = argument
     return f"{kind}.{orders}" if orders else kind
 

@@ -40,7 +40,7 @@ class InformationRanking:
         attention: (k,) mean attention of each rank.
         weighted_tau: Shieh's weighted τ of `corrected` with `attention`. The weights are `attention`.
         tau_b: τ-b of `corrected` with `attention`.
-        clusters: N, the number of clusters; None if the rule of the preset found no N. Without N, `information`,
+        clusters: N, the number of clusters; None if the preset "wen" found no N. Without N, `information`,
             `null`, `corrected` and both τ are NaN, and `labels` has shape (k, 0).
         n: number of instances.
         labels: (k, n) cluster of each hidden state. With these labels, subsamples of the instances can be evaluated

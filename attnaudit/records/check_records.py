@@ -203,7 +203,7 @@ class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         name: What the instances have in common, such as "0.8 to 0.95".
         n: The number of these instances that have a value.
-        value: The value on them; None if it is undefined.
+        value: The value of the check on these instances; None if it is undefined.
     """
 
     name: str

@@ -42,7 +42,7 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def meaning(self) -> Meaning:
-        """What the difference means."""
+        """What the difference means: "better", "worse", "higher", "lower", "same" or "unclear"."""
         if not self.changed:
             return "same"
         if self.interval is None or self.interval.low <= 0 <= self.interval.high:

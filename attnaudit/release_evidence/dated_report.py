@@ -28,7 +28,7 @@ def dated_report(
         run: The record of a run of one model.
         results: The result of the run.
         subjects: The shipped files.
-        hashes: Other files that a signature under the report covers, such as the statement.
+        hashes: Other files, such as the statement, whose hashes the report lists so that its signature covers them.
     """
     decided = outcome(run)
     (model,) = run.models

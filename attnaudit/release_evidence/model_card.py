@@ -118,6 +118,7 @@ def _entry(record: CheckRecord, run: RunRecord, url: str) -> Any:
 def _label(text: str) -> str:
     """Return a text for the metadata without invisible characters, line breaks and commands of CI systems.
 
-    YAML may break a long text into lines at any space, so that "::" may come to stand at the start of a line.
+    A space is put between two colons: YAML may break a long text at any space, and a line that begins with "::" is a
+    command of some CI systems.
     """
     return terminal_safe(text).replace("::", ": :")

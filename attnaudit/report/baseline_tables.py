@@ -24,7 +24,7 @@ class BaselineRun:
         run: The name of the accepted run.
         folder: Its folder.
         comparison: The comparison; None if there is none.
-        reason: Why there is none, as a clause; "" if there is one.
+        reason: Why there is no comparison, as a clause; "" if there is one.
     """
 
     run: str

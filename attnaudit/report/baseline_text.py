@@ -7,7 +7,7 @@ from attnaudit.verdict_text import exceeds_margin
 
 
 def baseline_notes(run: RunRecord, *, above: str = "") -> list[str]:
-    """Return sentences about baselines: why values are not comparable, and which values are better by the margin.
+    """Return sentences about baselines: why values are not comparable, and which are better by more than the margin.
 
     There is one sentence for each reason, with the names of the gates, and one for each value.
 

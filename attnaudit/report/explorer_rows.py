@@ -123,7 +123,7 @@ def _read_measures(file: Any, group: int, cases: dict[Case, _Reader]) -> None:
 
 
 def _has_tokens(file: Any, group: int) -> bool:
-    """Return whether rows of a row group may have tokens. The statistics show whether the column holds only null."""
+    """Return whether rows of a row group may have tokens, given the statistics of the column in the file."""
     statistics = _statistics(file, group, "tokens.list.element")
     return statistics is None or not statistics.has_null_count or statistics.num_values > 0
 

@@ -336,7 +336,7 @@ def _token_text(token: str) -> str:
 
 
 def _tooltip(token: str, value: float | None, *, position: int) -> str:
-    """Return the value and the position of a token in words. If the row shortens the token, it comes first in full."""
+    """Return the value and the position of a token in words, after the full token if the row shortens it."""
     text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
     full = f"{visible(token[:200])}: " if len(token) > LONGEST_TOKEN else ""
     return f"{full}{text}, token {position + 1}"

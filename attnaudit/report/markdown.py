@@ -56,7 +56,7 @@ def escape(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def _escaped_block(start: re.Match[str]) -> str:
-    """Escape a match at the start of a line that would begin a list or underline a heading, such as "-" or "1."."""
+    """Escape characters at the start of a line that would begin a list or underline a heading, such as "-" or "1."."""
     return f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}"
 
 

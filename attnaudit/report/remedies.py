@@ -72,7 +72,7 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
 
 
 def _better_reading(check: CheckRecord, run: RunRecord) -> str:
-    """Return a remedy that names the reading with the best value of a check; "" if none is better than its own."""
+    """Return a remedy that names the reading with the best value of a check; "" if none is better."""
     if check.requirement is None or check.value is None:
         return ""
     sign = 1 if check.requirement.direction == "at_least" else -1

@@ -28,7 +28,7 @@ class AuditOptions:
         policy: The TOML file whose checks replace the declared ones, or None.
         device: "cpu", "cuda" or "cuda:N".
         max_instances: The size of the sample that is audited, or None for every instance.
-        unit: "tokens" or "words": what the statistics are computed over.
+        unit: The units into which texts are divided for all statistics: "tokens" or "words".
         seed: Seed of samples, permutations and intervals.
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
         sequential: Whether every check is sequential, as with `sampling = "sequential"` in its policy.

@@ -38,7 +38,7 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
 
 
 def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str]:
-    """Return sentences on problems of data that were not read as a whole. Reading all rows first would refuse the data.
+    """Return sentences on problems in data that were not read completely. In complete data, they would be errors.
 
     Args:
         rows: The audited rows.

@@ -148,7 +148,7 @@ def description(baseline: Baseline, present: Baseline | None) -> Iterator[str]:
 
 
 def _changes(subject: BaselineSubject, known: BaselineSubject) -> Iterator[str]:
-    """Yield a line if the model of a baseline differs from the known one, and a line if the data differ."""
+    """Yield a line if the model differs from that of the `known` baseline, and a line if the data differ."""
     if subject.model_sha256 != known.model_sha256:
         yield f"  the model changes: sha256 {known.model_sha256[:12]} → {subject.model_sha256[:12]}"
     if (subject.data_sha256, subject.sample_sha256) != (known.data_sha256, known.sample_sha256):

@@ -29,7 +29,7 @@ class AuditedPair:
         measures_sha256: The hash of the code that computes the numbers.
         attnaudit: The version of attnaudit.
         seed: The seed of the run.
-        unit: What the statistics are computed over: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens" or "words".
     """
 
     model: str
@@ -98,7 +98,7 @@ def accept_command(run: Path, folder: Path, anchor: str) -> str:
 
 
 def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:
-    """Return the model of a baseline that a model is compared with; None if it is unclear which.
+    """Return the model in a baseline with which the audited model is compared; None if the choice is unclear.
 
     On the data set with the same rows, this is the model with the same name, or else the only model. If the baseline
     lacks these rows, the data set with the same name is searched instead, so that a message can say what differs.

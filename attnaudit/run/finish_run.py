@@ -36,7 +36,7 @@ class RunContext:
         created: The time when the run began, as `current_time` writes it.
         command: The command line, word by word.
         seed: The seed of the run.
-        unit: What the statistics are computed over: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens" or "words".
         added_options: The source of options that are not on the command line, such as "addopts" -> these options, word
             by word.
         ci: Whether the environment variable CI is set.

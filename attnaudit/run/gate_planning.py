@@ -52,7 +52,7 @@ class GatePlan:
         limit: The threshold, as it is written in the policy.
         effect: The distance of the true value from the threshold.
         to_pass: The number of rows with which the gate passes in 80% of samples, if the true value is on the required
-            side of the threshold, at the distance `effect`. None if no value can be there, or if `problem` is set.
+            side of the threshold, at the distance `effect`. None if this value is impossible, or if `problem` is set.
         to_fail: The number of rows with which the gate fails in 80% of samples, if the true value is on the other side,
             at the same distance. None as for `to_pass`.
         smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples. Each is None
@@ -90,8 +90,8 @@ def plan_gates(
     The effect of a gate is its entry in `effects`. Without an entry, it is `default_effect`. Without a default, it is
     the margin of a paired gate, and 0.05 for any other gate.
 
-    The spread of the values comes from the records of an earlier run. If there are several, the one that needs the most
-    rows counts. Without a record, the spread is that of the same check on the demo model. If this was not measured
+    The spread of the values comes from the records of an earlier run. If several records apply, the one that needs the
+    most rows counts. Without a record, the spread is that of the same check on the demo model. If this was not measured
     either, it is the largest spread that values between two bounds can have.
 
     Args:
@@ -141,7 +141,7 @@ class _Basis:
         spread: How much the value varies.
         threshold: The threshold, in the same unit.
         source: Where the spread comes from.
-        rows_per_value: The number of rows for each row that has a value.
+        rows_per_value: The number of rows divided by the number of rows that have a value.
     """
 
     spread: RowSpread

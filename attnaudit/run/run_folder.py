@@ -186,7 +186,7 @@ class RunFolder:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def remove_parts(self) -> None:
-        """Remove the parts of the processes, which the files of the run now contain."""
+        """Remove the parts that the processes wrote. The files of the run now have their content."""
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _write(self, path: Path, content: bytes) -> None:

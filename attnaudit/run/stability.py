@@ -115,7 +115,7 @@ def variations_of(
 
     Args:
         first_seed: The seed of the first run, and of the runs with other batches and workers.
-        seeds: The number of seeds, with the first one.
+        seeds: The number of seeds, including the first one.
         batch_tokens: The largest numbers of tokens in a batch.
         workers: The numbers of pytest-xdist workers.
 

@@ -51,7 +51,8 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         One target per distinct model, in the order given.
 
     Raises:
-        ModelError: A value is none of these. The message names similar known values.
+        ModelError: A value is neither a checkpoint folder, nor a registered name, nor a factory. The message names
+            similar known values.
         AuditError: Two models would have the same id, or an id is not valid UTF-8.
     """
     resolved: list[tuple[str, Path | None]] = []
@@ -93,7 +94,8 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         One target per distinct data set, in the order given.
 
     Raises:
-        DataError: A value is neither. The message names similar known values.
+        DataError: A value is neither a registered name nor the path of such a file. The message names similar known
+            values.
         AuditError: Two data sets would have the same id, or an id is not valid UTF-8.
     """
     resolved: list[tuple[str, Path | None]] = []

@@ -150,8 +150,8 @@ def relative_variance(value: float, observed: float, slope: float, ends: tuple[f
 
     Values that are skewed away from an end of their range vary less near that end. The variance is assumed to be
     proportional to a power of the distance to this end. The exponent follows from the given slope at the observed
-    value. It lies between 0 (constant variance) and 2 (standard deviation proportional to the distance), and is 0 if
-    the end is infinite.
+    value. The exponent lies between 0 (constant variance) and 2 (standard deviation proportional to the distance), and
+    is 0 if the end is infinite.
 
     Args:
         value: The other value.

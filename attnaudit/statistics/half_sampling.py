@@ -1,7 +1,7 @@
 """Intervals from random halves of the sources.
 
-Every bootstrap sample contains duplicates. Half samples contain none, so they suit statistics that duplicates bias,
-such as mutual information, which duplicates raise.
+Duplicates bias some statistics: mutual information, for example, becomes larger. Bootstrap samples contain duplicates,
+but half samples contain none.
 """
 
 from __future__ import annotations

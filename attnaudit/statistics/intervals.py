@@ -146,7 +146,7 @@ def ratio_interval(
     sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
-        """Compute, for each resample, the deviation of its ratio from the observed ratio, and its standard error."""
+        """Compute, for each resample, the ratio minus the observed ratio, and the standard error of the ratio."""
         s, size, ss, sn, nn = totals.T
         size = np.maximum(size, 1e-300)
         centre = s / size
