@@ -74,7 +74,7 @@ FURTHER: dict[str, dict[str, Any]] = {
     "Longformer": {"attention_window": 8, "max_position_embeddings": 80},
     "Luke": {"entity_vocab_size": 10, "entity_emb_size": 16},
     "Mamba2": {"num_heads": 8},
-    "Mistral4": {"partial_rotary_factor": 0.5},
+    "Mistral4": {"head_dim": 16},
     "MobileBert": {"intra_bottleneck_size": 32, "true_hidden_size": 32},
     "ModernBertDecoder": {"cls_token_id": 1, "sep_token_id": 1},
     "Mpt": {"n_heads": 4, "expansion_ratio": 2},
@@ -168,11 +168,16 @@ def _layers(default: Any, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def spread_weights(model: Any, seed: int = 0) -> None:
-    """Draw random weights with so large a spread that the attention of the model is far from uniform."""
+    """Draw random weights with so large a spread that the attention of the model is far from uniform.
+
+    T5 and its relatives do not divide attention scores by the square root of the dimension, so their spread is smaller.
+    """
+    unscaled = model.config.is_encoder_decoder and hasattr(model.config, "relative_attention_num_buckets")
+    spread = 0.12 if unscaled else 0.2
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             matrix = parameter.dim() > 1 and parameter.is_floating_point()
             if matrix and "norm" not in name.lower() and "A_log" not in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
     model.tie_weights()

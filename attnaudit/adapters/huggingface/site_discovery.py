@@ -115,9 +115,8 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     observer, embedding = _first_pass(model, ids, forward)
     if not observer.seen:
         raise AdapterError(
-            f"{name_of(model)}: no attention weights were found in a forward pass over synthetic tokens. The "
-            "architecture neither uses Transformers' attention interface nor computes a softmax in its attention "
-            "modules, so it cannot be audited."
+            f"{name_of(model)}: no attention weights were found in a forward pass over synthetic tokens. Either "
+            "the architecture has none, or it computes them in a way that cannot be observed. It cannot be audited."
         )
     names = {module: name for name, module in model.named_modules()}
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
