@@ -234,7 +234,7 @@ class Check(CheckArguments, ABC):
         return None
 
     def no_difference(self, requirement: Requirement | None) -> float | None:
-        """Return the value of a model that does not differ from its reference; None unless the threshold is a margin.
+        """Return the value to which the threshold adds a margin; None if the threshold has another form.
 
         With at_least="floor + 0.2", the margin is 0.2, and the result is the mean of the reference `floor`.
         """

@@ -56,7 +56,7 @@ class PairedGate(Check):
     `paired_gate`.
 
     Args:
-        base: The check whose values are compared, without threshold and reading.
+        base: The check whose values are compared. It has neither a threshold nor a reading.
         anchor: The name of the baseline, "last" or "pinned".
         folder: The folder of the baseline files; None if the gate is only judged again, from recorded values.
         baseline: The numbers of the baseline. A declaration leaves them out, and the run adds them.
@@ -197,7 +197,7 @@ class PairedGate(Check):
         )
 
     def no_difference(self, requirement: Requirement | None) -> float | None:
-        """Return 0, the difference of two models with the same value."""
+        """Return 0, because the threshold is a margin around a difference of 0."""
         return 0.0
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
@@ -236,8 +236,8 @@ def paired_gate(check: Check, *, margin: float, anchor: Anchor, folder: str | No
     The gate has the same confidence, reading and rule for inconclusive verdicts as the check.
 
     Args:
-        check: The check whose values are compared. Its threshold determines whether low or high values are worse. A
-            check without a threshold must accept only one kind of threshold.
+        check: The check whose values are compared. Its threshold determines whether low or high values are worse. If it
+            has no threshold, it must be a check that accepts only `at_least` or only `at_most`.
         margin: The largest permitted deterioration, above 0, in the unit of the value.
         anchor: The baseline.
         folder: The folder of the baseline files.

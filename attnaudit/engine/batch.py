@@ -1,5 +1,8 @@
 """One batch with the passes that do not depend on a reading: the clean pass, interventions and erasures.
 
+A unit is a token or a word. An intervention changes the attention weights at some sites (see `Site`) while the model
+runs. An erasure deletes or masks units of the text.
+
 Shapes: B instances, T tokens (padded), V variants, C classes.
 """
 

@@ -1,6 +1,8 @@
 """The clean forward pass of a batch: its tokens, units, outputs and gradients. Each is computed at most once.
 
-A pass is clean if neither its input nor its attention is changed. A unit is a token or a word (see `Unit`).
+A pass is clean if neither its input nor its attention is changed. A unit is a token or a word (see `Unit`). A site is
+one place in the model where attention weights are computed (see `Site`). A stream is one sequence of tokens, such as
+the text or the query.
 
 Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d and m features.
 """

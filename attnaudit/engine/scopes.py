@@ -1,5 +1,8 @@
 """Scopes: the sites, heads and queries whose attention a reading selects or an intervention changes.
 
+A site is one place in the model where attention weights are computed (see `Site`). A reading selects which attention of
+the model is the explanation (see `attnaudit.readings`).
+
 Shapes: N rows, B instances, H heads, Q queries, K keys.
 """
 

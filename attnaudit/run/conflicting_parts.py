@@ -1,7 +1,7 @@
 """Find models and data sets that were not the same in all processes of a run.
 
 Each worker of pytest-xdist loads the models and the data that it needs. The verdicts of a run belong together only if
-all workers got the same ones.
+all workers loaded the same models and data.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def same_limit(first: Argument, second: Argument) -> bool:
 
 
 def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord]) -> dict[str, list[Table]]:
-    """Return the id of each check -> its tables in a policy. There are several if different checks have the same id.
+    """Return the id of each check -> its tables in a policy: several if different checks have the same id.
 
     A table without an id belongs to the record with the same arguments, and gets its id. If there is no such record,
     the id is the name of the check, with its reading.

@@ -1,7 +1,7 @@
 """Judge several checks on one model with as few passes as possible, and compute fingerprints of checks and code.
 
-The commands that audit many models and keep the results use this module. A command recomputes a result if a fingerprint
-has changed since the result was computed.
+This module serves the commands that audit many models and keep the results. Such a command recomputes a result if a
+fingerprint has changed since the result was computed.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ def decision(
             correction.
         no_interval: Why there is no interval, as a clause; "" means that there are too few independent sources.
         bounds: The lowest and the highest possible value.
-        no_difference: The value of a model that does not differ from its reference, if the threshold is a margin around
-            this value; otherwise None.
+        no_difference: The value to which the threshold adds a margin (see `Check.no_difference`), or
+            None.
         severity: "gate", or "report" for an informational check.
         unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
     """

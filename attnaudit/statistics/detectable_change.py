@@ -58,9 +58,8 @@ def detectable_change(
         confidence: The confidence at which a pass is decided.
         fail_confidence: The confidence at which a failure is decided.
         bounds: The lowest and the highest possible value.
-        no_difference: The value of a model that does not differ from its reference, if the threshold is a margin around
-            this value; otherwise None. For a relative threshold, it is the value of the reference. For a difference
-            from a baseline, it is 0.
+        no_difference: The value to which the threshold adds a margin: the mean of the reference for a threshold such as
+            "floor + 0.2", and 0 for a difference from a baseline. None for any other threshold.
     """
     lower_limit = requirement.direction == "at_least"
     to_pass = _distance(value, estimate, requirement.value, confidence, bounds, upwards=lower_limit)
@@ -99,7 +98,7 @@ def _distance(
     *,
     upwards: bool,
 ) -> float | None:
-    """Return how far the true value must be from the threshold so that 80% of samples have their interval beyond it.
+    """Return how far the true value must be from the threshold so that the intervals of 80% of samples are beyond it.
 
     Return None if no possible value is far enough.
     """
