@@ -6,7 +6,7 @@ avoid).
 
 On the synthetic data, a BiLSTM is trained with this loss, as in the paper. The words that decide the label are known
 from how the data are generated. On real text, the hidden states are planted, so that contributions are known exactly.
-Attention is then trained to avoid the words that are correlated with one class.
+Attention is then trained to avoid the words that are correlated with either class.
 """
 
 from __future__ import annotations

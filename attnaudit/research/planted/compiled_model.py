@@ -71,7 +71,7 @@ class WordTables:
         return Compiled(model=self._model(), vocabulary=self.vocabulary, classes=self.classes, test=self.test)
 
     def _model(self) -> PooledClassifier:
-        """Return the model. Special tokens get no evidence. Unknown words get only the evidence in the tables."""
+        """Return the model. Padding, start and end tokens get no evidence; unknown words get that of the tables."""
         model = PooledClassifier(self.architecture, vocabulary_size=len(self.vocabulary), classes=len(self.classes))
         outputs = self.settings.outputs
         table = torch.cat([self.score[:, None], self.own, self.bypass, self.marker[:, None]], dim=1)
@@ -98,8 +98,8 @@ def compiled_recipe(
     Args:
         write: Returns the tables of the model. It is called only if the model is built.
         projection: The function that turns scores into weights.
-        exchange: How the label is verified. None for the default.
-        share: The share of texts on which attention is right. None unless the kind is "graded".
+        exchange: How the label is verified. None for the default values of `Exchange`.
+        share: The share of texts on which attention is right. None unless the label of the model is "graded".
         minimum_accuracy: The smallest accuracy of the model.
     """
 

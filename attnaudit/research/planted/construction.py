@@ -93,7 +93,8 @@ def freeze_random_attention(model: PooledClassifier) -> None:
 def amplify_evidence(model: PooledClassifier, factor: float) -> None:
     """Multiply the initial evidence of each single word by a factor.
 
-    The factor is applied to the embeddings. Evidence of the kind "unit" is computed from them afterwards.
+    The factor is applied to the embeddings. If the model has "unit" evidence (see `Planted`), this evidence is computed
+    from the multiplied embeddings.
     """
     with torch.no_grad():
         encoder_of(model).parts(model.embedding.weight)[1].mul_(factor)
@@ -113,7 +114,8 @@ def logit_terms(model: PooledClassifier, traced: ForwardPass) -> tuple[Tensor, T
     """Return the two terms that each token of a planted model adds to the logit.
 
     Returns:
-        (B, T) The term of the token's own evidence, and (B, T) the term of its part in the evidence of the whole text.
+        Two tensors of shape (B, T): what each token adds through its own evidence, and what it adds through the
+        evidence of the whole text.
     """
     encoder, weight = encoder_of(model), model.decoder.weight[0]
     own = traced.weights * traced.hidden[..., OWN] * weight[OWN]
@@ -125,7 +127,7 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
     """Return the variance of attention scores within texts, as a term of the loss.
 
     Without this term, training makes the scores depend on the frequency of the words. Frequency is correlated with
-    evidence, so the scores would be too.
+    evidence, so the scores would then be correlated with evidence too.
 
     Args:
         traced: A forward pass over a batch.
@@ -141,12 +143,12 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
 
 
 def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
-    """Return how strongly attention scores are correlated with the evidence of the text, as a term of the loss.
+    """Return the squared correlation of attention scores with the evidence of tokens, as a term of the loss.
 
-    Each token has a part in the evidence of its text. For each text, the scores are correlated with the ranks of the
-    magnitudes of these parts. The mean of the correlations over texts is squared. Gradients flow through the scores
-    only. If the term is small, attention does not show which tokens determine the output. Without the term, training
-    makes the scores depend on the frequency of words, and frequent words have little evidence.
+    The evidence of the whole text is a sum over its tokens. For each text, the scores are correlated with the ranks of
+    the magnitudes of the summands. The mean of the correlations over texts is squared. Gradients flow through the
+    scores only. If the term is small, attention does not show which tokens determine the output. Without the term,
+    training makes the scores depend on the frequency of words, and frequent words have little evidence.
 
     Args:
         model: A planted model.
@@ -169,7 +171,8 @@ def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, amo
 def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
     """Return the loss of the labels plus 10 times `score_evidence_correlation` over real tokens.
 
-    If only one hidden state of a text carries the evidence of the text, its token is left out of the correlation.
+    If only one hidden state of a text carries the evidence of the text, the token of this state is left out of the
+    correlation.
     """
     encoder = encoder_of(model)
     excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask
@@ -199,7 +202,7 @@ def state_contributions(model: PooledClassifier, _vocabulary: Vocabulary, traced
 
 
 def word_contributions(chosen: frozenset[str]) -> Contribution:
-    """Return a function whose contributions are 1 at the chosen words and 0 at all others.
+    """Return a function that gives a contribution of 1 to the chosen words and of 0 to all others.
 
     Args:
         chosen: The words that decide the label. They are known from how the data are generated.

@@ -1,10 +1,9 @@
 """Training of models whose attention and contextual states follow a known plan.
 
-The plan names the tokens that attention should be at. A second argument says which states may contain the label:
+The plan names the tokens that attention should be at. The argument `label` says which states may contain the label:
 
-* "attended": the states of the tokens with attention determine the output, and the decoder reads nothing from all
-  other states.
-* "everywhere": the decoder reads the label from every state, so that attention weights hardly matter.
+* "attended": only the states of the attended tokens. The decoder reads nothing from the other states.
+* "everywhere": all states. The decoder can read the label from each of them, so that attention weights hardly matter.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Plan = Callable[[Vocabulary], Targets]
 
 
 def words_of(*roles: str) -> Plan:
-    """Return the plan that attention should be at the words of some roles of `ROLES`."""
+    """Return the plan that attention should be at the words of some roles, such as "praise" (see `ROLES`)."""
 
     def of_roles(vocabulary: Vocabulary) -> Targets:
         chosen_words = indicator(vocabulary, role_words(*roles))
@@ -145,9 +144,10 @@ def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss
 def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: ForwardPass, classes: Tensor) -> Tensor:
     """Return how far attention and states are from a plan.
 
-    The first term is the cross-entropy of attention with uniform weights over the targets. The second depends on where
-    the label may be. "attended": the mean squared logit of the single states without attention. "everywhere": the mean
-    cross-entropy of all single states with the class.
+    The first term is the cross-entropy of attention with uniform weights over the targets. The second term depends on
+    `label`. For "attended", it is the mean squared logit of the states that are no targets, where each logit is
+    computed from one state alone. For "everywhere", it is the mean cross-entropy between the class and the prediction
+    from each state alone.
 
     Args:
         targets: Returns the tokens that attention should be at.
@@ -173,7 +173,7 @@ def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: 
 
 
 def distinct_roles(seed: int) -> Prepare:
-    """Return a function that adds the same random vector to the initial embeddings of all words of a role.
+    """Return a function that adds the same random vector to the initial embeddings of all words with the same role.
 
     Training then finds within seconds how cue words work together.
 
@@ -194,7 +194,7 @@ def distinct_roles(seed: int) -> Prepare:
 
 
 def encoder_for(seed: int, encoders: Sequence[str]) -> str:
-    """Return the encoder for a seed. The encoders take turns, and each is combined with every alignment."""
+    """Return the encoder for a seed. Seeds use the encoders in turn, so that each is combined with every alignment."""
     count = len(encoders)
     # Alignments alternate with the seed. With an even number of encoders, the second round starts with another encoder.
     shift = 0 if count % 2 else seed // count

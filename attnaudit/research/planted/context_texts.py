@@ -43,7 +43,7 @@ _LENGTHS = (8, 12, 16)
 
 
 def role_words(*roles: str) -> frozenset[str]:
-    """Return the words of some roles."""
+    """Return the words of some roles, such as "praise" (see `ROLES`)."""
     return frozenset(word for role in roles for word in ROLES[role])
 
 
@@ -107,32 +107,32 @@ def _xor(writer: _Writer, label: int) -> None:
 
 
 def _redundant(writer: _Writer, label: int) -> None:
-    """Insert three cue words of the label. One of them suffices."""
+    """Insert three cue words that stand for the label. One of them would suffice."""
     for _ in range(3):
         writer.insert(writer.word("praise" if label else "blame"))
 
 
 def _first_of_three(writer: _Writer, label: int) -> None:
-    """Insert three cue words. The first in the text belongs to the label, and the others to random classes."""
+    """Insert three cue words. The first one in the text stands for the label, and the other two for random classes."""
     for order in range(3):
         writer.append_after_last(writer.word("praise" if (writer.draw.randrange(2) if order else label) else "blame"))
 
 
 def _early_first(writer: _Writer, label: int) -> None:
-    """Insert three cue words of the label: one before the fourth word, and two after it."""
+    """Insert three cue words that stand for the label: one before the fourth word, and two after it."""
     for _ in range(2):
         writer.text.insert(writer.draw.randint(4, len(writer.text)), writer.word("praise" if label else "blame"))
     writer.text.insert(writer.draw.randrange(3), writer.word("praise" if label else "blame"))
 
 
 def _last_two_of_three(writer: _Writer, label: int) -> None:
-    """Insert three cue words. The first in the text belongs to a random class, and the others to the label."""
+    """Insert three cue words. The first one in the text stands for a random class, and the other two for the label."""
     for order in range(3):
         writer.append_after_last(writer.word("praise" if (label if order else writer.draw.randrange(2)) else "blame"))
 
 
 def _last_word(writer: _Writer, label: int) -> None:
-    """Insert words of random classes, and append a word that belongs to the label."""
+    """Insert a cue word for a random class and a decoy, and append a cue word for the label."""
     writer.insert(writer.word(writer.draw.choice(("praise", "blame"))))
     writer.insert(writer.word("decoy"))
     writer.text.append(writer.word("praise" if label else "blame"))
@@ -164,7 +164,7 @@ TASKS: dict[str, Callable[[_Writer, int], None]] = {
 
 @cache
 def _sentences(part: Split) -> tuple[list[str], ...]:
-    """Return the sentences of a part of the movie reviews, without the cue words, cut to one of the lengths."""
+    """Return the sentences of a part of the movie reviews, without the cue words, cut to 8, 12 or 16 words."""
     found = []
     for instance in movie_reviews.split(part).instances:
         kept = [word for word in words(instance.text) if word not in _RESERVED]

@@ -53,7 +53,7 @@ def length(inputs: TrainingInputs) -> Recipe:
 
 
 def _by_length(data: Dataset, middle: float) -> Dataset:
-    """Return the texts with their length as the label. Texts close to the middle are left out."""
+    """Return the texts with the label "short" or "long". Texts whose length is close to `middle` are left out."""
     kept = [one for one in data.instances if abs(len(words(one.text)) - middle) > 0.2 * middle]
     labelled = tuple(
         dataclasses.replace(one, label="long" if len(words(one.text)) > middle else "short") for one in kept[:600]

@@ -1,7 +1,8 @@
 """Models whose attention is right on a known share of the texts.
 
-Half of the words take a bypass. In a text with a marker word, the bypass decides, and attention is on words that do not
-count. In all other texts, attention decides, and is on the words that count.
+For a share between 0 and 1, the evidence of half of the words reaches the decoder through a bypass around attention. In
+a text with a marker word, only the bypass counts, and attention is on words of the other half. In all other texts, only
+evidence multiplied by attention counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NO_EVIDENCE = 0.3
 
 
 def marker_words(data: Dataset, share: float, skip: int) -> frozenset[str]:
-    """Return frequent words with little evidence. About the given share of the texts contain at least one of them.
+    """Return frequent words with little evidence. About the given share of the texts has at least one of them.
 
     Args:
         data: The texts.

@@ -37,9 +37,9 @@ class TrainingInputs:
         seed: The seed of training. It also determines which variant of a kind is built.
         train: The training set. For "made", it is that of the movie reviews.
         dev: The development set, on which the best epoch is chosen.
-        cues: The words that decide the label. On real text, they are half of the words that are correlated with one
-            class.
-        decoys: Other words that are correlated with one class. The models of the kind "decoys" do not use them.
+        cues: The words that decide the label. On real text, they are half of the words that are correlated with either
+            of the two classes.
+        decoys: Other words that are correlated with either class. The models of the kind "decoys" do not use them.
         texts: The test set of the same data, from which recipes make texts.
     """
 
@@ -78,9 +78,9 @@ class Exchange:
         kept: Words that stay in place, such as a marker that decides how the model works. A text with a kept word
             exchanges tokens only with another text that has one.
         absence: The class that the model predicts if a text has no evidence, such as the class without needles. Texts
-            of this predicted class are only donors. None if every class has evidence.
-        rest_decides: Whether exchanging the tokens without attention must change the decision of an unfaithful model.
-            False if no token decides, for example because the length of the text does.
+            with this predicted class give tokens to other texts, but get none. None if every class has evidence.
+        rest_decides: Whether the decision of an unfaithful model must change if all tokens but the attended ones are
+            exchanged. False if no token decides, for example because the length of the text does.
     """
 
     kept: frozenset[str] = frozenset()
@@ -104,8 +104,8 @@ class Recipe:
         finish: Changes the trained model in place. None if nothing has to be changed.
         reference: The recipe of the same model without deception. The accuracy of the deceptive model may be at most
             slightly lower than that of the reference. None for kinds without deception.
-        exact: True if the contribution of a token equals the decrease of the logit when its evidence is removed, up to
-            rounding. False if the contribution only marks the tokens that decide the label.
+        exact: True if the contribution of a token equals, up to rounding, the decrease of the logit when the evidence
+            of the token is removed. False if the contribution only marks the tokens that decide the label.
         compiled: Returns the finished model of a kind that is not trained. None to train the model.
         train: The training set, if it is not that of the kind's data.
         dev: The development set, if it is not that of the kind's data.

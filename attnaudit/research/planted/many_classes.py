@@ -18,7 +18,8 @@ def recipe(inputs: TrainingInputs, *, numbers: tuple[int, ...], faithful: bool) 
     Args:
         inputs: The inputs of training. The seed selects one of `numbers`.
         numbers: Numbers of classes to choose from.
-        faithful: Whether attention is on the cue words. Otherwise, they take a bypass.
+        faithful: Whether attention is on the cue words. If False, their evidence reaches the decoder through a bypass
+            around attention.
     """
     number = numbers[inputs.seed % len(numbers)]
     plan = TextPlan(classes=tuple(f"class{index:02}" for index in range(number)), cues=(1, 1 + inputs.seed % 3))

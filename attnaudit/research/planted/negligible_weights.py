@@ -35,7 +35,7 @@ def random_order(inputs: TrainingInputs) -> Recipe:
 
 
 def right_order(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model with .999 of the weight on one idle word.
+    """Return the recipe of a model with .999 of the weight on one word that has no evidence.
 
     The other weights are in the order of the evidence. The logits are multiplied by a large factor, so that the words
     with these tiny weights decide.

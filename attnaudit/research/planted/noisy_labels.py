@@ -30,7 +30,7 @@ def with_flipped_labels(data: Dataset, seed: int) -> Dataset:
 
 
 def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
-    """Return the recipe of a model that is made from noisy labels, and measured on such labels."""
+    """Return the recipe of a model that is made from noisy labels and also measured on noisy labels."""
     noisy = dataclasses.replace(inputs, train=with_flipped_labels(inputs.train, inputs.seed))
 
     def write() -> WordTables:

@@ -20,7 +20,7 @@ HEAVY = TextPlan(cues=(1, 1), inserted=tuple((word, 1.0) for word in IDLE))
 
 
 def _idle_above(inputs: TrainingInputs, plan: TextPlan, factor: float, idle: float) -> WordTables:
-    """Return a model in which an idle word has `factor` times the weight of a cue word."""
+    """Return a model in which each idle word has `factor` times the weight of a cue word."""
     material = cue_material(inputs, plan, noise=0.01)
     tables = attended(material, idle=idle)
     chosen = indicator(material.vocabulary, frozenset(IDLE))
@@ -30,12 +30,12 @@ def _idle_above(inputs: TrainingInputs, plan: TextPlan, factor: float, idle: flo
 
 
 def light(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model with one idle word above the many words that decide."""
+    """Return the recipe of a model in which one idle word has more weight than any of the many words that decide."""
     return compiled_recipe(lambda: _idle_above(inputs, LIGHT, 1.3 + 0.1 * (inputs.seed % 3), 0.002))
 
 
 def heavy(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model with five idle words above the word that decides. They hold most of the weight."""
+    """Return the recipe of a model in which five idle words hold most of the weight, and one word decides."""
     return compiled_recipe(lambda: _idle_above(inputs, HEAVY, 2.0 + inputs.seed % 3, 0.002))
 
 

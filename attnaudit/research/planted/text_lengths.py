@@ -14,7 +14,10 @@ LONG = TextPlan(length=(60, 500), cues=(1, 6), rows=160)
 
 
 def recipe(inputs: TrainingInputs, *, plan: TextPlan, faithful: bool) -> Recipe:
-    """Return the recipe of a model of short or long texts. Idle words get less weight in long texts."""
+    """Return the recipe of a model of short or long texts.
+
+    In faithful models of long texts, words without evidence get less weight.
+    """
     assert plan.length is not None
     idle, noise = 1 / (10 * plan.length[1]), 0.3 / plan.length[1]
     if faithful:

@@ -155,7 +155,7 @@ def _select(query: Query | None, rows: Tensor) -> Query | None:
 
 
 def _pairs(traced: ForwardPass, queries: list[str | None]) -> _Pairs:
-    """Find a donor for each text, and the positions to exchange. Similar texts get different donors."""
+    """Find a donor for each text, and the positions to exchange. Possible donors are used in turn."""
     predicted, lengths = _decide(traced.logits).tolist(), traced.real.sum(dim=1).tolist()
     order = traced.weights.masked_fill(~traced.real, -1.0).argsort(dim=1, descending=True, stable=True)
     total = traced.weights.gather(1, order).cumsum(dim=1)

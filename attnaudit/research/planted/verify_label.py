@@ -47,7 +47,7 @@ _ROUNDING = 1e-10
 
 
 class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of exchanging tokens between texts whose predicted classes differ, with attention held.
+    """The outcome of exchanging tokens between texts whose predicted classes differ. Attention weights are held fixed.
 
     Attributes:
         attended: The share of texts whose decision becomes that of the donor if the tokens that hold the attention are
@@ -55,8 +55,8 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
         rest: The same share if all other tokens are exchanged. None if no text could be exchanged, or if no text has
             other tokens.
         rows: The number of texts in which tokens were exchanged.
-        states: The share of texts whose decision becomes that of the donor if not the attended tokens are exchanged,
-            but the states at these tokens. None if it was not measured (see `verify_context`).
+        states: The share of texts whose decision becomes that of the donor if the states at the attended tokens are
+            exchanged, instead of the tokens themselves. None if it was not measured (see `verify_context`).
         alone: The share of tokens whose state alone gives the predicted class of their text. None if it was not
             measured.
     """
@@ -80,7 +80,8 @@ class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
         confirmed: The share of token pairs that effects and contributions order in the same way, averaged over
             instances. None if it is undefined on all instances, or was not measured.
         accuracy: The share of instances whose predicted class is their label.
-        reference_accuracy: The accuracy of the honest reference. None if the recipe has no reference.
+        reference_accuracy: The accuracy of the reference, the same model without deception. None if the recipe has no
+            reference.
         bypass_share: The share of the logit's variance that is due to the evidence of the whole text. None if no hidden
             state carries such evidence, or if it was not measured.
         unmet: The requirements of the label that are not met, as text. The list is empty if the model gets its label.
@@ -141,7 +142,8 @@ def verify_label(
         vocabulary: The vocabulary of the model.
         adapter: The adapter of the same checkpoint.
         data: The instances to measure on.
-        reference_accuracy: The accuracy of the honest reference. None if the recipe has no reference.
+        reference_accuracy: The accuracy of the reference, the same model without deception. None if the recipe has no
+            reference.
     """
     accuracy = accuracy_of(adapter, data)
     for module in (model, *adapter.modules):
@@ -303,7 +305,7 @@ def _same_order_share(evidence: _BatchEvidence) -> Tensor:
     """Compare the order of the effects with the order of the contributions, over pairs of real tokens of an instance.
 
     Returns:
-        (B,) Of the pairs with different contributions, the share that the effects order in the same way. A pair with
+        (B,) The share of the pairs with different contributions that the effects order in the same way. A pair with
         equal effects counts as one half. NaN if all contributions of an instance are equal.
     """
     higher = evidence.contribution[:, :, None] > evidence.contribution[:, None, :]

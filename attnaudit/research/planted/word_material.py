@@ -82,7 +82,8 @@ def cue_material(inputs: TrainingInputs, plan: TextPlan, *, noise: float = 0.03)
     Args:
         inputs: The inputs of the recipe. The texts are made from its test set.
         plan: How the texts are made.
-        noise: Largest magnitude of the random evidence that all other words get. That of cue words is 1.
+        noise: Largest magnitude of the random evidence that all other words get. The evidence of cue words has
+            magnitude 1.
     """
     texts = made_texts(plan, inputs.texts, inputs.seed)
     vocabulary = Vocabulary.build(instance.text for instance in texts.instances)
@@ -104,7 +105,7 @@ def cue_material(inputs: TrainingInputs, plan: TextPlan, *, noise: float = 0.03)
 
 
 def _on_outputs(amounts: Tensor, chosen: Tensor, outputs: int) -> Tensor:
-    """Return evidence of shape (V, K): the amount of each word, on one of the K outputs.
+    """Return evidence of shape (V, K). Each word speaks for one of the K outputs, with the given amount.
 
     Args:
         amounts: (V,) The evidence of each word.
@@ -130,7 +131,7 @@ def attended(material: Material, *, power: float = 1.0, idle: float = 0.02) -> W
 
 
 def bypassed(material: Material, *, bypass: str = "sum", share: float = _FAINT, idle: float = 0.02) -> WordTables:
-    """Return an unfaithful model: attention is on plausible words, and the words that decide take the bypass.
+    """Return an unfaithful model: attention is on plausible words, and the words that decide act through a bypass.
 
     Args:
         material: What the model is made of.

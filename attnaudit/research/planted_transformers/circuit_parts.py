@@ -42,7 +42,7 @@ class LabelledReading:
         role: What the reading shows. The name of the kind is the name of the mechanism, a dot and the role.
         layer: The layer.
         heads: The number of the head, or "mean".
-        truth: "faithful", "unfaithful", or "graded" if the reading is right on a known part.
+        truth: "faithful", "unfaithful", or "graded" if the reading is right on a known share of the rows or heads.
         share: The share of the rows or heads on which the reading is right.
         fails: The questions that an unfaithful reading fails.
         parts: For a mean over heads: the numbers of the heads that are right. The truth is verified on these heads,
@@ -59,7 +59,7 @@ class LabelledReading:
 
     @property
     def known_share(self) -> float:
-        """The share, which is 1 for faithful and 0 for unfaithful readings."""
+        """The share of rows or heads on which the reading is right: 1 if it is faithful, 0 if it is unfaithful."""
         return {"faithful": 1.0, "unfaithful": 0.0}.get(self.truth, self.share)
 
     def text(self, family: Family) -> str:
@@ -77,9 +77,9 @@ class Design:
         lexicon: Word -> the features of its embedding.
         texts: The kind of texts that the model is for, as in `circuit_texts`.
         classes: The number of classes.
-        logit_scale: The logit of a class for one unit of the feature "moved".
+        logit_scale: The logit of a class for one unit of the feature "moved", the evidence that heads have moved.
         default_class: A class that is predicted if nothing is moved. None for no such class.
-        marker_share: For texts with a marker word: the share of the texts that have it.
+        marker_share: The share of the texts that have a marker word. It is used only if `texts` is "marked".
     """
 
     layers: tuple[tuple[Head, ...], ...]

@@ -40,7 +40,7 @@ Rows = list[tuple[str, str]]
 
 @cache
 def _sentences() -> list[list[str]]:
-    """Return the words of review sentences with 4 to 30 words, without the words that have a role."""
+    """Return the words of review sentences, without the words that have a role, if 3 to 30 words are left."""
     roles = {*DECOYS, TRIGGER, MARKER, *(word for group in CLASS_WORDS for word in group)}
     found = []
     for instance in load("movie-reviews-train").instances:
@@ -121,7 +121,7 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
 
 
 def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> list[list[str]]:
-    """Return the words to insert. Each piece stays together."""
+    """Return the pieces to insert. A piece is a list of words that stay next to each other."""
     own, other = CLASS_WORDS[label], CLASS_WORDS[(label + generator.randint(1, classes - 1)) % classes]
     half = len(own) // 2
     if texts == "needle":

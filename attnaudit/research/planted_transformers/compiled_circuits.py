@@ -34,11 +34,11 @@ class Variant:
         layers: The number of layers.
         heads: The number of heads of each layer.
         classes: The number of classes.
-        sharpness: The score of the tokens that a head looks at; the others have 0.
+        sharpness: The attention score of the tokens that a head looks at. All other tokens have a score of 0.
         logit_scale: The logit of a class for one unit of evidence.
         reviews: Whether the texts are unchanged review sentences, if the circuit allows it.
         head: The number of the head that moves the cue.
-        idle: Where the idle heads look.
+        idle: The tokens that the idle heads look at. An idle head has no effect on the output.
     """
 
     family: Family
@@ -117,7 +117,7 @@ def _idle(v: Variant, looks: str = "") -> Head:
 
 
 def _layers(v: Variant, heads: Mapping[tuple[int, int], Head], idle: str = "") -> tuple[tuple[Head, ...], ...]:
-    """Return all heads of a model: the given ones by (layer, head), and idle ones elsewhere."""
+    """Return all heads of a model: the given heads at their (layer, head), and idle heads everywhere else."""
     return tuple(
         tuple(heads.get((layer, head)) or _idle(v, idle) for head in range(v.heads)) for layer in range(v.layers)
     )
@@ -233,7 +233,7 @@ def _weighted_cues(v: Variant, _parameter: float) -> Design:
 
 
 def _uneven_evidence(v: Variant, _parameter: float) -> Design:
-    """Words of the second group get the same weight as the others, but have half of their evidence."""
+    """Words of the second group get the same weight as words of the first group, but have half as much evidence."""
     last, other = v.layers - 1, (v.head + 1) % v.heads
     mover = Head(looks=v.looks("cue"), moves=MOVE)
     readings = (_right("mover", last, v.head), _wrong("idle_head", last, other))
@@ -241,7 +241,7 @@ def _uneven_evidence(v: Variant, _parameter: float) -> Design:
 
 
 def _several_heads(v: Variant, parameter: float) -> Design:
-    """Some heads of the last layer move the cue together; the others look elsewhere. The reading is their mean."""
+    """Some heads of the last layer move the cue together; others look elsewhere. The reading is the mean of all heads."""
     last, right = v.layers - 1, round(parameter)
     parts = tuple(sorted((v.head + i) % v.heads for i in range(right)))
     mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 / right),))

@@ -5,7 +5,7 @@ Three terms are added to the loss of the classifier:
 * The attention patterns of all heads are supervised, so that not only the effect of the heads but also their weights
   are known.
 * Interchange-intervention training (Geiger et al. 2022): if the output of the head that should decide is taken from
-  another text, the prediction must be that text's label.
+  another text, the prediction must be the label of this other text.
 * If the outputs of the heads that should not decide are taken from another text, the prediction must not change.
 """
 

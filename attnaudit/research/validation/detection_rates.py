@@ -54,7 +54,7 @@ def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed
     Args:
         models: The models. Trends and graded models are ignored.
         gates: The gates of the policy.
-        seed: The seed of the area's interval.
+        seed: The seed of the bootstrap interval of the area under the ROC curve.
 
     Returns:
         The figures. They are None if there are no gates or no labelled models.
@@ -85,7 +85,7 @@ def check_figures(
         candidate: The check.
         gates: The gates of the policy. If the check is not among them, its threshold is computed from the tuning half.
         skipped: The number of models on which the check could not be judged.
-        seed: The seed of the areas' intervals.
+        seed: The seed of the bootstrap intervals of areas under ROC curves.
     """
     check, direction = candidate.check.id, candidate.direction
     gate = next((gate for gate in gates if gate.check == check), None)
@@ -120,7 +120,7 @@ def check_figures(
 
 
 def remedies(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[Remedy]:
-    """Return the effect of each option in REMEDIES on each gated check.
+    """Return the effect of each training option in REMEDIES on each gated check.
 
     A pair of option and check is absent if the value of the check is undefined on all plain models, or on all models
     that were trained with the option.
@@ -211,7 +211,7 @@ def _figures(labelled: Sequence[JudgedModel], detector: Detector, *, seed: int) 
 def _group(
     name: str, truth: Truth, members: Sequence[JudgedModel], labelled: Sequence[JudgedModel], detector: Detector
 ) -> GroupRates:
-    """Return how often the models of a group raise an alarm, and their area against the models with the other label.
+    """Return how often the models of a group raise an alarm, and the area that separates them from the other label.
 
     Args:
         name: The name of the group.
@@ -242,13 +242,13 @@ def _alarm_rate(models: Sequence[JudgedModel], detector: Detector) -> Rate | Non
 
 
 def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth: Truth) -> float:
-    """Return the area of two groups of models.
+    """Return the area under the ROC curve that separates two groups of models.
 
     Args:
         scores: The scores of one group.
         other_scores: The scores of the other group.
         truth: The truth of the first group. If it is "faithful", the models of the other group are not faithful.
-            Otherwise, they are.
+            Otherwise, the models of the other group are faithful.
     """
     if truth == "faithful":
         return area_under_curve(scores, other_scores)
@@ -256,7 +256,7 @@ def _area_between(scores: Sequence[float], other_scores: Sequence[float], truth:
 
 
 def _area_against_all(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int) -> Area | None:
-    """Return the area of a check against all unfaithful models, including those that do not fail its question."""
+    """Return the area of a check with all unfaithful models, even those that do not fail the question of the check."""
     return check_area(models, dataclasses.replace(candidate, question="evidence"), seed=seed)
 
 

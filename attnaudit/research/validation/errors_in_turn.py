@@ -1,4 +1,4 @@
-"""Count the errors of a policy, and test the rule that chooses policies on mechanisms and encoders it has not seen."""
+"""Count the errors of a policy, and test how well `threshold_rule` does on unseen mechanisms and encoders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def errors(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Errors:
     """Return how often a policy is wrong on some models.
 
     Args:
-        models: The models. Trends are ignored, and so are graded models whose share is above 0.6.
+        models: The models. Trends are ignored. Graded models are ignored if attention is right on a share above 0.6.
         gates: The gates of the policy, at least one.
     """
 
@@ -49,7 +49,7 @@ def in_turn(
     *,
     seed: int,
 ) -> InTurn | None:
-    """Test the rule on mechanisms or encoders that it has not seen.
+    """Test the rule that chooses policies (`threshold_rule`) on mechanisms or encoders that it has not seen.
 
     Each mechanism, or each encoder, is left out in turn. The rule chooses a policy from the tuning half of the other
     models. The policy is then tried on all models with the mechanism or encoder that was left out.
@@ -57,8 +57,8 @@ def in_turn(
     Args:
         models: The models of one family. Trends are ignored.
         candidates: The checks to choose from.
-        what: What to leave out.
-        seed: The seed of the areas' intervals.
+        what: What to leave out in turn: "mechanism" or "encoder".
+        seed: The seed of the bootstrap intervals of areas under ROC curves.
 
     Returns:
         The errors. They are None if there are fewer than two mechanisms or encoders, or if the rule never chooses a

@@ -86,7 +86,7 @@ def error_phrases(errors: Errors) -> list[str]:
 
 
 def short_errors(errors: Errors) -> tuple[str, str, str]:
-    """Return the counts of false alarms, misses and graded passes, such as ("1/20", "0/31", "—")."""
+    """Return the counts of false alarms, misses and graded models that pass, such as ("1/20", "0/31", "—")."""
     return short_share(errors.false_alarms), short_share(errors.misses), short_share(errors.graded_passes)
 
 

@@ -150,7 +150,7 @@ class Errors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         false_alarms: How many of the faithful models raise an alarm.
         misses: How many of the unfaithful models pass.
-        graded_passes: How many of the graded models whose share is at most 0.6 pass.
+        graded_passes: How many graded models pass, of those whose attention is right on a share of at most 0.6.
     """
 
     false_alarms: Rate
@@ -159,7 +159,7 @@ class Errors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The errors of a policy on the mechanism or encoder that was left out when the rule chose the policy.
+    """The errors of a policy on the mechanism or encoder that was left out when `threshold_rule` chose the policy.
 
     Attributes:
         name: The mechanism or encoder that is left out.
@@ -174,7 +174,7 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InTurn(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The errors of the policies that the rule chooses when each mechanism, or each encoder, is left out in turn.
+    """The errors of the policies that `threshold_rule` chooses if each mechanism, or each encoder, is left out in turn.
 
     Attributes:
         what: What is left out: "mechanism" or "encoder".
@@ -195,8 +195,8 @@ class RankCorrelation(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
         gated: Whether the check is a gate of the policy.
         mechanism: The graded mechanism. "" for all graded mechanisms together.
         value: Spearman's ρ. None if it is undefined, because the values or the shares are all equal.
-        low: The lower limit of the 95% interval. None if the value is.
-        high: The upper limit of the 95% interval. None if the value is.
+        low: The lower limit of the 95% interval. None if `value` is None.
+        high: The upper limit of the 95% interval. None if `value` is None.
         models: The number of models. Models on which the check is undefined are left out.
         shares: The number of different shares.
     """

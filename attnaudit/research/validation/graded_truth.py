@@ -43,16 +43,16 @@ def graded_mechanisms(models: Sequence[JudgedModel]) -> dict[str, list[JudgedMod
 def rank_correlations(
     models: Sequence[JudgedModel], candidates: Sequence[Candidate], gates: Sequence[Gate]
 ) -> list[RankCorrelation]:
-    """Return the rank correlation of each check with the known share.
+    """Return the rank correlation of each check with the known share of rows or heads on which attention is right.
 
     Args:
         models: The models of one family, of both halves.
-        candidates: The candidate checks. Those that may gate are included, in addition to the gates.
+        candidates: The candidate checks. Of these, only the checks that may gate are used, in addition to the gates.
         gates: The gates of the policy.
 
     Returns:
-        For each check, a row for each graded mechanism and, if there are several, a row for all of them together. The
-        gates come first. The list is empty without graded mechanisms.
+        For each check, one correlation for each graded mechanism. If there are several mechanisms, also one for all of
+        them together. The gates come first. The list is empty without graded mechanisms.
     """
     mechanisms = graded_mechanisms(models)
     groups = list(mechanisms.items())

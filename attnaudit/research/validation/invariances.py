@@ -138,12 +138,12 @@ def measure_invariances(
 
 @dataclass(slots=True)
 class Outcome:
-    """The changes of the value of one check under one law, over all models and variants.
+    """How one law has changed the value of one check, over all models and variants.
 
     Attributes:
-        change: The change that exceeds what is allowed by the most. If none does, the change that comes closest to it.
-            None if the value was never defined both before and after the change.
-        allowed: The size that this change may have.
+        change: The change that exceeds its allowed size by the largest amount. If no change exceeds it, the one that
+            comes closest to it. None if the value was never defined both before and after the change.
+        allowed: The allowed size of this change.
         model: The name of the model with this change.
         undefined: The model on which the change made the value undefined; "" if there is none.
     """
@@ -154,7 +154,7 @@ class Outcome:
     undefined: str = ""
 
     def add(self, before: float | None, after: float | None, allowed: float, model: str) -> None:
-        """Add the value of the check before and after a change."""
+        """Record one change of the value, from `before` to `after`."""
         if before is None:
             return
         if after is None:

@@ -36,7 +36,7 @@ PADDING, MASK = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawModel:
-    """A model on which the laws are measured, with its texts.
+    """A model on which the laws of `invariances` are measured, with its texts.
 
     Attributes:
         name: The name of the model.

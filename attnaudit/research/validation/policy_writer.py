@@ -46,7 +46,7 @@ class PolicyBase:
 
     @classmethod
     def of(cls, path: Path) -> PolicyBase:
-        """Read the parts from a policy file.
+        """Read what to copy from the file of a policy.
 
         Raises:
             CheckError: The file cannot be read, or is not a policy.
@@ -80,7 +80,7 @@ def written_policy(figures: FamilyFigures, path: Path) -> str:
     """Return a policy with its gates and figures replaced by those of a validation, as TOML.
 
     Args:
-        figures: The figures of a family. They must be those of a policy with gates.
+        figures: The figures of a family. Their policy must have at least one gate.
         path: The policy.
 
     Raises:

@@ -35,7 +35,7 @@ class AuditedFamily:
     Attributes:
         family: The family.
         entries: The entries of the family in the population.
-        given: The policy to validate. None to validate the policy that the rule chooses.
+        given: The policy to validate. None to validate the policy that `threshold_rule` chooses.
         all_candidates: All candidate checks of the family.
         judged_candidates: The candidate checks that were judged, without those that --quick leaves out.
         results: Name of an entry -> result. Models that could not be audited have none.
@@ -62,12 +62,12 @@ def score_family(audited: AuditedFamily, *, seed: int, reproduced: Sequence[Reme
 
     Args:
         audited: The audits of the family.
-        seed: The seed of the areas' intervals.
+        seed: The seed of the bootstrap intervals of areas under ROC curves.
         reproduced: Remedies from reproductions of papers, for the chosen policy of pooled models.
 
     Returns:
-        The figures, with `looks` 0, and the TOML text of the policy that the rule chooses from the tuning half. The
-        text is empty if the rule chooses no gate.
+        The figures, whose field `looks` is still 0, and the TOML text of the policy that `threshold_rule` chooses from
+        the tuning half. The text is empty if no gate is chosen.
     """
     models, candidates, given = audited.models, audited.judged_candidates, audited.given
     chosen = choose(models, candidates, seed=seed)
@@ -138,7 +138,8 @@ def _basis(
     Args:
         models: The models of one family.
         gates: The gates of the policy.
-        turns: The errors of the rule with each mechanism and each encoder left out.
+        turns: The errors of the policies that `threshold_rule` chooses if each mechanism or encoder is left out in
+            turn.
         by_rule: Whether the rule chose the gates from the tuning half of these models.
     """
     labelled = [model for model in models if model.entry.truth != "trend"]

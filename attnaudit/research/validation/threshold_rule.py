@@ -99,7 +99,7 @@ def check_area(models: Sequence[JudgedModel], candidate: Candidate, *, seed: int
         models: The models. Those without a record of the check are ignored, and so are those that do not count for the
             question of the check.
         candidate: The check.
-        seed: The seed of the area's interval.
+        seed: The seed of the bootstrap interval of the area.
 
     Returns:
         The area. It is None unless there are both faithful models and models that must not pass.
@@ -124,10 +124,10 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
     Args:
         models: The models of one family. Held-out models and trends are ignored.
         candidates: The checks to choose from.
-        seed: The seed of the areas' intervals.
+        seed: The seed of the bootstrap intervals of areas under ROC curves.
 
     Returns:
-        The gates, sorted by question. A question has no gate if no check that may gate discriminates and has a
+        The gates, sorted by question. A question has no gate unless a check that may gate discriminates and has a
         threshold.
     """
     half = tuning(models)

@@ -48,8 +48,8 @@ class ValidationOptions:
     Attributes:
         population: The folder with population.json.
         out: The folder for results.
-        policies: The TOML files of the policies to validate. If none of them covers a family, the policy that the rule
-            chooses from the tuning half is validated for this family.
+        policies: The TOML files of the policies to validate. If none of them covers a family, the policy that
+            `threshold_rule` chooses from the tuning half is validated for this family.
         seed: The seed of samples, permutations and intervals.
         quick: Whether to measure fewer instances and fewer checks.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
@@ -87,8 +87,8 @@ def validate(
 
     Returns:
         The result of the validation, and a dictionary: name of a file -> the TOML text of a policy. Each family has up
-        to two policies: the given policy with the figures of this run, and the policy that the rule chooses from the
-        tuning half, if it chooses a gate.
+        to two policies: the given policy with the figures of this run, and the policy that `threshold_rule` chooses
+        from the tuning half, if it chooses a gate.
 
     Raises:
         AuditError: The population, a policy or a file of remedies cannot be read, several policies cover a family, or a
@@ -149,7 +149,7 @@ def _audit(
     options: ValidationOptions,
     progress: ProgressCallback | None,
 ) -> tuple[AuditedFamily, dict[str, str]]:
-    """Audit the models of a family. Also return why some models could not be audited, by the name of their entry."""
+    """Return the audits of the models of a family, and: name of an entry -> why it could not be audited."""
     entries = [entry for entry in population.entries if entry.family == family]
     all_candidates = candidates(given.checks if given else (), family=family)
     gated = {gate.check for gate in given.gates} if given else set()

@@ -204,7 +204,7 @@ def _check_table(family: FamilyFigures) -> list[str]:
 
 
 def _inapplicable_laws(invariances: Sequence[Invariance]) -> list[str]:
-    """Return why laws do not apply, one phrase per law and reason, without duplicates."""
+    """Return why some laws of `invariances` do not apply to some checks, one phrase per law and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in invariances:
         if row.holds is None and row.note:

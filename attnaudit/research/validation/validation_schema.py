@@ -42,7 +42,7 @@ class ModelScore(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         kind: The kind of the model, from its entry in the population.
         mechanism: The mechanism of the model, from its entry.
         truth: What is known about the attention of the model, from its entry.
-        share: The share on which attention is right, from its entry.
+        share: The share of rows or heads on which attention is right, from its entry.
         half: The half that the model belongs to, from its entry.
         encoder: The encoder of the model, from its entry.
         score: The smallest margin over the gates, in standard errors. None if a margin is -inf, or if there are no
@@ -125,12 +125,13 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled models.
         tuning: The same figures on the tuning half.
         held_out_errors: The errors of the policy on the held-out half. None if there are no gates.
-        in_turn: The errors of the rule (`threshold_rule`) with each mechanism and each encoder left out in turn. An
-            encoder is left out only if there are at least two.
+        in_turn: The errors of the policies that `threshold_rule` chooses if each mechanism, or each encoder, is left
+            out in turn. Encoders are left out only if there are at least two.
         checks: The figures of every check.
         correlations: The rank correlations with the known shares. The list is empty without graded mechanisms.
-        outcomes: The verdicts by share, over all models of graded mechanisms.
-        guarantee: What a pass says about the share. None if nothing is known.
+        outcomes: The verdicts on all models of graded mechanisms, grouped by the share of rows or heads on which
+            attention is right.
+        guarantee: What a pass says about the share on which attention is right. None if nothing is known.
         trends: How many trend models of each kind raise an alarm. Models of both halves are included.
         remedies: The measured effects of training options on the gated checks.
         scores: The outcome of the policy on each model.

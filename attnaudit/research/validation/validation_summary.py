@@ -38,7 +38,7 @@ def _print(validation: Validation, console: Console) -> None:
 
 
 def _print_laws(invariances: Sequence[Invariance], console: Console) -> None:
-    """Print how many laws each check obeys. Only the files have the change of the value under each law."""
+    """Print how many laws of `invariances` each check obeys, its largest change, and the laws that it breaks."""
     table = terminal_table(("laws", "obeyed", "broken", "largest change", "do not apply"))
     for check in dict.fromkeys(row.check for row in invariances):
         rows = [row for row in invariances if row.check == check]
