@@ -36,7 +36,7 @@ CONFIRMED_MINIMUM = 0.9
 BYPASS_MINIMUM = 0.95
 #: A model with a lower accuracy than this has learned nothing.
 ACCURACY_MINIMUM = 0.6
-#: The accuracy of a deceptive model may be lower than that of its honest reference by at most this much.
+#: The accuracy of a deceptive model may be lower than that of its reference by at most this much.
 ACCURACY_LOSS_MAXIMUM = 0.03
 #: The rank agreement must be defined on at least this share of the instances.
 DEFINED_MINIMUM = 0.8

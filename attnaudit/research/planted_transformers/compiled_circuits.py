@@ -241,7 +241,7 @@ def _uneven_evidence(v: Variant, _parameter: float) -> Design:
 
 
 def _several_heads(v: Variant, parameter: float) -> Design:
-    """Some heads of the last layer move the cue together; others look elsewhere. The reading is the mean of all heads."""
+    """Some heads of the last layer move the cue together; others look elsewhere. The reading averages all heads."""
     last, right = v.layers - 1, round(parameter)
     parts = tuple(sorted((v.head + i) % v.heads for i in range(right)))
     mover = Head(looks=v.looks("cue"), moves=(("evidence", "moved", 1 / right),))
