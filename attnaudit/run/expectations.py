@@ -119,7 +119,8 @@ def _gate_objections(run: RunRecord) -> list[str]:
         for file, reason in run.files_left_out.items()
     ]
     if not run.gates:
-        found.append("The run has no gate, so nothing was decided. Give at least one check of the policy a threshold.")
+        remedy = "" if run.problem else " Give at least one check of the policy a threshold."
+        found.append(f"The run has no gate, so nothing was decided.{remedy}")
     elif all(gate.state == "excepted" for gate in run.gates):
         found.append("The policy excepts every gate, so nothing was decided. Remove an exception from the policy.")
     return found
