@@ -411,7 +411,7 @@ def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Flo
 
 
 def _without_effect(largest: Floats) -> Mask:
-    """Return an (n,) mask, True at texts without an effect of any token; all False if every text is such a text."""
+    """Return an (n,) mask, True at texts in which no token has an effect; all False if these are all texts."""
     mask: Mask = (largest == 0) & bool((largest > 0).any())
     return mask
 

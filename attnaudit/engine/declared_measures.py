@@ -212,12 +212,12 @@ class MeasureDeclaration:
 
 
 def _resolved(names: Names, argument: Any) -> tuple[str, ...]:
-    """Return names that are given directly or as a function of the argument."""
+    """Return the names in a declaration, which lists them or gives a function of the argument that returns them."""
     return tuple(names(argument) if callable(names) else names)
 
 
 def _flag(flag: Flag, argument: Any) -> bool:
-    """Return a flag that is given directly or as a function of the argument."""
+    """Return a flag in a declaration, which gives its value or a function of the argument that returns it."""
     return flag if isinstance(flag, bool) else flag(argument)
 
 

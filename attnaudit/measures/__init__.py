@@ -1,7 +1,8 @@
 """Measures: numbers per instance, per token or per data set. Each module contains a family of related measures.
 
 A measure is a function, or a subclass of `StatefulMeasure`, that is decorated with `@measure("name", ...)`. Custom
-measures are declared in the same way.
+measures are declared in the same way. A measure returns columns of numbers. It can also return facts, which are short
+texts that say how something was measured.
 """
 
 from attnaudit.engine.attention_view import AttentionView

@@ -41,7 +41,7 @@ class VerdictView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceRow:
-    """A number, such as the accuracy, or a check in two runs, as a row of the table of differences.
+    """A row of the table of differences between two runs: a check, or a number such as the accuracy.
 
     Attributes:
         title: The name of the number, or the title of the check.

@@ -382,8 +382,8 @@ def linearised_interval(
 
     Two pseudo-sources are added to the data, as in the adjusted interval of a difference of paired proportions (Agresti
     & Min 2005; Bonett & Price 2012). Without them, the interval would have width 0 if no instance in the sample changed
-    the statistic. A bootstrap does not solve this problem: if such instances are rare, its intervals are far too
-    narrow.
+    the statistic. A bootstrap does not solve this problem: if instances that change the statistic are rare, bootstrap
+    intervals are far too narrow.
 
     Args:
         statistic: Computes (b,) values from (b, D) totals, which are sums of `columns`.
