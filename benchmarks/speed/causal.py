@@ -21,7 +21,7 @@ DELETION = "leave_one_out.inputs"
 
 
 @cache
-def causal_as_it_ships() -> tuple[Any, Any]:
+def causal_as_it_ships(max_position_embeddings: int = MINILM["max_position_embeddings"]) -> tuple[Any, Any]:
     """Return a GPT-2 with random weights and the sizes of MiniLM, and the tokenizer of `minilm_as_it_ships`."""
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
@@ -32,7 +32,7 @@ def causal_as_it_ships() -> tuple[Any, Any]:
         n_layer=MINILM["num_hidden_layers"],
         n_head=MINILM["num_attention_heads"],
         n_inner=MINILM["intermediate_size"],
-        n_positions=MINILM["max_position_embeddings"],
+        n_positions=max_position_embeddings,
         vocab_size=MINILM["vocab_size"],
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.cls_token_id,

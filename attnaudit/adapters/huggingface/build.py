@@ -221,7 +221,8 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
     if len(devices) != 1 or "meta" in devices or len(mapped) > 1:
         raise ModelError(
             f"{name}: the model is spread over several devices, or some of its weights have no values because they are "
-            f"on the device 'meta' (devices: {', '.join(sorted(devices))}). Load it on one device, without device_map."
+            f"on the device 'meta' (devices: {', '.join(sorted(devices))}). Load it on one device, without device_map "
+            "or with device_map={'': 'cpu'}."
         )
 
 

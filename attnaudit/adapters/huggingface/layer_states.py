@@ -25,7 +25,8 @@ class LayerStates:
         inputs: The states (B, T, m) that each layer call read, in the order of the calls, without gradients. An entry
             is None if no argument of the call was a tensor.
         outputs: Everything that each layer call returned, in the same order, without gradients.
-        values: Site key -> (B, G, K, d) values that the attention weights were applied to.
+        values: Site key -> (B, G, K, d) values that the attention weights were applied to, at the sites whose attention
+            was recorded.
     """
 
     inputs: list[Tensor | None] = field(default_factory=list)

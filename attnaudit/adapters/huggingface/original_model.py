@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface import attention_interface
+from attnaudit.adapters.huggingface.facts import read_positions
+from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.recorder import FunctionObserver, observing
 from attnaudit.adapters.huggingface.runner import Runner
-from attnaudit.adapters.protocol import Inputs
+from attnaudit.adapters.protocol import Inputs, Site, Trace
+from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
+from attnaudit.formatting import plural
 
 #: Largest difference in logits that rounding explains, if the absolute logits are at most 1. For larger logits, it is
 #: multiplied by the largest absolute logit.
@@ -44,7 +49,8 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
         AdapterError: In float32, the logits differ by more than rounding explains. If the original model has another
             precision, the result also describes how much the precision changes the logits. This raises no error.
     """
-    audited = runner.run(inputs).logits.float()
+    trace = runner.run(inputs)
+    audited = trace.logits.float()
     expected = _original_kernel_logits(runner, original, inputs)
     difference = float((audited - expected).abs().max())
     limit = TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -58,7 +64,7 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     if original.note:
         sentences.append(original.note)
     if original.dtype not in (torch.float32, torch.float64):
-        sentences.append(_describe_precision(runner, original, inputs, audited))
+        sentences.append(_describe_precision(runner, original, inputs, trace))
     return "; ".join(sentences)
 
 
@@ -76,19 +82,77 @@ def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inp
     return _logits(runner, reloaded.to(runner.builder.device).eval(), inputs)
 
 
-def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Tensor) -> str:
-    """Describe how far the logits of the model in its own precision are from the audited logits."""
+def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Trace) -> str:
+    """Describe how far the logits and the weights of the model in its own precision are from the audited ones."""
     dtype = str(original.dtype).removeprefix("torch.")
     if original.load is None:
         return f"the model is {dtype}, and is audited in float32"
+    weights = ""
     try:
         model = original.load(original.dtype, original.implementation).to(runner.builder.device).eval()
-        difference = float((_logits(runner, model, inputs) - audited).abs().max())
+        logits = _logits(runner, model, inputs)
+        if runner.kernel.calls_attention_function:
+            weights = _describe_weights(runner, model, inputs, audited)
     except RuntimeError as error:
         return (
             f"the weights are {dtype}, and are audited in float32; the model could not be run in {dtype} here ({error})"
         )
-    return f"the weights are {dtype}, and are audited in float32: logits differ by at most {difference:.2g}"
+    changed = int((_predicted(logits) != _predicted(audited.logits)).sum())
+    return (
+        f"the weights are {dtype}, and are audited in float32: logits differ by at most "
+        f"{float((logits - audited.logits.float()).abs().max()):.2g}, {weights}and {changed} of "
+        f"{plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}"
+    )
+
+
+def _predicted(logits: Tensor) -> Tensor:
+    """Return the index (B,) of the predicted class, given logits (B, C). One logit is that of class 1."""
+    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def _describe_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace) -> str:
+    """Describe how far the attention weights of the model in its own precision are from the audited weights.
+
+    The weights of the first and the last query of each text are compared, at every site. They are computed by the
+    architecture's own function, for these queries and for all queries.
+    """
+    comparison = QueryComparison(runner.layout.sites, inputs, audited)
+    with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):
+        _logits(runner, model, inputs)
+    return (
+        f"attention weights by at most {comparison.from_audited:.2g} (between the weights of single rows and of all "
+        f"rows: {comparison.from_eager:.2g}), "
+    )
+
+
+class QueryComparison(FunctionObserver):
+    """An observer that compares the weights of the first and the last query at every site with audited weights.
+
+    Attributes:
+        from_audited: Largest difference from the audited weights, at the keys to which the query may attend.
+        from_eager: Largest difference from the weights that a call for all queries gives.
+    """
+
+    def __init__(self, sites: Sequence[Site], inputs: Inputs, audited: Trace) -> None:
+        self.inputs, self.audited = inputs, audited
+        self.from_audited = self.from_eager = 0.0
+        self._sites = iter(sites)
+
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        site = next(self._sites)
+        mask = self.inputs.mask[str(site.query)]
+        ends = torch.stack([read_positions(mask, "first"), read_positions(mask, "last")], dim=1)
+        output, whole = call.eager()
+        _, selected = call.at(ends).eager()
+        for r, positions in enumerate(ends.T):
+            eager, expected, allowed = (
+                at_query(self.audited, values, site.key, positions).float()
+                for values in (whole, self.audited.attention[site.key], self.audited.allowed[site.key])
+            )
+            found = selected[:, :, r].float()
+            self.from_eager = max(self.from_eager, float(((found - eager) * allowed).abs().max()))
+            self.from_audited = max(self.from_audited, float(((found - expected) * allowed).abs().max()))
+        return output, whole
 
 
 def _logits(runner: Runner, model: Any, inputs: Inputs) -> Tensor:

@@ -146,7 +146,7 @@ class Recorder:
     Attributes:
         attention: Site key -> (B, H, Q, K) weights that the pass used; (B, H, R, K) at sites in `queries`.
         allowed: Site key -> (B, 1 or H, Q or R, K) mask, True where a query may attend to a key.
-        values: Site key -> (B, G, K, d) values that the weights were applied to.
+        values: Site key -> (B, G, K, d) values that the weights were applied to. Sites in `fused` are missing.
     """
 
     def __init__(
@@ -219,9 +219,9 @@ class Recorder:
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
         """Compute a call with the architecture's own function and record its attention.
 
-        At a site in `fused`, only the values are recorded, and the fused kernel computes the output. If the weights are
-        replaced, or if gradients are enabled and there is padding, the output is computed again from the recorded
-        weights.
+        At a site in `fused`, nothing is recorded, and the fused kernel computes the output. At other sites, if the
+        weights are replaced, or if gradients are enabled and there is padding, the output is computed again from the
+        recorded weights.
 
         Returns:
             (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused` or `queries`.
@@ -229,7 +229,7 @@ class Recorder:
         if self.next_site in self.queries:
             return self._attend_at_queries(call, self.queries[self.next_site]), None
         if self.next_site in self.fused:
-            self.values[self.next_call(call.module).site.key] = call.value
+            self.next_call(call.module)
             return fused_attention(call), None
         output, weights = call.eager()
         current = self._matching_call(call.module, weights)

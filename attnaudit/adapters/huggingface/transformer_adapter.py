@@ -154,16 +154,18 @@ class HuggingFaceAdapter:
         belongs to no single head.
 
         Raises:
-            AdapterError: The output projection was not found, or the trace does not come from `run(hidden=True)`.
+            AdapterError: The output projection was not found, or the trace does not come from `run(hidden=True)` with
+                this site.
         """
         projection = self.runner.layout.output_projections.get(site.key)
-        if projection is None or not isinstance(trace.cache, LayerStates):
+        values = trace.cache.values if isinstance(trace.cache, LayerStates) else {}
+        if projection is None or site.key not in values:
             raise AdapterError(
                 f"value_vectors: the output projection at '{site.key}' was not found, or the trace does not come from "
-                "run(hidden=True). Call value_vectors() only if capabilities.value_vectors is True, with a trace from "
-                "run(hidden=True)."
+                "run(hidden=True) with this site. Call value_vectors() only if capabilities.value_vectors is True, "
+                "with a trace from run(hidden=True) whose `sites` include this one."
             )
-        value = expand_groups(trace.cache.values[site.key], site.heads)
+        value = expand_groups(values[site.key], site.heads)
         matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection.weight
         assert isinstance(matrix, Tensor)
         return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))

@@ -52,6 +52,32 @@ def test_half_precision_is_audited_in_float32_and_the_difference_reported(
     assert f"the weights are {name}, and are audited in float32" in sentence
     kernel, own = _differences(sentence)
     assert kernel < 1e-5 < own < 0.5
+    found = re.search(
+        r"attention weights by at most (\S+) .*all rows: (\S+)\), and 0 of 4 predictions differ", sentence
+    )
+    assert found is not None
+    from_audited, from_eager = (float(number) for number in found.groups())
+    assert from_eager < 1e-2
+    assert 1e-5 < from_audited < 0.1
+
+
+def test_predictions_that_half_precision_changes_are_counted(instances: list[Instance]) -> None:
+    model, tokenizer = architectures.build("bert")
+    adapter = transformer(model.to(torch.bfloat16), tokenizer)
+    inputs = adapter.collate(instances)
+    original = adapter.original
+    assert original.load is not None
+    load = original.load
+
+    def other_class(dtype: torch.dtype, implementation: str) -> Any:
+        loaded = load(dtype, implementation)
+        if dtype == torch.bfloat16:
+            loaded.classifier.weight.data.neg_()
+            loaded.classifier.bias.data.neg_()
+        return loaded
+
+    adapter.original = replace(original, load=other_class)
+    assert adapter.compare_with_original(inputs).endswith("and 4 of 4 predictions differ")
 
 
 def test_a_model_in_memory_in_half_precision_does_not_change(instances: list[Instance]) -> None:
