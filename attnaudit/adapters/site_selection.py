@@ -112,7 +112,12 @@ def at_queries(intervene: Intervention, queries: Mapping[str, Tensor]) -> Interv
             queries[site.key][:, None, :, None].expand(-1, t.shape[1], -1, t.shape[3]) for t in (weights, allowed)
         )
         changed = intervene(site, weights.gather(2, index), allowed.gather(2, of_mask))
-        return None if changed is None else weights.scatter(2, index, changed)
+        if changed is None:
+            return None
+        # If a position is listed twice, its first entry is written last. `at_query` reads this entry.
+        for r in reversed(range(index.shape[2])):
+            weights = weights.scatter(2, index[:, :, r, None], changed[:, :, r, None])
+        return weights
 
     return on_all
 
