@@ -144,7 +144,7 @@ class _Scale:
 
 
 def _gate(check: CheckValue, question: str, y: float) -> list[str]:
-    """Draw the interval of a gate on its scale. The side of the threshold that passes is green."""
+    """Draw the interval of a gate on its scale. The part of the scale on which the gate passes is green."""
     colour = VERDICT_COLOURS[check.verdict]
     verdict = _text(
         SCALE_RIGHT + 12, y + 16, f"{number(check.value, digits=2)} {check.verdict}", colour=colour, bold=True

@@ -214,7 +214,7 @@ def _paper_page(gallery: Gallery, paper: PaperExhibit) -> str:
 
 
 def _shown(exhibit: Exhibit) -> list[str]:
-    """Return the picture of an exhibit, and the prediction under shuffled weights."""
+    """Return the lines of the page that show the picture of an exhibit and the prediction under shuffled weights."""
     text = exhibit.text
     lines = [f"![{_alternative(exhibit_label(exhibit))}]({_picture(exhibit)})", ""]
     sentence = f"The model predicts “{text.predicted}” with a probability of {number(text.probability, digits=2)}"
@@ -226,7 +226,7 @@ def _shown(exhibit: Exhibit) -> list[str]:
 
 
 def _verdicts(exhibit: Exhibit) -> str:
-    """Return whether the gates are right about an exhibit, in a sentence."""
+    """Return a sentence that says whether the gates are right about an exhibit."""
     passes = _passes(exhibit)
     if exhibit.outcome == "partly":
         return f"The gates {'pass' if passes else 'block'} this model, whose attention is right on {_share(exhibit)}."

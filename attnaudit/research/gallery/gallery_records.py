@@ -31,7 +31,7 @@ class ShownText(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         tokens: Its n tokens.
         attention: (n,) the attention weights.
-        effects: (n,) the size of the effect of each token on the logits, with held attention.
+        effects: (n,) the size of the effect of each token on the logits, with attention weights held fixed.
         predicted: The predicted class.
         probability: The probability of the predicted class.
         shuffled: The lowest and the highest probability of the predicted class under shuffled attention weights. None
@@ -76,7 +76,7 @@ class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         kind: How the model was made.
         description: What is special about the kind; "" if it is not described.
         family: "pooled attention" or "transformer".
-        outcome: What is wrong with its attention.
+        outcome: Whether the attention is right, and if not, what is wrong with it (a key of OUTCOMES).
         share: The share of texts or heads on which attention is right.
         reading: The reading of the attention; "" for the model's own.
         encoder: The encoder, or the architecture of a Transformer.

@@ -30,7 +30,7 @@ def make_gallery(
     Args:
         models: The folder of the planted models.
         papers: The folder with the results of `attnaudit reproduce`.
-        only: The kinds, and mechanisms of Transformers, to show; None or empty for all of them.
+        only: The kinds of pooled models and the mechanisms of Transformers to show; None or empty for all of them.
         seed: The seed of samples, permutations and intervals.
         jobs: The number of models to plant at a time.
         version: The version of attnaudit.

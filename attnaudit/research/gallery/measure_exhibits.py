@@ -34,7 +34,7 @@ EFFECTS, REARRANGED = "token_effect.held.logits", "rearrangement.centred_logits"
 
 
 def outcome_of(entry: Entry) -> Outcome | None:
-    """Return what is wrong with the attention of an entry. None for a trend, because this is then not known."""
+    """Return the known outcome for the attention of an entry, such as "right" or "unused". None for a trend."""
     return _outcome(entry.truth, entry.fails)
 
 
@@ -154,7 +154,7 @@ def measure_exhibit(entry: Entry, population: Path, *, seed: int) -> tuple[Exhib
 
 
 def check_value(check: Check, record: CheckRecord) -> CheckValue:
-    """Return the compact form of a record. It has the id that the check has without a reading."""
+    """Return a check record in compact form. Its check id is the one that the check has without a reading."""
     interval, gate = record.interval, record.requirement if record.severity == "gate" else None
     return CheckValue(
         check=check.id,
@@ -190,7 +190,7 @@ def shown_text(measurements: Measurements) -> ShownText:
 
 
 def _shuffled(logits: Floats, classes: int, predicted: int) -> tuple[float, float] | None:
-    """Return the lowest and the highest probability of a class under rearranged attention weights, from the logits."""
+    """Return the lowest and highest probability of a class, given its logits under rearranged attention weights."""
     rows = logits.reshape(-1, classes)
     rows = rows[np.isfinite(rows).all(1)]
     if not len(rows):

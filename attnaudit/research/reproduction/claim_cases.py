@@ -21,7 +21,8 @@ class Case:
     Attributes:
         name: The name of the setting.
         values: One number per seed. Positive numbers support the claim.
-        excluded: Why the setting cannot decide a claim, such as a model that was not trained. It is "" if it can.
+        excluded: Why the setting cannot decide a claim, for example because a model was not trained well enough (see
+            `row_exclusions`). It is "" if the setting can.
         saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
             Such a comparison has no information.
     """
@@ -62,7 +63,7 @@ def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
 
 
 def exclusion(report: Reproduction, table: str, name: str) -> str:
-    """Return why a row cannot decide a claim. The text is "" if it can, and if the row was not run."""
+    """Return why a row cannot decide a claim. The text is "" if the row can, or if it was not run."""
     row = measured_row(report, table, name)
     return "" if row is None else row.excluded
 
@@ -77,8 +78,9 @@ def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -
         quantity: The name of the quantity.
 
     Returns:
-        Seed -> value. The dictionary is empty if the row or the quantity was not measured. A row whose roles differ in
-        their seeds has more seeds than values. The keys are then 0, 1, … instead of the seeds.
+        Seed -> value. The dictionary is empty if the row or the quantity was not measured. If the models of a row have
+        different seeds (`RowPlan.once`), there are more seeds than values. The keys are then 0, 1, … instead of the
+        seeds.
     """
     row = measured_row(report, table, name)
     line: Line | None = None if row is None else next((x for x in row.lines if x.quantity == quantity), None)

@@ -94,7 +94,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
         digits: The number of decimals in the evidence.
         about_scores: Whether the claim is about the accuracy or F1 of the models. If so, a case whose model was not
-            trained keeps the claim from holding: the case was excluded for its score, and the claim is about scores.
+            trained well enough keeps the claim from holding: the case was excluded for its score, and the claim is
+            about scores.
 
     Returns:
         The answer.

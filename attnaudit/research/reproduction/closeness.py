@@ -19,8 +19,8 @@ class Closeness:
 
     Attributes:
         cells: The number of cells that have a number in the paper and a measured one.
-        spearman: Spearman's rank correlation of the two. None if there are fewer than LEAST_CELLS cells, or if all
-            numbers on one side are equal.
+        spearman: Spearman's rank correlation of the paper's numbers and the measured ones. None if there are fewer than
+            LEAST_CELLS cells, or if all numbers on one side are equal.
         median_difference: The median of the absolute differences. None if there are no cells.
     """
 
@@ -35,8 +35,8 @@ class QuantityCloseness:
 
     Attributes:
         quantity: The name of the quantity. "" for all quantities of the table together.
-        every: Over all measured rows.
-        counted: Over the rows that may decide a claim.
+        every: The closeness over all measured rows.
+        counted: The closeness over the rows that may decide a claim.
     """
 
     quantity: str

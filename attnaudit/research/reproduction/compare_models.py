@@ -92,7 +92,8 @@ def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 def difference_of(first: Read, second: Read) -> Read:
     """Return a function that computes the difference of two quantities.
 
-    The difference is None if either quantity is undefined. Its number of instances is that of the first quantity.
+    The difference is None if either quantity is undefined. The function also returns the number of instances of the
+    first quantity.
 
     Args:
         first: Computes the first quantity.

@@ -19,14 +19,14 @@ Grid = Mapping[str, float]
 
 
 def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Return a function that computes how the mean of a measured column changes along a grid.
+    """Return a function that computes how the mean of a measured column changes with the number of a model.
 
     The function returns Kendall's τ-b between the number of each model and the mean of the column over the texts of the
     model. It also returns the number of models for which the mean is defined. τ-b is None if there are fewer than two
     such models, or if all numbers or all means are equal.
 
     Args:
-        grid: The grid.
+        grid: Role -> number of the model.
         column: The name of the column.
     """
 
@@ -38,14 +38,14 @@ def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
 
 
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Return a function that computes how a measured column changes along a grid, over single texts.
+    """Return a function that computes how a measured column changes with the number of a model, over single texts.
 
     The function returns Kendall's τ-b over all pairs of a model and a text. It compares the number of the model with
     the value of the column for the text. It also returns the number of pairs. All texts of a model share the same
     number. |τ-b| is therefore below 1, even if the value of every text grows with the number.
 
     Args:
-        grid: The grid.
+        grid: Role -> number of the model.
         column: The name of the column.
     """
 
@@ -67,7 +67,7 @@ def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
     """Return the mean of a measured column for each number of a grid.
 
     Args:
-        grid: The grid.
+        grid: Role -> number of the model.
         models: Role -> model.
         column: The name of the column.
 

@@ -108,8 +108,8 @@ def row_figures(row: RowRun) -> list[Figure]:
 def _seeds(row: RowRun) -> list[int]:
     """Return the seeds of a row.
 
-    These are the seeds of its first role, because other roles may use the seeds that follow. If the roles of the row
-    are different seeds (`once`), the seeds of all roles are returned.
+    Normally, these are the seeds of the model with the first role: models with other roles may use later seeds. If the
+    row is run only once (`RowPlan.once`), the seeds of all its models are returned.
     """
     roles = [list(models.values())[: None if row.plan.once else 1] for models in row.models_by_seed]
     return sorted({result.trained.plan.seed for results in roles for result in results})

@@ -47,7 +47,7 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         variant: The name of a variant in VARIANTS.
         value: The parameter of the variant, such as λ of an adversary. None for a variant without a parameter.
         divergence: The divergence that an adversary maximises. It is measured between the attention of the adversary
-            and that of its base.
+            and that of the model that it is made from.
     """
 
     corpus: str
@@ -196,7 +196,8 @@ class Variant:
         base: The name of the variant that the model is made from. The rest of the plan is the same. None if the model
             is not made from another model.
         has_value: Whether the plan must have a `value`.
-        guided: Whether an audit replaces the attention weights of the model, for each text, by those of its base.
+        guided: Whether an audit replaces the attention weights of the model, for each text, by those of the model that
+            it is made from.
         build: Increase this number when the training of this variant changes, so that its models are trained again.
             BUILD does the same for all variants.
     """
@@ -214,7 +215,7 @@ def _uniform(_plan: Plan, inputs: TrainingInputs) -> Trained:
 
 
 def _keeping(*parts: str) -> Callable[[Plan, TrainingInputs], Trained]:
-    """Return a function that trains a model with some frozen modules of the base."""
+    """Return a function that trains a model with some frozen modules of the model that it is made from."""
 
     def train_variant(_plan: Plan, inputs: TrainingInputs) -> Trained:
         return train(with_frozen_parts(inputs.job, inputs.guide, *parts))

@@ -93,7 +93,8 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         notes: The number of words with word vectors, if any are used, and reasons why checks could not be judged or a
             seed failed.
         provenance: How the row was measured. None if it was not measured.
-        excluded: Why the row cannot decide a claim, such as a model that was not trained. It is "" if the row can.
+        excluded: Why the row cannot decide a claim, for example because a model was not trained well enough. It is ""
+            if the row can.
     """
 
     name: str

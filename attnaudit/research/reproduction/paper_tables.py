@@ -55,7 +55,7 @@ class Result:
         return None
 
     def having(self, column: str) -> AuditedModel:
-        """Return the audit with the most instances that measured a column.
+        """Return the audit that measured a column. If there are several, return the one with the most instances.
 
         Raises:
             CheckError: No audit of the model measured the column.
@@ -110,9 +110,9 @@ class RowPlan:
             seed of the run. Two roles can therefore have the same plan with different seeds.
         paper: Name of a quantity -> number in the paper.
         unavailable: Why this version of attnaudit cannot build the models. It is "" if it can.
-        once: Whether the row is run only once, for the first seed, because its roles already differ in their seeds.
-        must_be_trained: Roles of variants that must be trained for the row to count. Models without a variant always
-            must. See `row_exclusions`.
+        once: Whether the row is run only once, for the first seed, because its models already have different seeds.
+        must_be_trained: Roles of variants whose models must be trained well enough for the row to count (see
+            `row_exclusions`). For models without a variant, this is always required.
     """
 
     name: str

@@ -106,7 +106,7 @@ def our_number(line: Line) -> str:
     """Return the measured mean and its standard deviation over seeds, such as "0.351 ± 0.012".
 
     The deviation is left out if the value is defined for only one seed. The text is "undefined" if the value is defined
-    for no seed. If it is undefined for some seeds, the text gives their number.
+    for no seed. If the value is undefined for some seeds, the text gives the number of these seeds.
     """
     if line.ours is None:
         return "undefined"

@@ -20,8 +20,8 @@ def planned_seeds(
 ) -> dict[RowKey, int]:
     """Return the planned number of seeds of the measured rows.
 
-    Rows whose roles are different seeds (`RowPlan.once`) are left out, because the declaration of the paper fixes their
-    number of seeds.
+    Rows whose models have different seeds (`RowPlan.once`) are left out, because the declaration of the paper fixes
+    their number of seeds.
 
     Args:
         results: The measured results.

@@ -26,7 +26,7 @@ class PlannedSeeds(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         reports: A pattern of the names of reports, such as "jain-wallace*".
         rows: A pattern of the names of rows, such as "imdb/*".
         seeds: The number of seeds per row.
-        reason: Why it is this number.
+        reason: Why this number was chosen.
     """
 
     reports: str

@@ -77,7 +77,7 @@ def train_all(
 ) -> tuple[dict[Plan, TrainedPlan], dict[Plan, str]]:
     """Train models. Finished models are kept.
 
-    If a plan has a base, the base is trained first, even if it is not in `plans`.
+    If a model is made from another model (`Plan.base`), the other model is trained first, even if it is not in `plans`.
 
     Args:
         plans: The plans.
@@ -111,7 +111,7 @@ def train_all(
 
 
 def _waves(plans: Sequence[Plan]) -> list[list[Plan]]:
-    """Group the plans and their bases. Every plan is in a later group than its base."""
+    """Group the plans and their bases (`Plan.base`). Every plan is in a later group than its base."""
     depths: dict[Plan, int] = {}
 
     def depth(plan: Plan) -> int:

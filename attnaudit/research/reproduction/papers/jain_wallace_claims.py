@@ -67,7 +67,7 @@ def _different_attention_exists(report: Reproduction) -> Answer:
 
 
 def _search_falls_short(report: Reproduction) -> Answer:
-    """Answer whether the exact adversary finds more different attention than the published search.
+    """Answer whether the exact adversary finds attention that differs more than that of the published search.
 
     Means over texts are compared without an interval, because the exact adversary finds the true optimum. Models that
     also read a query are left out, because their optimum is not exact.
@@ -136,8 +136,9 @@ CLAIMS = (
 def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy, ...]:
     """Return the remedy "start from word vectors" if word vectors raise the TVD under permuted attention.
 
-    `PermutationFragility` measures this TVD. The text of the remedy gives medians over the recurrent models that both
-    reports measured with at least two seeds. The models from word vectors must be trained as well as in the paper.
+    `PermutationFragility` measures this TVD. The text of the remedy gives medians over the recurrent models that were
+    measured with at least two seeds, both with word vectors and without. The models from word vectors must be trained
+    as well as in the paper.
 
     Args:
         report: The report from word vectors.

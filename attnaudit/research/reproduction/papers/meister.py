@@ -212,7 +212,7 @@ def _trend(column: str, name: str, words: str) -> list[Quantity]:
 def _against_scale(
     row: RowPlan, models: Models, name: str, title: str, y_label: str, columns: Mapping[str, str]
 ) -> list[Figure]:
-    """Return a line chart over λ. The horizontal axis is the power of two by which sparsegen multiplies the scores."""
+    """Return a line chart over λ. The horizontal axis is log₂ of the factor by which sparsegen multiplies scores."""
     lines = {
         label: {math.log2(1 / (1 - value)): mean for value, mean in grid_means(GRID, models, column).items()}
         for label, column in columns.items()

@@ -72,7 +72,10 @@ def _first_with_different_attention(report: Reproduction, which: str) -> dict[st
 
 
 def _frozen_costs_accuracy(report: Reproduction) -> Answer:
-    """Compare the accuracies of the two adversaries, each at the smallest λ at which its attention differs."""
+    """Compare the accuracies of the frozen and the unfrozen adversary.
+
+    Each adversary is taken at the smallest λ at which its attention differs.
+    """
     frozen = _first_with_different_attention(report, "frozen")
     unfrozen = _first_with_different_attention(report, "unfrozen")
     cases = []
@@ -87,7 +90,7 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
 
 
 def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
-    """Answer whether the unfrozen adversary has different attention and about the accuracy of its base model.
+    """Answer whether the unfrozen adversary has different attention, but about the same accuracy as its base model.
 
     Each adversary is taken at the smallest λ at which its attention differs. If its attention never differs, it is
     taken at the largest λ, where its JSD contradicts the claim.

@@ -213,8 +213,9 @@ def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quanti
 def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
     """Return a figure of one text, token by token, like figure 2 of the paper.
 
-    The candidates are the texts of 6 to 24 tokens that all models classify correctly. For each of them, the difference
-    between the base model and the model with tying is computed. The text with the median difference is chosen.
+    The candidates are the texts of 6 to 24 tokens that all models classify correctly. For each candidate, the
+    probabilities of the predicted class from single states are averaged, with the base model and with tying. The text
+    with the median difference between the two models is chosen.
 
     Returns:
         The figure. The list is empty if there is no candidate.

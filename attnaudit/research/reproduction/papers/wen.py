@@ -146,7 +146,7 @@ def _first(of: str = MODEL) -> Callable[[Models], Reading]:
 
 
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
-    """Return the rows with means that the paper reports, and figure 2 with one picture per corpus.
+    """Return rows with the means that the paper reports, and figure 2 with one picture per corpus.
 
     All means are over the same corpora. A corpus is included only if it has every setting that any corpus has. A mean
     is computed from at least two rows.
@@ -172,7 +172,7 @@ def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
     """Return a row with the means over the rows in which τ is defined.
 
-    It is None if there are fewer than two such rows, or if they have no seed in common.
+    The result is None if there are fewer than two such rows, or if they have no seed in common.
     """
     ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
     made = [row.provenance for row in ranked if row.provenance is not None]

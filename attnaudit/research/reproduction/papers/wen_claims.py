@@ -51,7 +51,8 @@ def _over_dot(alignment: str) -> Claim:
 def _best(report: Reproduction) -> Answer:
     """Compare the BiLSTM with additive attention with every other setting on the same corpus.
 
-    The means of τ over seeds are compared. A tie supports the claim, unless both are at the end of the scale.
+    The means of τ over seeds are compared. A tie supports the claim. Pairs of settings whose means are both at the
+    upper end of the scale are left out.
     """
     cases = _no_means(each_row(report, "ranking", TAU))
     taus = {case.name: statistics.fmean(case.values) for case in cases if case.values and not case.excluded}

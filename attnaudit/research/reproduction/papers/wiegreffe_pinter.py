@@ -141,10 +141,10 @@ def _number(name: str, words: str, read: Callable[[Models], Reading], *, score_o
 
 
 def _further(models: Models) -> Reading:
-    """Compute how often the attention of the adversary differs more from the base model than that of the next seed.
+    """Compute how often the adversary differs more from the base model, in its attention, than the next seed does.
 
     Returns:
-        The share of such texts, and the number of texts on which both differences are defined.
+        The share of the texts on which it differs more, and the number of texts on which both differences are defined.
     """
     pairs = zip(jsd_by_text(models, TWIN), jsd_by_text(models, NEXT), strict=True)
     known = [a > b for a, b in pairs if a is not None and b is not None]
