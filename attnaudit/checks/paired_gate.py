@@ -52,8 +52,8 @@ class BaselineNumbers:
 class PairedGate(Check):
     """The value of a check on the audited model minus its value on the model of a baseline, for the same instances.
 
-    The threshold is the margin: `at_least` is minus the margin, or `at_most` is the margin. Build a gate with
-    `paired_gate`.
+    The threshold is `at_least` = -margin if low values are worse, and `at_most` = margin if high values are worse. Use
+    `paired_gate` to build a gate.
 
     Args:
         base: The check whose values are compared. It has neither a threshold nor a reading.

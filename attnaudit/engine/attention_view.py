@@ -168,7 +168,7 @@ class AttentionView(AttentionReading):
         return (shares / size.clamp_min(1)).gather(2, positions) * self.batch.real_tokens[:, None]
 
     def _logits_with(self, values: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        """Change the rows that the reading selects in V ways, and return the resulting logits.
+        """Make V different changes to the rows that the reading selects, and return the resulting logits.
 
         Args:
             values: (B, V, T) numbers that define the changes, such as permutations or shares.

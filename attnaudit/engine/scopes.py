@@ -146,8 +146,8 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     the text are left out, because their weights are not over the tokens of the text.
 
     Raises:
-        AdapterError: the model does not have this stack, the reading must name one, or the stack does not allow this
-            reading.
+        AdapterError: the model does not have this stack, the reading does not name one although it must, or the stack
+            does not allow this reading.
     """
     sites = adapter.sites()
     if all(site.query is None for site in sites):

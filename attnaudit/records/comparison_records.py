@@ -100,7 +100,7 @@ class ComparedCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def is_gate(self) -> bool:
-        """Whether the check is a gate in one of the runs."""
+        """Whether the check is a gate in at least one of the runs."""
         return "gate" in (self.base.severity, self.candidate.severity)
 
 

@@ -37,8 +37,8 @@ class RunContext:
         command: The command line, word by word.
         seed: The seed of the run.
         unit: The units into which texts are divided for all statistics: "tokens" or "words".
-        added_options: The source of options that are not on the command line, such as "addopts" -> these options, word
-            by word.
+        added_options: A source of options other than the command line, such as "addopts" -> the options from this
+            source, word by word.
         ci: Whether the environment variable CI is set.
         allow_partial: Whether --audit-allow-partial was given.
     """

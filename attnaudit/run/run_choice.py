@@ -15,7 +15,7 @@ def require_run_folder(command: str, folder: Path) -> Path:
     """Return a folder that the user gave, if it exists. It may contain one run, or all runs.
 
     Args:
-        command: The name of the command, for messages about a path that cannot be looked up.
+        command: The name of the command, for the message if the path cannot be accessed.
         folder: The folder.
 
     Raises:

@@ -39,7 +39,7 @@ class TotalEffectIndex:
 
     @classmethod
     def of(cls, changes: Floats, outputs: Floats, rows: WeightedRows) -> TotalEffectIndex | None:
-        """Relate changes of the outputs to their variance.
+        """Compute the index from the changes of the outputs and from the outputs.
 
         Args:
             changes: (n_all,) expected squared Euclidean distances between the output before and after resampling.
