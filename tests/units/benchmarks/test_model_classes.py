@@ -50,6 +50,14 @@ def test_the_committed_page_agrees_with_the_committed_results() -> None:
     assert [line for line in expected if line.startswith("| ") and "For" in line and line not in text] == []
 
 
+def test_the_guide_states_the_counts_of_the_committed_results() -> None:
+    rows = model_classes.read_rows(model_classes.RESULTS).values()
+    guide = (model_classes.PAGE.parent / "transformers.md").read_text(encoding="utf-8")
+    for family in model_classes.FAMILIES:
+        states = [row.state for row in rows if row.family == family]
+        assert f"{states.count('audited')} of {len(states)} " in guide
+
+
 def test_measuring_skips_the_classes_that_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, measured = tmp_path / "rows.jsonl", []
     path.write_text(model_classes.line_of(REFUSED) + "\n", encoding="utf-8")
