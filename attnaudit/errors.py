@@ -125,7 +125,9 @@ def require_reachable(option: str, path: Path) -> None:
 
 
 def require_text(option: str, value: str, error: type[AuditError]) -> None:
-    """Require that the value of an option is not empty, as it is if it comes from a variable that is not set.
+    """Require that the value of an option is not empty.
+
+    The value is empty if, for example, it comes from an environment variable that is not set.
 
     Args:
         option: The option, such as "--data".

@@ -58,8 +58,8 @@ def is_informational(check: str, family: str, validations: Sequence[PolicyValida
 def validation_remark(check: str, family: str, validations: Sequence[PolicyValidation]) -> str:
     """Return a remark for the verdict on a gate that was not validated on a family of models.
 
-    The remark is "" if the gate was validated on the family. It is also "" if models of the family fail the run,
-    because the run itself then gives the reason.
+    The remark is "" if the gate was validated on the family. It is also "" if the policy refuses models of other
+    families (`unvalidated = "block"`), because the run then fails and gives the reason itself.
     """
     lacking = [one for one in validations if check in one.checks and _lacks(one, family)]
     if not lacking or any(one.unvalidated == "block" for one in lacking):
@@ -84,7 +84,7 @@ def blocked_models(unvalidated: Sequence[UnvalidatedModel]) -> list[UnvalidatedM
 
 
 def _lacks(validation: PolicyValidation, family: str) -> bool:
-    """Return whether gates were validated, but not on this family."""
+    """Return whether a validation names the families that it covers, but does not cover this family."""
     return bool(validation.validated_on) and not covers(validation.validated_on, family)
 
 

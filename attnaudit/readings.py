@@ -150,7 +150,7 @@ def _number(text: str, name: str, value: str, keywords: tuple[str, ...]) -> int 
 
 
 def named(need: str, reading: str) -> str:
-    """Return the name of a measure or column under a reading. The model's own reading ("") does not change the name."""
+    """Add a reading to the name of a measure or column. The model's own reading ("") does not change the name."""
     return f"{need}{SEPARATOR}{reading}" if reading else need
 
 

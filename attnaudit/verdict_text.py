@@ -47,7 +47,10 @@ def headline(record: CheckRecord) -> str:
 
 
 def exceeds_margin(record: CheckRecord) -> bool:
-    """Return whether the whole interval of a paired gate is better than the baseline by more than the margin."""
+    """Return whether the model is better than its baseline by more than the margin, over the whole interval.
+
+    The result is False for any check that is not a paired gate, which compares the model with a baseline.
+    """
     limit, interval = record.requirement, record.interval
     if record.comparison is None or limit is None or interval is None:
         return False
@@ -122,7 +125,7 @@ def planned(record: CheckRecord) -> str:
 def detected(record: CheckRecord) -> str:
     """Return a sentence with the smallest change that the case detects, and a warning if the sample is too small.
 
-    The result is "" if the record contains no such estimate.
+    The result is "" if the record does not contain this change.
     """
     change, limit = record.detectable_change, record.requirement
     if change is None or limit is None:
@@ -200,9 +203,10 @@ def _limit(requirement: Requirement) -> str:
 
 
 def _plain_limit(requirement: Requirement, places: int) -> str:
-    """Return a threshold in ASCII with `places` decimals. A given number keeps all of its digits.
+    """Return a threshold in ASCII with `places` decimals.
 
-    A rounded threshold would be another one: 0.0001 as "0.000", for example.
+    A threshold that was given as a number keeps all of its digits, because rounding could change it. For example,
+    0.0001 would become "0.000".
     """
     rounded = plain_number(requirement.value, places)
     if requirement.expression is not None or float(rounded) == requirement.value:

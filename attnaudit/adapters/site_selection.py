@@ -97,10 +97,10 @@ def at_query(trace: Trace, values: Tensor, site: str, positions: Tensor) -> Tens
 
 
 def at_queries(intervene: Intervention, queries: Mapping[str, Tensor]) -> Intervention:
-    """Return an intervention on all queries that passes only some of them to another intervention.
+    """Adapt an intervention on some queries to passes that compute the weights of all queries.
 
     Args:
-        intervene: The intervention that is called with the weights of some queries.
+        intervene: The intervention. It is called with the weights of only the queries in `queries`.
         queries: As in `QuerySelectingAdapter.run`.
     """
 

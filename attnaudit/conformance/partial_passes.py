@@ -170,7 +170,7 @@ def check_value_vectors(e: Examples) -> str:
 
 
 def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries: Tensor) -> bool:
-    """Check that the logits do not change if the weights change, but the weighted sum of the value vectors does not.
+    """Check that a change of the weights that keeps the weighted sum of the value vectors also keeps the logits.
 
     Let n be the number of pairs of a head and a key that are allowed for a query. If n is larger than the number of
     dimensions of a value vector, the weights can be changed by some δ ≠ 0 with Σ δ · value = 0. This change affects

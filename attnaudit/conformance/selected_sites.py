@@ -93,7 +93,7 @@ def _ends(e: Examples, site: Site) -> Tensor:
 
 
 def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Tensor]) -> None:
-    """Require the same logits and gradients if the weights of some queries are replaced in either form of run()."""
+    """Check that replacing the weights of some queries has the same effect in run() with and without `queries`."""
 
     def mixed(at: Site, weights: Tensor, allowed: Tensor) -> Tensor | None:
         if at.key != site.key:

@@ -228,8 +228,8 @@ class StreamDraws(_DrawnOneByOne):
     def _next_item(self) -> object:
         """Return the next row that the function yields; _END after the last one.
 
-        Once the function has failed, in whatever way, the same error is raised again: its generator has ended, and
-        would seem to have no further rows.
+        After the function has raised an error, every later call raises the same error. Without this, a generator that
+        has failed would seem to have no further rows.
         """
         if self._failure is not None:
             raise self._failure

@@ -34,7 +34,7 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
 
 
 def sample_of(dataset: Dataset, chosen: Iterable[Instance], seed: int) -> Dataset:
-    """Return the data set with only the chosen instances, the seed of this sample, and the number of all rows."""
+    """Return the data set with only the chosen instances. It records the seed and the number of all rows."""
     rows = dataset.rows if dataset.rows >= 0 else len(dataset.instances)
     return dataclasses.replace(dataset, instances=tuple(chosen), sample_seed=seed, rows=rows)
 

@@ -145,7 +145,7 @@ def fine_tune(
 
 
 def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, list[int]]:
-    """Return the class index of every row of each part.
+    """Return the class index of every row of the training, development and test data.
 
     Raises:
         DataError: A part has no rows, a row has no label, a label does not occur in the training data, or the training

@@ -44,7 +44,7 @@ class ReferenceModel(PooledAttentionAdapter):
         classes: Class names, in the order of the logits.
         description: A description of the model for reports.
         training: How the model was trained, from the card of its checkpoint: the settings, and the names and hashes of
-            the data. Copies cannot be trained without it. None if it is unknown.
+            the data. None if this is unknown; no copies can then be trained.
         guide: Another model whose attention weights replace the weights of this model; None for no replacement.
     """
 

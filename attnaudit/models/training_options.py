@@ -228,7 +228,7 @@ def setting_values(options: argparse.Namespace) -> dict[str, Any]:
 def command(options: argparse.Namespace) -> str:
     """Return the full command line for given options, including options that have their default value.
 
-    Options with the value None, --form text, --tying 0 and --mlm 0 are left out.
+    Options whose value is None are left out, and so are --form text, --tying 0 and --mlm 0.
     """
     model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
     data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}

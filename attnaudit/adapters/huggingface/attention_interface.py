@@ -41,8 +41,8 @@ def register() -> None:
 def attention_mask(**arguments: Any) -> Tensor | None:
     """Return the mask that the attention function is called with.
 
-    This is the registered mask function. It returns the mask of eager attention. If the observer skips masks, it
-    returns None wherever the fused kernel needs no mask in Transformers.
+    This is the registered mask function. It returns the mask of eager attention. If the observer skips masks, the
+    function instead returns None wherever Transformers passes no mask to the fused kernel.
     """
     from transformers.masking_utils import eager_mask, sdpa_mask
 

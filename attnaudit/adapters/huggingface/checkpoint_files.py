@@ -41,8 +41,8 @@ class Checkpoint:
         task: "classifier", "causal" or "encoder-decoder".
         dtype: Data type of the weights. If they have several types, this is the type with the most bytes.
         requested_kernel: Attention kernel that config.json requests; "" if it requests none.
-        added_later: Names of weights that the folder may lack, because they come from a PEFT adapter. If there are
-            any, the folder may also contain weights of an unused head.
+        added_later: Names of weights that the folder may lack, because they come from a PEFT adapter. If the
+            set is not empty, the folder may also contain weights of a head that the model does not use.
         classes: Number of classes of the head in a PEFT adapter; None to use the number in config.json.
     """
 
@@ -299,7 +299,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 
 
 def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:
-    """Return the sorted names of the saved weights that the model lacks although its output may depend on them.
+    """Return the sorted names of saved weights that the loaded model lacks, but that the saved model may have used.
 
     Two kinds of saved weights are harmless, and are not returned. The first kind are buffers that older versions of
     Transformers saved and that the model now computes, such as position ids and causal masks. The second kind is the

@@ -34,7 +34,7 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a JSON value without private entries, such as the path of the checkpoint, and those in _WITHOUT_EFFECT."""
+    """Remove private entries, such as the path of the checkpoint, and the entries in _WITHOUT_EFFECT from JSON."""
     if isinstance(value, dict):
         return {
             key: _cleaned(one)

@@ -20,7 +20,7 @@ class Facts:
     """Properties of a model, found by running it on synthetic tokens.
 
     Attributes:
-        read_tokens: The tokens that the logits are read from; "" if unknown.
+        read_tokens: The tokens that the logits are read from: "first", "last" or "all"; "" if unknown.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
         left_padding: Whether padding on the left gives the correct logits.
         first_position: Position id of a row's first token if the batch is padded on the left.
@@ -29,8 +29,8 @@ class Facts:
         unseen_mixers: The modules that carry information between tokens although they have no weights that can be
             recorded (see `token_mixing.unseen_mixers`).
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
-        selects_queries: Whether the fused kernel can compute all queries, while the weights of only some queries are
-            computed by the model's own attention functions. The logits and weights are then the same.
+        selects_queries: Whether the logits and weights stay the same if the fused kernel computes the output of all
+            queries, and the model's own attention functions compute the weights of only some queries.
     """
 
     read_tokens: ReadTokens
@@ -45,7 +45,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayForms:
-    """Which shortcuts of `replay` give the same logits as a full pass, at one attention site.
+    """Which shortcuts of `HuggingFaceAdapter.replay` give the same logits as a full pass, at one attention site.
 
     Attributes:
         one_position: Whether it is enough to run the last layer, only at the position that the logits are read from.

@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def temporary_hooks(handles: Sequence[Any]) -> Iterator[None]:
-    """Remove hooks when the context ends. The hooks are given by the handles that registering them returned."""
+    """Remove hooks when the context ends. `handles` contains what PyTorch returned when the hooks were registered."""
     try:
         yield
     finally:

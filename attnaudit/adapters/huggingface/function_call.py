@@ -36,8 +36,8 @@ class FunctionCall:
         value: (B, G, K, d) values.
         mask: The attention mask; None if it forbids nothing.
         rest: The other arguments, by name.
-        causal: Whether no query may attend to a later key although there is no mask. A causal mask is left out if only
-            the fused kernel computes all queries, and the batch has no padding.
+        causal: True if `mask` is None and no query may attend to a later key. A causal mask is left out if the
+            observer skips masks and the batch has no padding (see `Observer.skips_masks`).
     """
 
     function: EagerAttention
@@ -83,7 +83,7 @@ class FunctionCall:
 def fused_attention(call: FunctionCall) -> Tensor:
     """Return the output (B, Q, H, d) of the fused kernel.
 
-    The kernel forbids only what the call forbids, as the architecture's own function does.
+    The kernel uses the mask and the causality of the call, as the architecture's own function does.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

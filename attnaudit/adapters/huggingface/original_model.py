@@ -45,9 +45,11 @@ class OriginalModel:
 def compare_with_original(runner: Runner, original: OriginalModel, inputs: Inputs) -> str:
     """Describe how far the audited logits of a batch are from those of the original model.
 
+    The original model is compared in float32, with its own kernel. If it has another precision, the result also
+    describes how much this precision changes the logits. Such a change is never an error.
+
     Raises:
-        AdapterError: In float32, the logits differ by more than rounding explains. If the original model has another
-            precision, the result also describes how much the precision changes the logits. This raises no error.
+        AdapterError: In float32, the logits differ by more than rounding explains.
     """
     trace = runner.run(inputs)
     audited = trace.logits.float()

@@ -1,7 +1,7 @@
 """Probe a model: run it on synthetic tokens to find out how it works, and whether it can be audited.
 
 A model can be audited only if it computes its logits from the attention that is recorded and replaced. No function
-changes the runner. The results are returned as `Facts` and `ReplayForms`.
+changes the `Runner` that it is given. The results are returned as `Facts` and `ReplayForms`.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
@@ -311,7 +311,7 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
 
 
 def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> ReplayForms:
-    """Find the shortcuts of `replay` that give the same logits as a full pass, at one site."""
+    """Find the shortcuts of `HuggingFaceAdapter.replay` that give the same logits as a full pass, at one site."""
     layout, builder = runner.layout, runner.builder
     call = layout.calls[layout.call_index(site)]
     if call.layer_call < 0:
@@ -357,7 +357,7 @@ def fuses_exactly(runner: Runner) -> bool:
 
 
 def selects_queries_exactly(runner: Runner) -> bool:
-    """Tell whether passes that compute the weights of only some queries give the same results as eager attention.
+    """Return whether passes that compute the weights of only some queries give the same results as eager attention.
 
     The comparison runs on texts with and without padding, and reads three queries at every site. The fused kernel must
     give the same output as the model's own attention functions.

@@ -97,7 +97,9 @@ def replay_one_position(
 
 
 def row_replacement(site: Site, weights: Tensor) -> Intervention:
-    """Return an intervention for a pass with a single query at a site, which replaces the weights of this query.
+    """Return an intervention that replaces the weights of a query at a site.
+
+    The pass must request the attention of only this query at the site.
 
     Args:
         site: The site.

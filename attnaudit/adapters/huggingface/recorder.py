@@ -74,7 +74,7 @@ class Observer(Protocol):
         ...
 
     def on_values(self, value: Tensor, output: Tensor) -> None:
-        """Receive the values of the latest weights, and the product of both.
+        """Receive the values that the latest weights were applied to, and the result.
 
         Args:
             value: (B, G, K, d) values.

@@ -146,7 +146,11 @@ class Runner:
         )
 
     def _queries_by_layer(self, sites: Collection[str] | None, queries: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add the other sites in the layers of `queries`, with the same queries. A replay reads their weights."""
+        """Return `queries` with the same positions added for the other sites in the same layers.
+
+        A replay needs the weights at these sites. No entry is added for a site in `sites`, where all queries are
+        recorded.
+        """
         by_layer: dict[int, list[Tensor]] = {}
         for call in self.layout.calls:
             if call.site.key in queries:

@@ -101,7 +101,7 @@ def _perturbed(runner: Runner, inputs: Inputs, positions: set[int]) -> Inputs:
 
 
 def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:
-    """Return a dict, length of a stream -> mask of the positions whose tokens differ.
+    """Return a dict, length of a stream -> mask of the positions at which the tokens of two texts differ.
 
     If the text and the decoder's tokens have the same length, a position counts as changed if it differs in either.
     """

@@ -227,7 +227,7 @@ class TextEncoder:
         return keys
 
     def _words_by_mark(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
-        """Find the word of each token from the marks in the tokens, for tokenizers that do not report characters."""
+        """Find the word of each token from marks such as "##", for tokenizers that do not report characters."""
         tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
         marks_starts = any(token.startswith(_WORD_MARKS) for token in tokens)
         keys: list[tuple[int, int] | None] = []

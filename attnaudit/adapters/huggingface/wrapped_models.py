@@ -110,9 +110,9 @@ def name_of(model: nn.Module) -> str:
 
 
 def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
-    """Return the names of the arguments that a model's forward() accepts, and whether it accepts any others.
+    """Return the names of the arguments that a model's forward() accepts, and whether it also accepts **kwargs.
 
-    A `CustomModel` accepts the arguments of its backbone, if its module takes any arguments or it has `read_logits`.
+    A `CustomModel` accepts the arguments of its backbone if its module accepts **kwargs, or if it has `read_logits`.
     Otherwise it accepts the arguments of its module. A `CustomModel` with `read_logits` whose backbone does not name
     `input_ids` also accepts what tokenizers return.
     """
