@@ -1,7 +1,7 @@
 """Check the claims of a paper against the measured numbers.
 
 A claim is a sentence that numbers can support or contradict. It is judged from the values of all seeds in the rows that
-count: rows whose models were trained (see `row_exclusions`) with the planned seeds. The verdicts are:
+count: rows whose models were trained well enough (see `row_exclusions`), with the planned seeds. The verdicts are:
 
 * "holds" and "does not hold": the intervals of the rows decide the claim;
 * "undecided": rows were run, but they do not decide it;

@@ -47,7 +47,7 @@ class Standards:
 
 
 def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, str]:
-    """Return the rows that cannot decide a claim, because a model was not trained or its score is not known.
+    """Return the rows that cannot decide a claim, because a model was not trained well or its score is not known.
 
     Args:
         rows: The measured rows of the paper.

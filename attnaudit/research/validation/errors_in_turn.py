@@ -51,8 +51,8 @@ def in_turn(
 ) -> InTurn | None:
     """Test the rule that chooses policies (`threshold_rule`) on mechanisms or encoders that it has not seen.
 
-    Each mechanism, or each encoder, is left out in turn. The rule chooses a policy from the tuning half of the other
-    models. The policy is then tried on all models with the mechanism or encoder that was left out.
+    Each mechanism, or each encoder, is left out in turn. A policy is chosen from the tuning half of the other models.
+    It is then tested on all models with the mechanism or encoder that was left out.
 
     Args:
         models: The models of one family. Trends are ignored.

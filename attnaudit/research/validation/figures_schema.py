@@ -165,7 +165,7 @@ class LeftOut(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         name: The mechanism or encoder that is left out.
         errors: The errors on all its models.
         gates: The gates of the policy, as text. The policy is chosen from the tuning half of the other mechanisms or
-            encoders. The list is empty if the rule chooses none, and the errors are then 0 of 0.
+            encoders. The list is empty if `threshold_rule` chooses none, and the errors are then 0 of 0.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Score the checks and the policy of one family of models, and write the policy that the rule chooses for it."""
+"""Score the checks and the policy of one family of models, and write the policy that `threshold_rule` chooses."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _basis(
         gates: The gates of the policy.
         turns: The errors of the policies that `threshold_rule` chooses if each mechanism or encoder is left out in
             turn.
-        by_rule: Whether the rule chose the gates from the tuning half of these models.
+        by_rule: Whether `threshold_rule` chose the gates from the tuning half of these models.
     """
     labelled = [model for model in models if model.entry.truth != "trend"]
     tuning, held_out = half_of(labelled, "tuning"), half_of(labelled, "held_out")

@@ -52,7 +52,7 @@ MOST_DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The two limits between which the threshold of a check lies, by step 2 of the rule.
+    """The two limits between which the threshold of a check lies (step 2 in the docstring of this module).
 
     Each model is represented by one limit of its interval, which is negated for "at_most" (see `scoring.bound`).
 
@@ -163,7 +163,7 @@ def _passing(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> int:
 
 
 def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None:
-    """Return the two limits between which the threshold of a check lies, by step 2 of the rule.
+    """Return the two limits between which the threshold of a check lies (step 2 in the docstring of this module).
 
     Args:
         models: The models. Those without a record of the check are ignored, and so are those that do not count for the
@@ -199,7 +199,7 @@ def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None
 
 
 def threshold(models: Sequence[JudgedModel], candidate: Candidate) -> float | None:
-    """Return the threshold of a check, by steps 2 and 3 of the rule.
+    """Return the threshold of a check (steps 2 and 3 in the docstring of this module).
 
     Args:
         models: The models, as `limits` takes them.
