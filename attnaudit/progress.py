@@ -1,4 +1,4 @@
-"""Show the progress of long work as a bar in a terminal and as lines elsewhere. The work reports it to a callback."""
+"""Show the progress of long work as a bar in a terminal and as lines elsewhere. The work reports to a callback."""
 
 from __future__ import annotations
 

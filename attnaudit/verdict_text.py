@@ -142,7 +142,7 @@ def detected(record: CheckRecord) -> str:
 
 
 def power_warning(record: CheckRecord) -> str:
-    """Return a sentence that says why the sample is too small for the threshold; "" if it is not."""
+    """Return a sentence that says why the sample is too small for the threshold; "" if it is large enough."""
     change = record.detectable_change
     return sentence(f"audit more texts: {change.warning}") if change is not None and change.warning else ""
 
@@ -176,7 +176,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
-    """Return the wider `fail_interval` if a case is inconclusive only because it contains the threshold, or None."""
+    """Return `fail_interval` if a case is inconclusive only because this interval contains the threshold, or None."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return None
@@ -196,7 +196,7 @@ def _direction(requirement: Requirement) -> str:
 
 
 def _limit(requirement: Requirement) -> str:
-    """Return a threshold as it was written. For a relative threshold, return its mean, followed by the expression."""
+    """Return a threshold as it was written. For a relative threshold, return its mean and the expression."""
     if requirement.expression is None:
         return threshold(requirement.value)
     return f"{number(requirement.value)} ({requirement.expression})"

@@ -150,7 +150,7 @@ class Trace:
         decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query. It is
             attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
         cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
-        queries: Site key -> (B, R) positions of the only queries that the trace has at the site. Q is then R.
+        queries: Site key -> (B, R) positions of the queries, for sites with only some of their queries. Q is then R.
     """
 
     logits: Tensor
