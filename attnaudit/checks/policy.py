@@ -280,7 +280,7 @@ def _question(name: str, table: Any, declared: Sequence[Check], place: str) -> P
         where = f"{place.removesuffix(']')}.remedy] number {number}"
         require_family_names(remedy.families, key="families", where=where)
         if not remedy.text.strip() or not remedy.when:
-            raise CheckError(f"{where}: text or when is empty. Fill it in, or remove the remedy.")
+            raise CheckError(f"{where}: 'text' or 'when' is empty. Fill it in, or remove the remedy.")
         if remedy.families and not remedy.accuracy.strip():
             raise CheckError(
                 f"{where}: accuracy is missing. A remedy for some families must state what it costs: write, for "

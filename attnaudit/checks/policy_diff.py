@@ -175,7 +175,7 @@ def _of_inconclusive(old: Table, new: Table) -> Iterator[tuple[Kind, str]]:
 
 
 def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[Kind, str]]:
-    """Yield the effect on a gate of a change in its confidence or in the number of gates.
+    """Yield how a gate is affected if its confidence or the number of gates changes.
 
     There are two kinds of gates. With inconclusive="fail", a gate blocks unless its whole interval is on the required
     side. A higher confidence widens the interval, so it is stricter. Any other gate blocks only if its whole interval

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="run",
         metavar="RUN",
-        help="take the spread of the values from this run: its folder, or reports/ for the newest run. Without it, the "
-        "spread is that of the demo model or, for a gate that was not measured on it, the largest possible one",
+        help="take the spread of the values from this run: its folder, or reports/ for the newest run. By default, the "
+        "spread is that of the demo model, or the largest possible one for gates not measured on the demo model",
     )
     parser.add_argument(
         "--effect",

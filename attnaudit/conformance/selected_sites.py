@@ -73,7 +73,7 @@ def check_selected_queries(e: Examples) -> str:
         if tuple(found.shape) != shape or site.key not in trace.queries:
             raise BrokenContractError(
                 f"run() for some queries of '{site.key}' returned weights of shape {tuple(found.shape)}; expected "
-                f"{shape}, and the queries in Trace.queries."
+                f"{shape}. Trace.queries must name these queries."
             )
         require_same_logits(trace.logits, few.trace.logits, f"the logits with the weights {what}", QUERY_ADVICE)
         for r, positions in enumerate(queries[site.key].T):

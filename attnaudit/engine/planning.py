@@ -36,7 +36,7 @@ class PlannedMeasure:
 
     @property
     def name(self) -> str:
-        """The need with its reading."""
+        """The name of the measure, with its reading."""
         return named(self.measure.name, self.reading)
 
 

@@ -177,7 +177,7 @@ def ratio_interval(
         return Interval(low=low, high=high, confidence=level, method=method)
 
     def unseen(level: float, upper: bool) -> float:
-        """Return the distance of a limit of the interval from the ratio if all rows of a sample have this ratio."""
+        """Return how far a limit of the interval is from the ratio, for a sample in which every row has this ratio."""
         mean = float(denominators.mean())
         unvaried = _unvaried_interval(
             ratio, mean, groups, groups.effective, confidence=level, bounds=(-np.inf, np.inf), extremes=extremes

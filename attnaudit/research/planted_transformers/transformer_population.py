@@ -310,7 +310,7 @@ def _record(
 def _verify(
     reading: LabelledReading, text: str, adapter: HuggingFaceAdapter, data: Dataset, seed: int
 ) -> tuple[float, dict[str, Any], list[str]]:
-    """Return the share on which a reading is right, the evidence for it, and the requirements that it does not meet."""
+    """Return the share of texts or heads on which a reading is right, the evidence, and unmet requirements."""
     instances = data.instances[:VERIFIED]
     name = f"interchange of the values and the tokens with {COVERED:.0%} of the reading's weight"
     unmet = []

@@ -19,14 +19,14 @@ Grid = Mapping[str, float]
 
 
 def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Return a function that computes how the mean of a measured column changes with the number of a model.
+    """Return a function that computes whether the mean of a column rises with the setting in which the models differ.
 
-    The function returns Kendall's τ-b between the number of each model and the mean of the column over the texts of the
-    model. It also returns the number of models for which the mean is defined. τ-b is None if there are fewer than two
-    such models, or if all numbers or all means are equal.
+    The function returns Kendall's τ-b between the setting of each model and the mean of the column over the texts of
+    the model. It also returns the number of models for which the mean is defined. τ-b is None if there are fewer than
+    two such models, or if all settings or all means are equal.
 
     Args:
-        grid: Role -> number of the model.
+        grid: Role -> the setting of the model.
         column: The name of the column.
     """
 
@@ -38,14 +38,14 @@ def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
 
 
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
-    """Return a function that computes how a measured column changes with the number of a model, over single texts.
+    """Return a function that computes whether the values of texts rise with the setting in which the models differ.
 
-    The function returns Kendall's τ-b over all pairs of a model and a text. It compares the number of the model with
-    the value of the column for the text. It also returns the number of pairs. All texts of a model share the same
-    number. |τ-b| is therefore below 1, even if the value of every text grows with the number.
+    The function returns Kendall's τ-b over all pairs of a model and a text. It compares the setting of the model with the
+    value of the column for the text. It also returns the number of pairs. All texts of a model share the same
+    setting. |τ-b| is therefore below 1, even if the value of every text grows with the setting.
 
     Args:
-        grid: Role -> number of the model.
+        grid: Role -> the setting of the model.
         column: The name of the column.
     """
 
@@ -67,7 +67,7 @@ def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
     """Return the mean of a measured column for each number of a grid.
 
     Args:
-        grid: Role -> number of the model.
+        grid: Role -> the setting of the model.
         models: Role -> model.
         column: The name of the column.
 

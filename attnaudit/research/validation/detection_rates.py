@@ -211,7 +211,7 @@ def _figures(labelled: Sequence[JudgedModel], detector: Detector, *, seed: int) 
 def _group(
     name: str, truth: Truth, members: Sequence[JudgedModel], labelled: Sequence[JudgedModel], detector: Detector
 ) -> GroupRates:
-    """Return how often the models of a group raise an alarm, and the area that separates them from the other label.
+    """Return how often the models of a group raise an alarm, and how well a detector separates them from the others.
 
     Args:
         name: The name of the group.

@@ -69,7 +69,7 @@ def test_a_policy_without_a_policy_table_has_an_empty_record(tmp_path: Path) -> 
             '[[policy.questions.used.remedy]]\ntext = "tie"\nwhen = ["pass"]',
             "[policy.questions.used]: Invalid enum value 'pass'",
         ),
-        ('remedies = ["tie the states"]', "[[policy.questions.used.remedy]]\ntext = ''", "text or when is empty"),
+        ('remedies = ["tie the states"]', "[[policy.questions.used.remedy]]\ntext = ''", "'text' or 'when' is empty"),
         ("asks =", "ask =", "[policy.questions.used]: unknown key 'ask'. Did you mean 'asks'?"),
         ('asks = "Is attention used?"\n', "", "[policy.questions.used]: Object missing required field `asks`"),
         (
