@@ -40,8 +40,8 @@ def trend_of_means(grid: Grid, column: str) -> Callable[[Models], Reading]:
 def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
     """Return a function that computes whether the values of texts rise with the setting in which the models differ.
 
-    The function returns Kendall's τ-b over all pairs of a model and a text. It compares the setting of the model with the
-    value of the column for the text. It also returns the number of pairs. All texts of a model share the same
+    The function returns Kendall's τ-b over all pairs of a model and a text. It compares the setting of the model with
+    the value of the column for the text. It also returns the number of pairs. All texts of a model share the same
     setting. |τ-b| is therefore below 1, even if the value of every text grows with the setting.
 
     Args:
