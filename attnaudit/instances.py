@@ -13,10 +13,18 @@ class Instance:
 
     Attributes:
         id: The name of the instance, unique within its data set.
-        text: The text that the model reads.
+        text: The text that the model reads. For an instance that is a file, a short name for reports and messages.
         label: The name of the class of the instance; None if it has no label.
+        labels: The names of all labels that apply, for models that assign any number of labels; None if they are
+            unknown. An empty tuple means that no label applies.
         query: A second text, such as the hypothesis in natural language inference or a question; None for a model that
             reads one text.
+        file: The absolute path of the file that the model reads instead of a text, such as a picture or an array of
+            features; None for a text.
+        file_sha256: The SHA-256 hash of the contents of `file`, in hexadecimal; "" without a file.
+        passages: The passages that the model reads next to the text, such as retrieved documents, in their order.
+        answer: The string whose probability is explained; None if the target does not differ by row.
+        position: The index of the word at which a tag is explained, counted from 0; None if the target is no tag.
         source: The origin of the text, such as a document or an author. Instances with the same source are resampled
             together. None if the instance is a source by itself. An audit also merges a source into another source that
             contains all of its texts (see `attnaudit.engine.merged_sources`).
@@ -29,9 +37,30 @@ class Instance:
     text: str
     label: str | None = None
     query: str | None = None
+    labels: tuple[str, ...] | None = None
+    file: str | None = None
+    file_sha256: str = ""
+    passages: tuple[str, ...] = ()
+    answer: str | None = None
+    position: int | None = None
     source: str | None = None
     where: str = ""
     drawn: int | None = None
+
+    def further_fields(self) -> dict[str, object]:
+        """Return the fields besides text, query and label that affect the model's output or its score, if they are set.
+
+        The hashes of a data set include them. Instances that only have a text keep the hash that they have without
+        these fields. The path of a file is left out, because its contents count.
+        """
+        fields: dict[str, object] = {
+            "labels": self.labels,
+            "file": self.file_sha256 or None,
+            "passages": self.passages or None,
+            "answer": self.answer,
+            "position": self.position,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +86,7 @@ class Dataset:
     rows: int = field(default=-1)
 
     def sha256(self) -> str:
-        """Return the SHA-256 hash, in hexadecimal, of the ids, texts, queries and labels.
+        """Return the SHA-256 hash, in hexadecimal, of the ids, texts, queries, labels and further fields.
 
         The hash does not depend on the order of the rows.
         """
@@ -66,11 +95,13 @@ class Dataset:
             for part in (instance.id, instance.text, instance.query or "", instance.label or ""):
                 digest.update(part.encode())
                 digest.update(b"\x1f")
+            if further := instance.further_fields():
+                digest.update(json.dumps(further, sort_keys=True).encode())
             digest.update(b"\x1e")
         return digest.hexdigest()
 
     def audited_sha256(self) -> str:
-        """Hash everything that affects the result of an audit: ids, texts, queries, labels, sources and `drawn`.
+        """Hash everything that affects the result of an audit: all fields of the instances except `where` and paths.
 
         Checkpoints store the other hash, `sha256`, which covers neither the sources nor `drawn`. Neither hash
         depends on the order of `instances`.
@@ -80,5 +111,6 @@ class Dataset:
             # JSON escapes quotes and line breaks, so no text can look like several fields or rows.
             fields = [one.id, one.text, one.query, one.label, one.source]
             drawn = [] if one.drawn is None else [one.drawn]
-            digest.update(json.dumps([*fields, *drawn]).encode() + b"\n")
+            further = list(filter(None, [one.further_fields()]))
+            digest.update(json.dumps([*fields, *drawn, *further], sort_keys=True).encode() + b"\n")
         return digest.hexdigest()

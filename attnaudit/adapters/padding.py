@@ -73,7 +73,7 @@ def keep_positions(
     """Return copies of rows, each with only some of its positions.
 
     The copies are padded on the right, even if `inputs` is padded on the left. Tokens keep their order and their word
-    index. The result has no strings in `Inputs.tokens`, because the copies are never shown.
+    index. The result has no entries in `Inputs.tokens`, `boxes` and `times`, because the copies are never shown.
 
     Args:
         inputs: The batch.
@@ -96,14 +96,16 @@ def keep_positions(
         return values[rows].gather(1, order).masked_fill(~kept, padding)
 
     words = {name: move(value, -1) for name, value in inputs.words.items() if name == stream}
+    passages = {name: move(value, -1) for name, value in inputs.passages.items() if name == stream}
     extra = {name: move(value, 0) for name, value in inputs.extra.items() if name in per_token}
-    return _variants(inputs, stream, rows, ids, kept, special, words, extra)
+    return _variants(inputs, stream, rows, ids, kept, special, words, passages, extra)
 
 
 def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:
     """Return copies of rows in which some tokens are replaced by the mask token.
 
-    All other tokens keep their positions, and padding is never replaced. The result has no strings in `Inputs.tokens`.
+    All other tokens keep their positions, and padding is never replaced. The result has no entries in `Inputs.tokens`,
+    `boxes` and `times`.
 
     Args:
         inputs: The batch.
@@ -115,7 +117,8 @@ def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Te
     mask, special = inputs.mask[stream][rows], inputs.special[stream][rows]
     ids = inputs.ids[stream][rows].masked_fill(replaced & mask, mask_id)
     words = {name: value[rows] for name, value in inputs.words.items() if name == stream}
-    return _variants(inputs, stream, rows, ids, mask, special, words, {})
+    passages = {name: value[rows] for name, value in inputs.passages.items() if name == stream}
+    return _variants(inputs, stream, rows, ids, mask, special, words, passages, {})
 
 
 def _variants(
@@ -126,6 +129,7 @@ def _variants(
     mask: Tensor,
     special: Tensor,
     words: dict[str, Tensor],
+    passages: dict[str, Tensor],
     extra: dict[str, Tensor],
 ) -> Inputs:
     """Build a batch from the changed entries of one stream and the unchanged entries of the other streams."""
@@ -138,6 +142,7 @@ def _variants(
         mask={stream: mask, **unchanged(inputs.mask)},
         special={stream: special, **unchanged(inputs.special)},
         words={**words, **unchanged(inputs.words)},
+        passages={**passages, **unchanged(inputs.passages)},
         extra={**extra, **unchanged(inputs.extra, tuple(extra))},
     )
 
@@ -145,7 +150,7 @@ def _variants(
 def repeated(inputs: Inputs, times: int) -> Inputs:
     """Repeat each row of a batch. Row b becomes the rows from b·times to (b+1)·times - 1.
 
-    The result has no strings in `Inputs.tokens`.
+    The result has no entries in `Inputs.tokens`, `boxes` and `times`.
     """
 
     def repeat(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -156,5 +161,6 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
         mask=repeat(inputs.mask),
         special=repeat(inputs.special),
         words=repeat(inputs.words),
+        passages=repeat(inputs.passages),
         extra=repeat(inputs.extra),
     )

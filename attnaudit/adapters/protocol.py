@@ -21,6 +21,10 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining
 
 SiteKind = Literal["pool", "self", "cross"]
+#: A part of a picture: x, y, width and height, as fractions of the width and the height of the picture.
+Box = tuple[float, float, float, float]
+#: A part of a recording: start and end in seconds.
+TimeSpan = tuple[float, float]
 
 #: Name of the stream that holds the tokens of the text. An audit examines the attention to these tokens.
 TEXT = "text"
@@ -119,6 +123,13 @@ class Inputs:
         tokens: Stream -> one list of strings per row: the row's tokens, including special tokens but not padding.
         words: Stream -> (B, T) index of the word that a token belongs to; -1 on special tokens and padding. Empty if
             every token is a word.
+        passages: Stream -> (B, T) index of the passage that a token belongs to; -1 on all other tokens. Empty if the
+            model reads no passages.
+        boxes: Stream -> one list of boxes (x, y, width, height) per row, one box per token, including special tokens
+            but not padding. The numbers are fractions of the width and the height of the picture. A special token has
+            the box (0, 0, 0, 0). Empty if the tokens are not parts of a picture.
+        times: Stream -> one list of (start, end) per row, in seconds, one pair per token as in `boxes`. Empty if the
+            tokens are not parts of a recording.
         extra: Name -> any other tensor with one entry per row. For example, "truncated" (B,) is True where the text
             was truncated.
     """
@@ -128,6 +139,9 @@ class Inputs:
     special: Mapping[str, Tensor]
     tokens: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     words: Mapping[str, Tensor] = field(default_factory=dict)
+    passages: Mapping[str, Tensor] = field(default_factory=dict)
+    boxes: Mapping[str, Sequence[Sequence[Box]]] = field(default_factory=dict)
+    times: Mapping[str, Sequence[Sequence[TimeSpan]]] = field(default_factory=dict)
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def real(self, stream: str = TEXT) -> Tensor:
