@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from attnaudit.adapters.protocol import ConvertedModelAdapter
+from attnaudit.adapters.optional_methods import ConvertedModelAdapter
 
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples

@@ -7,7 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.protocol import TEXT, ConvertedModelAdapter, Site
+from attnaudit.adapters.optional_methods import ConvertedModelAdapter
+from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.conformance.contract import BrokenContractError, contract, listed
 from attnaudit.conformance.sample_texts import Examples
 from attnaudit.errors import AdapterError, CheckError

@@ -7,7 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import Site, TransformerAdapter
+from attnaudit.adapters.optional_methods import TransformerAdapter
+from attnaudit.adapters.protocol import Site
 from attnaudit.conformance.contract import (
     BrokenContractError,
     contract,

@@ -7,7 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, SharingAdapter
+from attnaudit.adapters.optional_methods import SharingAdapter
+from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance.contract import TOLERANCE, contract, require_close, require_same_logits
 from attnaudit.conformance.sample_texts import Examples
 

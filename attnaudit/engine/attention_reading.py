@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters import protocol
-from attnaudit.adapters.protocol import TEXT, SharingAdapter, Site
+from attnaudit.adapters.optional_methods import SharingAdapter
+from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.clean_pass import differentiable

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters import protocol
-from attnaudit.adapters.protocol import Intervention, Site, TransformerAdapter
+from attnaudit.adapters.optional_methods import TransformerAdapter
+from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.optional_methods import SharingAdapter
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter, SharingAdapter
+from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite

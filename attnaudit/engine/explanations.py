@@ -11,7 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, TransformerAdapter
+from attnaudit.adapters.optional_methods import TransformerAdapter
+from attnaudit.adapters.protocol import TEXT
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope

@@ -14,7 +14,8 @@ from typing import cast
 
 import torch
 
-from attnaudit.adapters.protocol import TEXT, ModelAdapter, RetrainableAdapter
+from attnaudit.adapters.optional_methods import RetrainableAdapter
+from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.engine.failures import refuse_not_finite
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AdapterError, AuditError

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters import Inputs, Trace
+from attnaudit.adapters.optional_methods import ConvertedModelAdapter
 from attnaudit.adapters.padding import delete_positions, keep_positions
-from attnaudit.adapters.protocol import TEXT, ConvertedModelAdapter, ModelAdapter
+from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance

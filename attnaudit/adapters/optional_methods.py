@@ -1,0 +1,148 @@
+"""Optional parts of the adapter protocol: methods that an adapter may have in addition to those of `ModelAdapter`.
+
+The capabilities of an adapter say which of these methods it has.
+
+Shapes: B instances, T tokens of a stream (padded), H heads, K keys, P positions, V variants of the inputs or the
+weights, C logits, m features of a hidden state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site, Trace
+from attnaudit.progress import ProgressCallback
+from attnaudit.retraining import Retraining
+
+
+class TransformerAdapter(ModelAdapter, Protocol):
+    """Additional methods for adapters of models with many sites.
+
+    An audit calls `replay` and `replay_cost` only if `capabilities.replays` is True, and `value_vectors` only if
+    `capabilities.value_vectors` is True.
+    """
+
+    def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
+        """Compute the logits for V alternative weights at one query of a site.
+
+        The result must equal that of `run` with the weights of this query replaced. It must be differentiable in the
+        weights. States computed before the site may be taken from the trace.
+
+        Args:
+            inputs: The batch.
+            trace: The trace of `run(inputs, hidden=True)`.
+            site: The site at which weights are replaced.
+            queries: (B,) position of the query in each row.
+            weights: (B, V, H, K) weights that replace those of the query.
+
+        Returns:
+            (B, V, C) logits.
+        """
+        ...
+
+    def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
+        """Return the number of tokens that `replay` runs per alternative. An audit uses it to choose a batch size."""
+        ...
+
+    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
+        """Return the value vectors (B, H, K, m), each multiplied by the output projection of its head."""
+        ...
+
+
+class SharingAdapter(ModelAdapter, Protocol):
+    """Additional methods for adapters that can reuse hidden states of the whole input when tokens are removed.
+
+    This is possible for recurrent and local encoders, and for causal Transformers. The capability `shares_states`
+    requires `share`, `variant_cost` and `logits_without`. The capability `influences` requires `share` and `influence`.
+    """
+
+    def share(self, inputs: Inputs) -> object:
+        """Run a batch once, without gradients.
+
+        Return the states that the other methods of this class reuse. An audit only passes them to these methods.
+        """
+        ...
+
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """Return the cost of computing each variant with `logits_without`.
+
+        An audit uses this cost to choose its batch size.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
+
+        Returns:
+            (V,) number of tokens that an ordinary pass processes at the same cost.
+        """
+        ...
+
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """Compute the logits of inputs with some tokens removed.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps.
+
+        Returns:
+            (V, C) logits, equal to those of `run` on `keep(inputs, TEXT, rows, keep)`.
+        """
+        ...
+
+    def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:
+        """Compute how much the hidden states at P positions depend on each token.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            positions: The P positions p whose hidden states are examined.
+
+        Returns:
+            (B, P, T) Euclidean norms ‖∂‖h_p‖/∂E_i‖, where h_p is the hidden state at position p and E_i is the
+            embedding of token i. Zero where p or i is padding.
+        """
+        ...
+
+
+class RetrainableAdapter(ModelAdapter, Protocol):
+    """Additional method for adapters that declare the capability `retrains`."""
+
+    def retrain(self, retraining: Retraining, progress: ProgressCallback | None = None) -> ModelAdapter:
+        """Train another copy of the model.
+
+        The method must neither change the audited model nor write files. It must return the same copy whenever it is
+        called with the same `retraining`. Several checks and data sets may request the same copy, so keep copies in
+        memory.
+
+        Args:
+            retraining: Which copy to train.
+            progress: Called after every training step; None to report no progress.
+
+        Returns:
+            An adapter in evaluation mode. It has the same classes, tokens and sites as this one.
+
+        Raises:
+            AuditError: The adapter cannot train this copy. The message must say in one sentence how to fix this.
+        """
+        ...
+
+
+@runtime_checkable
+class ConvertedModelAdapter(Protocol):
+    """Additional method for adapters whose model was converted to another attention kernel or precision."""
+
+    def compare_with_original(self, inputs: Inputs) -> str:
+        """Compare the logits of the audited model with those of the original model, on one batch.
+
+        Return one sentence about the size of the difference. The method must not change the adapter.
+
+        Raises:
+            AdapterError: The logits differ by more than rounding explains.
+        """
+        ...
