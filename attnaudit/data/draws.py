@@ -113,10 +113,11 @@ class _DrawnOneByOne(Draws):
 
     Args:
         name: The name of the data set or the file, for messages.
+        folder: The folder of the data file; None for a data set in Python.
     """
 
-    def __init__(self, name: str) -> None:
-        self._reader = InstanceReader(name)
+    def __init__(self, name: str, folder: Path | None = None) -> None:
+        self._reader = InstanceReader(name, folder=folder)
         self._drawn: list[Instance] = []
 
     @property
@@ -143,7 +144,7 @@ class FileDraws(_DrawnOneByOne):
     hashed = "file"
 
     def __init__(self, path: Path, seed: int) -> None:
-        super().__init__(str(path))
+        super().__init__(str(path), path.parent)
         self.path = path
         self._seed = seed
         self._lines = LineIndex(path)
@@ -257,6 +258,6 @@ def _iterator(produced: object, name: str, function: Callable[[], Any]) -> Itera
     if isinstance(produced, Dataset) or not isinstance(produced, Iterable):
         raise DataError(
             f"data set '{name}': {origin(function)} returned {type(produced).__name__}. With order=\"random\", "
-            "expected an iterable of Instance objects or of dicts with the key 'text'."
+            "expected an iterable of Instance objects or of dicts with the key 'text' or 'file'."
         )
     return iter(produced)

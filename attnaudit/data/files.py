@@ -90,7 +90,9 @@ def unreadable(path: Path, error: OSError) -> DataError:
 
 def empty(path: Path) -> DataError:
     """Return the error for a file without rows."""
-    return DataError(f"{path}: the file is empty. Expected rows with a column 'text'. Give another file, or add rows.")
+    return DataError(
+        f"{path}: the file is empty. Expected rows with a column 'text' or 'file'. Give another file, or add rows."
+    )
 
 
 def _near_files(path: Path) -> str:
@@ -249,7 +251,7 @@ def _check_header(columns: list[str], where: str) -> None:
     _reject_duplicates(columns, where)
     if len(columns) == 1:
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-            if Column.TEXT in columns[0].split(separator) and separator in columns[0]:
+            if separator in columns[0] and {Column.TEXT, Column.FILE} & set(columns[0].split(separator)):
                 raise DataError(
                     f"{where}: the columns are separated by {name} instead of commas. Save the file with commas."
                 )

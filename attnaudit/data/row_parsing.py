@@ -7,12 +7,14 @@ import difflib
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 from attnaudit.errors import DataError
+from attnaudit.input_files.named_file import NamedFile, find_file
 from attnaudit.instances import Instance
 
 Row = tuple[int, Mapping[str, object]]
@@ -23,6 +25,7 @@ class Column(StrEnum):
     """The columns that are read. All other columns are ignored."""
 
     TEXT = "text"
+    FILE = "file"
     LABEL = "label"
     QUERY = "query"
     ID = "id"
@@ -30,13 +33,14 @@ class Column(StrEnum):
 
 
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
+_USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
 _GIVE_IDS: Final = "Give every row an id, or remove the column: ids are then derived from the content."
 _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text`, and refuse misspelt names of the columns `label` and `query`.
+    """Require a column `text` or `file`, and refuse misspelt names of the columns `label` and `query`.
 
     Args:
         columns: Names of the columns.
@@ -44,7 +48,8 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         hint: Appended to the message about a missing column.
 
     Raises:
-        DataError: `text` is missing, or the name of a column is similar to that of a missing `label` or `query`.
+        DataError: `text` and `file` are both missing, or the name of a column is similar to that of a missing `label`
+            or `query`.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
@@ -52,15 +57,19 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
-    if Column.TEXT in names:
+    if Column.TEXT in names or Column.FILE in names:
         return
     likely = difflib.get_close_matches("text", list(folded), n=1, cutoff=0.5)
     likely = likely or [usual for usual in _USUAL_TEXT_COLUMNS if usual in folded]
-    fix = f"Rename {folded[likely[0]]!r} to 'text'" if likely else "Rename the column that contains the text to 'text'"
+    files = [usual for usual in _USUAL_FILE_COLUMNS if usual in folded]
+    if likely or not files:
+        fix = f"Rename {repr(folded[likely[0]]) if likely else 'the column that contains the text'} to 'text'"
+    else:
+        fix = f"If {folded[files[0]]!r} contains paths of arrays or pictures, rename it to 'file'"
     name_list = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
     raise DataError(
-        f"{where}: column 'text' is missing. Expected the column text and, optionally, label, query, id and source; "
-        f"found {name_list or 'none'}. {fix}.{hint}"
+        f"{where}: column 'text' is missing. Expected the column text (or file, for arrays and pictures) and, "
+        f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}.{hint}"
     )
 
 
@@ -78,11 +87,15 @@ class InstanceReader:
     Args:
         name: Name of the file or data set, for messages.
         all_text: Whether every cell is text or None, as in CSV. The label "0.5" is then rejected like the number 0.5.
+        folder: The folder of the data file. The paths in the column `file` are relative to it. None for a data set in
+            Python.
     """
 
-    def __init__(self, name: str, *, all_text: bool = False) -> None:
+    def __init__(self, name: str, *, all_text: bool = False, folder: Path | None = None) -> None:
         self.name = name
         self.all_text = all_text
+        self.folder = folder
+        self._found: dict[str, NamedFile] = {}
         self._previous: tuple[str, bool] | None = None  # place of the previous row, and whether it has an id
         self._place_of_id: dict[str, str] = {}
         self._occurrences: Counter[str] = Counter()
@@ -102,15 +115,30 @@ class InstanceReader:
                 f"{where}: column 'id' is {'filled' if identifier is not None else 'missing'} here, unlike in "
                 f"{self._previous[0]}. {_GIVE_IDS}"
             )
-        text = _text(cells.get(Column.TEXT), where)
+        file = self._file(cells.get(Column.FILE), where)
+        if file is None:
+            text = _text(cells.get(Column.TEXT), where, columns=cells)
+        else:
+            _refuse_text_and_file(cells.get(Column.TEXT), where)
+            text = Path(file.path).name
         label = _label(cells.get(Column.LABEL), where, all_text=self.all_text)
         query = _optional_text(cells.get(Column.QUERY), where, Column.QUERY)
         source = _optional_text(cells.get(Column.SOURCE), where, Column.SOURCE, integers=True)
         self._previous = (where, identifier is not None)
         if identifier is None:
-            identifier = self._numbered(derived_id(text, query, label, source))
+            content = None if file is None else file.sha256
+            identifier = self._numbered(derived_id(text, query, label, source, content=content))
         self._require_new(identifier, where)
-        return Instance(id=identifier, text=text, label=label, query=query, source=source, where=where)
+        return Instance(
+            id=identifier,
+            text=text,
+            label=label,
+            query=query,
+            file=None if file is None else file.path,
+            file_sha256="" if file is None else file.sha256,
+            source=source,
+            where=where,
+        )
 
     def from_instance(self, instance: Instance, number: int) -> Instance:
         """Validate an instance and bring its fields into a common form.
@@ -126,17 +154,38 @@ class InstanceReader:
             DataError: A field of the instance is invalid, or its id is already in use.
         """
         where = instance.where or f"{self.name}:{number}"
+        file = self._file(instance.file, where)
+        sha256 = "" if file is None else file.sha256
+        if instance.file_sha256 and instance.file_sha256 != sha256:
+            raise _invalid(
+                where,
+                "file_sha256",
+                f"{shorten(instance.file_sha256)!r}",
+                f"the hash of the file, {sha256}" if file else "no hash without a file",
+                "Leave file_sha256 out: it is then computed.",
+            )
         checked = dataclasses.replace(
             instance,
             id=_identifier(instance.id, where),
             text=_text(instance.text, where),
             label=_label(instance.label, where, all_text=False),
             query=_optional_text(instance.query, where, Column.QUERY),
+            file=None if file is None else file.path,
+            file_sha256=sha256,
             source=_optional_text(instance.source, where, Column.SOURCE, integers=True),
             where=where,
         )
         self._require_new(checked.id, where)
         return checked
+
+    def _file(self, value: object, where: str) -> NamedFile | None:
+        """Return the file that a row names; None if it names none. Each file is read only once."""
+        name = _optional_text(value, where, Column.FILE)
+        if name is None:
+            return None
+        if name not in self._found:
+            self._found[name] = find_file(name, self.folder, f"{where}: column '{Column.FILE}'")
+        return self._found[name]
 
     def _numbered(self, identifier: str) -> str:
         self._occurrences[identifier] += 1
@@ -152,13 +201,15 @@ class InstanceReader:
         self._place_of_id[identifier] = where
 
 
-def to_instances(rows: Sequence[Row], name: str, *, all_text: bool = False) -> tuple[Instance, ...]:
+def to_instances(
+    rows: Sequence[Row], name: str, *, all_text: bool = False, folder: Path | None = None
+) -> tuple[Instance, ...]:
     """Convert rows to instances (see `InstanceReader`).
 
     Raises:
         DataError: There are no rows, or a row is invalid. The message names the first such row.
     """
-    reader = InstanceReader(name, all_text=all_text)
+    reader = InstanceReader(name, all_text=all_text, folder=folder)
     return require_rows([reader.from_row(row) for row in rows], name)
 
 
@@ -187,12 +238,17 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
     return tuple(sorted(labels))
 
 
-def derived_id(text: str, query: str | None, label: str | None, source: str | None = None) -> str:
+def derived_id(
+    text: str, query: str | None, label: str | None, source: str | None = None, *, content: str | None = None
+) -> str:
     """Return an id that depends only on the content of an instance.
 
-    It consists of up to three words of the text and 12 hexadecimal digits of a hash of all arguments.
+    It consists of up to three words of the text and 12 hexadecimal digits of a hash of all arguments. If the instance
+    is a file, `content` is the hash of its contents. The hash in the id then leaves out the text, which is the file's
+    name.
     """
-    parts = ("" if part is None else f"={part}" for part in (text, query, label, source))
+    first = text if content is None else f"file {content}"
+    parts = ("" if part is None else f"={part}" for part in (first, query, label, source))
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
     return f"{words}-{digest}" if words else digest
@@ -229,7 +285,22 @@ def _encodable(value: str, where: str, column: str) -> str:
     return str(value)  # JSON writers do not accept NumPy's str type
 
 
-def _text(value: object, where: str) -> str:
+def _refuse_text_and_file(value: object, where: str) -> None:
+    if value is not None and value != "":
+        raise _invalid(
+            where,
+            Column.TEXT,
+            "a text next to a file",
+            "either a text or a file",
+            "Empty one of the two columns. If 'file' only says where the text comes from, rename this column.",
+        )
+
+
+def _text(value: object, where: str, columns: Collection[str] = ()) -> str:
+    if Column.FILE in columns and (value is None or value == ""):
+        raise _invalid(
+            where, Column.FILE, "no value", "the path of a file, or a text", "Add the path, or remove the row."
+        )
     if not isinstance(value, str):
         raise _invalid(
             where, Column.TEXT, _describe_value(value), "text", "Give the text in quotes, or remove the row."

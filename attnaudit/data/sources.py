@@ -24,7 +24,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets, has_random_order
 
 _COLUMNS = {column.value for column in Column}
-EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text'."
+EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text' or 'file'."
 
 
 def load(name_or_path: str | Path) -> Dataset:
@@ -33,8 +33,8 @@ def load(name_or_path: str | Path) -> Dataset:
     Args:
         name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. The registered
             object is a Dataset, or a function without arguments that returns one. The function may also return an
-            iterable of Instance objects or of dicts, one dict per row. Files and dicts have a column `text` and,
-            optionally, the columns `label`, `query`, `id` and `source`.
+            iterable of Instance objects or of dicts, one dict per row. Files and dicts have a column `text` or `file`
+            and, optionally, the columns `label`, `query`, `id` and `source`.
 
     Raises:
         DataError: The data set is unknown, cannot be loaded, contains invalid rows, or is a stream of unknown length.
@@ -63,7 +63,7 @@ def load_file(path: Path) -> Dataset:
         DataError: The file cannot be read, or a row is invalid.
     """
     table = read(path)
-    instances = to_instances(table.rows, str(path), all_text=table.all_text)
+    instances = to_instances(table.rows, str(path), all_text=table.all_text, folder=path.parent)
     return Dataset(
         name=path.stem,
         source=str(path),

@@ -29,6 +29,7 @@ FLOORS = {
     "retraining": 0,
     "seeding": 0,
     "verdict_text": 1,
+    "input_files": 1,
     "model_families": 1,
     "metrics": 1,
     "adapters": 2,
