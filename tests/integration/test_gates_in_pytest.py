@@ -240,10 +240,10 @@ def truth_of(project: Project) -> Truth:
         if name == project.left_out or removed:
             continue
         truth.ran += 1
-        if truth.ended is not None:
-            continue
-        if project.exitfirst and truth.failures:
+        if project.exitfirst and truth.failures:  # even if the teardown of the case that failed ends the session
             truth.left_out.add(name)
+            continue
+        if truth.ended is not None:
             continue
         judged = not (
             deed in ("skip", "xfail without running", "break in setup", "raise", "forget", "interrupt")
@@ -381,6 +381,9 @@ def test_a_run_is_green_exactly_if_every_gate_passed(
 @pytest.mark.slow
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=projects)
+@example(
+    project=Project(deeds=("enforce", "interrupt in teardown", "enforce"), passes=(True, False, True), exitfirst=True)
+)
 def test_many_runs_are_green_exactly_if_every_gate_passed(
     folder: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Project
 ) -> None:
