@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attnaudit.research.reproduction import corpora, reproduce
+from attnaudit.research.reproduction import prepare_corpora, reproduce
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
-    monkeypatch.setattr(corpora, "QUICK", {"train": 4000, "dev": 600, "test": 300})
+    monkeypatch.setattr(prepare_corpora, "QUICK", {"train": 4000, "dev": 600, "test": 300})
     monkeypatch.setattr(reproduce, "QUICK_SEEDS", 3)
     monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 5, "learning_rate": 0.003})
     monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 64, "hidden_size": 32, "attention_size": 32})

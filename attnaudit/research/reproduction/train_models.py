@@ -20,8 +20,8 @@ from attnaudit.models.training_state import STATE_FILE, TrainingStateFile
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import Record
-from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import Plan, TrainingInputs, variant
+from attnaudit.research.reproduction.prepare_corpora import Prepared
 from attnaudit.research.study.report_files import not_writable
 
 RECORD = "plan.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.training_job import Settings
-from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import Plan
+from attnaudit.research.reproduction.prepare_corpora import Prepared
 
 WORDS = {"positive": ("good", "fine", "great"), "negative": ("bad", "poor", "awful")}
 

@@ -10,8 +10,9 @@ import pytest
 
 from attnaudit.data import load
 from attnaudit.errors import DataError
-from attnaudit.research.reproduction import corpora
-from attnaudit.research.reproduction.corpora import CORPORA, Prepared, corpus, prepare
+from attnaudit.research.reproduction import prepare_corpora
+from attnaudit.research.reproduction.corpora import CORPORA, corpus
+from attnaudit.research.reproduction.prepare_corpora import Prepared, prepare
 
 
 def put(root: Path, path: str, rows: list[dict[str, object]]) -> None:
@@ -45,7 +46,7 @@ def test_sst_keeps_lengths_strictly_between_five_and_the_longest_of_the_part(tmp
     assert load(made.path("test")).instances[0].id == "test-19"  # the row of the file
 
 
-def test_20news_reads_the_body_and_splits_dev_off_train(tmp_path: Path) -> None:
+def test_20news_reads_the_body_and_draws_its_test_part_from_all_texts(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"body": f"{sentence(8)} {i}", "text": "From: me", "label": f"rec.sport.{name}", "split": part}
         for part, count in (("train", 40), ("test", 6))
@@ -56,7 +57,14 @@ def test_20news_reads_the_body_and_splits_dev_off_train(tmp_path: Path) -> None:
     rows += [{"body": sentence(500), "text": "x", "label": "rec.sport.hockey", "split": "test"}]
     put(tmp_path, "20news/baseball_hockey_bydate.parquet", rows)
     made = prepare(corpus("20news"), tmp_path, tmp_path / "out")
-    assert made.rows == {"train": 72, "dev": 8, "test": 12}
+    assert made.rows == {"train": 67, "dev": 7, "test": 18}  # 46 texts of each class, 9 of each in the test part
+    drawn = load(made.path("test"))
+    assert {label: sum(i.label == label for i in drawn.instances) for label in drawn.classes} == {
+        "baseball": 9,
+        "hockey": 9,
+    }
+    assert {i.id.partition("-")[0] for i in drawn.instances} == {"train", "test"}  # the parts of the file are pooled
+    assert not {i.id for i in drawn.instances} & {i.id for i in load(made.path("train")).instances}
     drawn = {one.id for one in load(made.path("dev")).instances}
     assert not drawn & {one.id for one in load(made.path("train")).instances}
     assert set(load(made.path("test")).classes) == {"baseball", "hockey"}
@@ -159,14 +167,14 @@ def test_a_run_that_ends_between_the_files_leaves_no_card_of_other_files(
     old = (tmp_path / path).read_bytes()
     rows = pyarrow.parquet.read_table(tmp_path / path).to_pylist()
     put(tmp_path, path, [{**row, "text": f"{row['text']} more"} for row in rows])
-    written = corpora._write
+    written = prepare_corpora._write
 
     def killed(to: Path, content: bytes) -> None:
         if to.name == "dev.jsonl":
             raise KeyboardInterrupt
         written(to, content)
 
-    monkeypatch.setattr(corpora, "_write", killed)
+    monkeypatch.setattr(prepare_corpora, "_write", killed)
     with pytest.raises(KeyboardInterrupt):
         prepare(corpus("sst"), tmp_path, tmp_path / "out")
     monkeypatch.undo()

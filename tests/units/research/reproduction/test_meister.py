@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from attnaudit.research.reproduction.audit_models import audit_all, audit_request
-from attnaudit.research.reproduction.corpora import EMBEDDED, Prepared
+from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan, TablePlan
 from attnaudit.research.reproduction.papers.meister import GRID, PAPER, adversaries, plan
 from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
 from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
+from attnaudit.research.reproduction.prepare_corpora import Prepared
 from attnaudit.research.reproduction.train_models import train_all
 from tests.units.research.reproduction import synthetic_reports
 from tests.units.research.reproduction.small_corpus import data

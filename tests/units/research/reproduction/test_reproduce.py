@@ -14,8 +14,8 @@ import pytest
 from attnaudit.checks import UniformFragility
 from attnaudit.errors import AuditError
 from attnaudit.models.word_vectors import Vectors
-from attnaudit.research.reproduction import corpora, paper_pages, reproduce
-from attnaudit.research.reproduction.corpora import Corpus, Prepared
+from attnaudit.research.reproduction import paper_pages, prepare_corpora, reproduce
+from attnaudit.research.reproduction.corpora import Corpus
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
@@ -27,6 +27,7 @@ from attnaudit.research.reproduction.paper_tables import (
     accuracy,
     value_of,
 )
+from attnaudit.research.reproduction.prepare_corpora import Prepared
 from attnaudit.research.reproduction.reproduce_options import ReproductionOptions
 from attnaudit.research.reproduction.results_file import exclusive
 from attnaudit.research.reproduction.seed_plan import SEED_PLAN
@@ -213,7 +214,7 @@ def test_an_unknown_table_or_row_is_reported_before_anything_is_trained(tmp_path
 
 
 def test_all_missing_files_are_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "prepare", corpora.prepare)
+    monkeypatch.setattr(reproduce, "prepare", prepare_corpora.prepare)
     lacking_rows = [
         RowPlan(name=name, title=name, corpus=name, models={MODEL: msgspec.structs.replace(plan(), corpus=name)})
         for name in ("sst", "imdb")

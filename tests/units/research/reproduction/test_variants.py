@@ -15,8 +15,8 @@ from attnaudit.errors import ModelError
 from attnaudit.models import checkpoint_folder
 from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.audit_models import audit_all, audit_request
-from attnaudit.research.reproduction.corpora import Prepared
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, jain_wallace
+from attnaudit.research.reproduction.prepare_corpora import Prepared
 from tests.units.research.reproduction.small_corpus import data, plan
 
 KEPT = ("frozen_attention", "fixed_representation", "twin_frozen")
