@@ -9,9 +9,10 @@ from attnaudit import __version__
 from attnaudit.errors import CheckError
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
-from attnaudit.research.reproduction.paper_report import Provenance
+from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
 from attnaudit.research.reproduction.paper_tables import Models, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow, RoleScores
+from attnaudit.research.reproduction.row_settings import row_setting
 
 #: The number of decimals of the stored values.
 DECIMALS = 10
@@ -37,7 +38,13 @@ class RowRun:
 
 
 def measured_row(
-    row: RowRun, *, command: str, created: str, instances: int | None, seed_plan: str | None = None
+    row: RowRun,
+    *,
+    command: str,
+    created: str,
+    instances: int | None,
+    seed_plan: str | None = None,
+    vectors: WordVectors | None = None,
 ) -> MeasuredRow:
     """Compute the quantities of a row from its models.
 
@@ -47,6 +54,7 @@ def measured_row(
         created: When the run began (ISO 8601, UTC).
         instances: The largest number of audited test texts. None for all of them.
         seed_plan: The SHA-256 of the plan of seeds. None if there is none for this row.
+        vectors: The word vectors that the embeddings start from. None for random embeddings.
 
     Returns:
         The measured row. If no seed has models, it has no quantities, only the reason.
@@ -66,6 +74,7 @@ def measured_row(
     return MeasuredRow(
         table=row.table.name,
         name=row.plan.name,
+        setting=row_setting(row.table, row.plan, vectors),
         provenance=Provenance(
             command=command,
             created=created,

@@ -156,6 +156,7 @@ class TablePlan:
         figures: Computes the figures of a row from the models of its first seed. None if the table has no figures.
         across: Computes additional rows and figures from all rows with quantities. None if there are none.
         deviations: Sentences that describe how every row differs from the setting of the paper.
+        build: Increase this number when the definition of a quantity changes, so that all rows are measured again.
     """
 
     name: str
@@ -167,6 +168,7 @@ class TablePlan:
     figures: Callable[[RowPlan, Models], Sequence[Figure]] | None = None
     across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
+    build: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

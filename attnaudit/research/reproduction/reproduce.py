@@ -146,6 +146,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
             created=run.created,
             instances=options.instances,
             seed_plan=plan.sha256 if plan is not None and planned else None,
+            vectors=_recorded(options.vectors),
         )
         rows[table, name] = measured
         for figure in row_figures(row):

@@ -96,10 +96,12 @@ class MeasuredRow(
         notes: Reasons why checks could not be judged, or why a seed failed.
         quantities: Name of a quantity -> measured values.
         scores: Role -> scores of its models on the test part.
+        setting: The hash of the row's settings (see `row_settings`). It is "" if it was not recorded.
     """
 
     table: str
     name: str
+    setting: str = ""
     provenance: Provenance | None = None
     missing: str = ""
     classes: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ The report adds titles, the numbers of the paper, means over seeds and the answe
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
 from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
+from attnaudit.research.reproduction.row_settings import without_outdated_rows
 from attnaudit.research.reproduction.seed_counts import with_planned_seeds
 
 NOT_RUN = "not run here"
+OUTDATED = "measured with settings that have changed since then; not run again yet"
 
 
 def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | None = None) -> Reproduction:
@@ -34,12 +36,14 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
     header = results.header
     results, notes, incomplete = with_planned_seeds(results, seeds or {})
     corpora = corpora_of(paper, embedded=header.embedded)
+    plans = {table.name: (table, {row.name: row for row in table.rows(corpora)}) for table in paper.tables}
+    results, outdated = without_outdated_rows(results, plans)
     untrained = row_exclusions(results.rows, paper, corpora)
     excluded = {
         key: "; ".join(reasons[key] for reasons in (incomplete, untrained) if key in reasons)
         for key in {**incomplete, **untrained}
     }
-    texts = RowTexts(notes=notes, excluded=excluded)
+    texts = RowTexts(notes=notes, excluded=excluded, outdated=outdated)
     report = Reproduction(
         paper=paper.name,
         title=paper.title,
@@ -64,10 +68,12 @@ class RowTexts:
     Attributes:
         notes: Notes on the seeds of a row.
         excluded: Why a row cannot decide a claim.
+        outdated: The rows that were measured with other settings.
     """
 
     notes: Mapping[RowKey, str]
     excluded: Mapping[RowKey, str]
+    outdated: Set[RowKey]
 
 
 def corpora_of(paper: Paper, *, embedded: bool) -> Sequence[str]:
@@ -129,7 +135,8 @@ def _row(
     plan: RowPlan, measured: MeasuredRow | None, table: TablePlan, vectors: WordVectors | None, texts: RowTexts
 ) -> Row:
     if measured is None or not measured.quantities:
-        missing = plan.unavailable or (measured.missing if measured else NOT_RUN)
+        not_run = OUTDATED if (table.name, plan.name) in texts.outdated else NOT_RUN
+        missing = plan.unavailable or (measured.missing if measured else not_run)
         return Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing)
     key = (table.name, plan.name)
     count = measured.words_with_vectors

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from attnaudit.errors import AuditError, ReportError
+from attnaudit.research.reproduction.corpora import CORPORA
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
 from attnaudit.research.reproduction.papers import paper
@@ -24,15 +26,17 @@ from attnaudit.research.reproduction.results_file import (
     read_results,
     results_text,
 )
+from attnaudit.research.reproduction.row_settings import row_setting
 from attnaudit.research.reproduction.table_layout import lay_out, require_declared
 from attnaudit.run.environment import describe_environment
 
+VECTORS = WordVectors(name="made.2d", width=2, sha256="0")
 HEADER = RunHeader(
     schema_version=SCHEMA_VERSION,
     paper="jain-wallace",
     embedded=False,
     quick=False,
-    vectors=WordVectors(name="made.2d", width=2, sha256="0"),
+    vectors=VECTORS,
     created="2026-01-01T00:00:00Z",
     attnaudit="0",
     seconds=1.0,
@@ -40,9 +44,12 @@ HEADER = RunHeader(
     environment=describe_environment(device="cpu", threads=1),
     data={"sst": {"train": 9, "dev": 2, "test": 3}},
 )
+TABLE = next(one for one in paper("jain-wallace").tables if one.name == "permutation")
+PLAN = next(one for one in TABLE.rows(("sst",)) if one.name == "sst/bilstm/additive")
 ROW = MeasuredRow(
     table="permutation",
     name="sst/bilstm/additive",
+    setting=row_setting(TABLE, PLAN, VECTORS),
     provenance=Provenance(
         command="attnaudit reproduce jain-wallace",
         created="2026-01-01T00:00:00Z",
@@ -105,6 +112,33 @@ def test_the_report_has_the_numbers_of_the_results_and_the_words_of_the_paper() 
     assert "positive is predicted" in of_class.words
     assert tables["agreement"]["sst/bilstm/dot"].missing == "out of luck"
     assert tables["agreement"]["imdb/bilstm/dot"].missing == "not run here"
+
+
+def test_a_row_with_other_settings_is_not_shown() -> None:
+    old = msgspec.structs.replace(ROW, setting="0" * 16)
+    report = lay_out(Results(header=HEADER, rows=(FAILED, old), figures=(FIGURE,)), paper("jain-wallace"))
+    table = next(one for one in report.tables if one.name == "permutation")
+    row = next(one for one in table.rows if one.name == ROW.name)
+    assert (row.lines, row.provenance, table.figures) == ([], None, [])
+    assert row.missing.startswith("measured with settings that have changed")
+
+
+def test_the_setting_depends_on_the_models_the_vectors_the_corpus_and_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = PLAN.models["model"]
+    settings = {
+        row_setting(TABLE, PLAN, VECTORS),
+        row_setting(TABLE, PLAN, None),
+        row_setting(TABLE, PLAN, msgspec.structs.replace(VECTORS, sha256="1")),
+        row_setting(TABLE, replace(PLAN, models={"model": plan.with_settings(epochs=9)}), VECTORS),
+        row_setting(TABLE, replace(PLAN, models={"model": plan, "other": plan}), VECTORS),
+        row_setting(replace(TABLE, build=1), PLAN, VECTORS),
+    }
+    assert len(settings) == 6
+    assert row_setting(TABLE, replace(PLAN, title="t", paper={"mean": 0.1}), VECTORS) in settings
+    monkeypatch.setitem(CORPORA, "sst", replace(CORPORA["sst"], drawn=True))
+    assert row_setting(TABLE, PLAN, VECTORS) not in settings
 
 
 @pytest.mark.parametrize(
