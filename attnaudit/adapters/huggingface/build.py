@@ -19,9 +19,10 @@ from attnaudit.adapters.huggingface import (
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
-from attnaudit.adapters.huggingface.probe import close, largest_difference, probe_model
+from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input

@@ -1,18 +1,11 @@
-"""The results of probing a Transformers model, that is, of running it on synthetic tokens.
-
-Shapes: B rows, T tokens.
-"""
+"""The results of probing a Transformers model, that is, of running it on synthetic tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from torch import Tensor
-
-#: The tokens that the logits are read from. The logits depend on the states of these tokens after the last layer, and
-#: on no other states of this layer. "" if the tokens are unknown.
-ReadTokens = Literal["first", "last", "all", ""]
+from attnaudit.adapters.huggingface.last_layer import LastLayer
+from attnaudit.adapters.huggingface.read_tokens import ReadTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +24,8 @@ class Facts:
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
         selects_queries: Whether the logits and weights stay the same if the fused kernel computes the output of all
             queries, and the model's own attention functions compute the weights of only some queries.
+        last_layer: The modules of the last layer that need to run only on the token that the logits are read from; None
+            if the logits change unless the modules run on all tokens.
     """
 
     read_tokens: ReadTokens
@@ -41,6 +36,7 @@ class Facts:
     unseen_mixers: tuple[str, ...]
     fuses: bool
     selects_queries: bool
+    last_layer: LastLayer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +50,3 @@ class ReplayForms:
 
     one_position: bool
     from_layer: bool
-
-
-def read_positions(mask: Tensor, read_tokens: ReadTokens) -> Tensor:
-    """Return the position of the token that the logits are read from.
-
-    Args:
-        mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-        read_tokens: The tokens that the logits are read from.
-
-    Returns:
-        (B,) position of the last token if `read_tokens` is "last", otherwise of the first token.
-    """
-    if read_tokens == "last":
-        return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
-    return mask.int().argmax(1)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface import attention_interface
-from attnaudit.adapters.huggingface.facts import read_positions
 from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, observing
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import Inputs, Site, Trace

@@ -8,7 +8,6 @@ Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +15,20 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import prefix_cache
-from attnaudit.adapters.huggingface.facts import Facts, ReadTokens, ReplayForms, read_positions
+from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
+from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, gives, largest_difference
 from attnaudit.adapters.huggingface.query_replay import replay_from_layer, replay_full, replay_one_position
+from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.token_mixing import unseen_mixers
 from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
 
-#: Largest difference in logits that rounding in float32 explains, for absolute logits up to 1.
-TOLERANCE = 1e-4
 #: Number of different weights per row with which the shortcuts of `replay` are tested.
 REPLAY_VARIANTS = 2
 
@@ -57,34 +57,8 @@ def probe_model(runner: Runner) -> Facts:
         unseen_mixers=unseen_mixers(runner),
         fuses=fuses,
         selects_queries=fuses and selects_queries_exactly(runner),
+        last_layer=last_layer_at_read_token(runner, read_tokens),
     )
-
-
-# -- comparing logits ----------------------------------------------------------------------------------------------
-
-
-def largest_difference(a: Tensor, b: Tensor) -> float:
-    """Return the largest absolute difference between two tensors."""
-    return float((a.float() - b.float()).abs().max())
-
-
-def close(logits: Tensor, expected: Tensor) -> bool:
-    """Return whether logits agree with the expected logits.
-
-    They may differ by at most `TOLERANCE`. If the largest absolute expected logit exceeds 1, `TOLERANCE` is multiplied
-    by it.
-    """
-    return largest_difference(logits, expected) <= TOLERANCE * max(1.0, float(expected.abs().max()))
-
-
-def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
-    """Return whether `compute` returns the expected logits. The result is False if `compute` raises an exception."""
-    try:
-        logits = compute()
-    # A model that cannot be run in part may fail with any exception.
-    except Exception:
-        return False
-    return close(logits, expected)
 
 
 # -- padding -------------------------------------------------------------------------------------------------------

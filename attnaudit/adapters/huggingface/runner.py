@@ -16,6 +16,7 @@ from torch import Tensor
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
 from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.last_layer import LastLayer
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
 from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
 from attnaudit.adapters.huggingface.output_heads import Head
@@ -38,6 +39,8 @@ class Runner:
         fuses: Whether the fused kernel computes the attention at sites whose weights are not needed.
         selects_queries: Whether the fused kernel also computes the attention at sites where the weights of only some
             queries are needed. These weights are then computed in addition.
+        last_layer: The modules of the last layer that run only on the token that the logits are read from; None if all
+            modules run on all tokens.
     """
 
     head: Head
@@ -46,6 +49,7 @@ class Runner:
     layout: Layout
     fuses: bool = False
     selects_queries: bool = False
+    last_layer: LastLayer | None = None
 
     @property
     def model(self) -> Any:
@@ -73,7 +77,20 @@ class Runner:
         """
         if observer is None and self.fuses:
             observer = FusedObserver(skips_masks=self.selects_queries)
-        return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
+
+        def run() -> Tensor:
+            return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
+
+        if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
+            return run()
+        return self.last_layer.logits(mask, run)
+
+    def _text_has_padding_token(self, arguments: Mapping[str, Any], mask: Tensor) -> bool:
+        """Return whether a text contains the padding token.
+
+        Some models find the last token of a row by searching for the padding token. They then read another token.
+        """
+        return self.builder.decoder is None and bool(((arguments["input_ids"] == self.builder.pad_id) & mask).any())
 
     def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
         """Run the model on a batch and return its logits (B, C)."""

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
 from attnaudit.adapters.huggingface.configuration import configuration_text
-from attnaudit.adapters.huggingface.facts import Facts, ReplayForms, read_positions
+from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
@@ -41,7 +42,9 @@ class HuggingFaceAdapter:
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
         padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
-        self.runner = replace(padded, fuses=facts.fuses, selects_queries=facts.selects_queries)
+        self.runner = replace(
+            padded, fuses=facts.fuses, selects_queries=facts.selects_queries, last_layer=facts.last_layer
+        )
         self.facts = facts
         self.original = original
         self.model = runner.model

@@ -1,0 +1,51 @@
+"""Probe whether the last layer of a model may run only on the token that the logits are read from.
+
+Shapes: B rows, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
+from attnaudit.adapters.huggingface.input_builder import single_row
+from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer
+from attnaudit.adapters.huggingface.logit_comparison import gives
+from attnaudit.adapters.huggingface.read_tokens import ReadTokens
+from attnaudit.adapters.huggingface.runner import Runner
+from attnaudit.adapters.protocol import TEXT
+
+
+def last_layer_at_read_token(runner: Runner, read_tokens: ReadTokens) -> LastLayer | None:
+    """Find the modules of the last layer that need to run only on the token that the logits are read from.
+
+    Returns:
+        The modules; None if the logits or their gradients at the embeddings change if the modules do not run on all
+        tokens.
+    """
+    batch, model = runner.builder.synthetic(), runner.model
+    with torch.no_grad():
+        last_layer = find_last_layer(
+            runner.layout, runner.kernel, read_tokens, lambda observer: runner.logits(batch, observer)
+        )
+        if last_layer is None:
+            return None
+        embeddings = runner.layout.embedding(runner.builder.token_ids(batch)).detach()
+    shorter = replace(runner, last_layer=last_layer)
+
+    def with_gradient(candidate: Runner) -> Tensor:
+        """Return the logits, and the gradients of their squares at the embeddings, as one row per text."""
+        leaf = embeddings.clone().requires_grad_(True)
+        with torch.enable_grad(), frozen_parameters(model):
+            logits = candidate.run(batch, embeddings={TEXT: leaf}).logits
+            (gradient,) = torch.autograd.grad(logits.square().sum(), leaf)
+        return torch.cat([logits.detach(), gradient.flatten(1)], dim=1)
+
+    if not gives(lambda: with_gradient(shorter), with_gradient(runner)):
+        return None
+    with torch.no_grad():
+        alone = single_row(batch, 1)
+        return last_layer if gives(lambda: shorter.logits(alone), runner.logits(alone)) else None
