@@ -178,10 +178,11 @@ def main(arguments: Sequence[str]) -> None:
     }
     print("# Paired gates: false blocks, detection and rows saved\n")
     print(
-        f"`benchmarks/paired_gates.py`, {TRIALS} samples of {ROWS} of {POPULATION} rows for each line. *False blocks*: "
-        "the true change is exactly the margin. *Detected*: it exceeds the margin by the detectable change that the "
-        f"samples report, for {POWER:.0%} power and {GATES} gates. *Rows saved*: how many times as many rows two "
-        "independent samples need for the same standard error.\n"
+        f"Written by `benchmarks/paired_gates.py`. Each line comes from {TRIALS} samples of {ROWS} of {POPULATION} "
+        "rows. *False blocks* is the share of samples in which the gate fails although the true change is exactly "
+        "the margin. *Detected* is the share in which it fails if the true change exceeds the margin by the "
+        f"detectable change that the samples report, for {POWER:.0%} power and {GATES} gates. *Rows saved* shows "
+        "how many times as many rows two independent samples would need for the same standard error.\n"
     )
     print("| pair | check | true change | detectable change | false blocks | detected | rows saved |")
     print("|---|---|---:|---:|---:|---:|---:|")

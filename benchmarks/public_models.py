@@ -271,9 +271,10 @@ def page(rows: Sequence[Row]) -> str:
         "  [benchmarks/public_adapters.py](../benchmarks/public_adapters.py).",
         "* *conformance* is the number of checks of the full suite that passed, failed or did not apply.",
         "* *logits*, *attention* and *leave-one-out* are the largest differences from a plain forward pass of an",
-        "  untouched copy of the model, called as in its repository and without attnaudit. Attention is that of",
-        "  the eager kernel of Transformers, at every layer and head. For leave-one-out, the plain pass deletes one",
-        f"  token at a time. {COMPARED} reviews are compared. A difference above {TOLERANCE:g} stops the command.",
+        "  untouched copy of the model, called as in its repository and without attnaudit. The attention of the",
+        "  plain pass is that of the eager kernel of Transformers, at every layer and head. For leave-one-out, the",
+        f"  plain pass deletes one token at a time. {COMPARED} reviews are compared. A difference above {TOLERANCE:g}",
+        "  stops the command.",
         "",
         "| model | licence | what is special | lines | conformance | checks with a value | logits | attention "
         "| leave-one-out |",
@@ -282,7 +283,8 @@ def page(rows: Sequence[Row]) -> str:
         "",
         "## Refused, with the reason",
         "",
-        "These models would give wrong results in an audit. attnaudit says why, and what to change in the model.",
+        "These models would give wrong results in an audit. attnaudit refuses them, and its message gives the reason "
+        "and what to change in the model.",
         "",
         "| model | licence | what is special | message |",
         "|---|---|---|---|",

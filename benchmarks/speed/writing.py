@@ -165,12 +165,14 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         f"{where['processor']}, {where['cores']} cores, one thread used; {where['date']}; {versions}.",
         "",
-        "Times are CPU milliseconds per instance (for rank statistics: per row). They are medians over repeats in "
-        "which both sides take turns. The ratio is theirs divided by ours, with its smallest and largest value over "
-        "the repeats. Each pair was first checked to give the same numbers. Ours is a call of the public engine, "
-        "including tokenisation; theirs starts from token ids. The times of permutations and of the adversary exclude "
-        "the forward pass that both sides start from. Passes are counted in batches: f forward, b backward, d decodes, "
-        "r passes that resume from shared states. Our counts include the shared forward pass.",
+        "Each row compares attnaudit (“ours”) with another program (“theirs”). Times are CPU milliseconds per "
+        "instance, or per row for rank statistics. The two programs take turns, and each time is the median over "
+        "the repeats. The ratio is their time divided by ours, with its smallest and largest value over the "
+        "repeats. Before a pair was timed, it was checked that both give the same numbers. Our time is that of a "
+        "call of the public engine, including tokenisation; theirs starts from token ids. The times of "
+        "permutations and of the adversary exclude the forward pass that both need. Passes are counted in batches: "
+        "f stands for forward passes, b for backward passes, d for decodes, and r for passes that resume from "
+        "shared states. Our counts include the shared forward pass.",
         "",
         *comparison_table(found["comparisons"]),
         "",
@@ -186,7 +188,7 @@ def page(found: Mapping[str, Any]) -> str:
         "",
         "### Published figures",
         "",
-        "The figures of Jain & Wallace's published code are from another machine; ours are from this one.",
+        "The figures for the published code of Jain & Wallace come from another machine; ours come from this one.",
         "",
         *published_table(found),
     ]
@@ -207,8 +209,8 @@ def page(found: Mapping[str, Any]) -> str:
             "",
             "### Start-up",
             "",
-            "Seconds of the whole process, including the interpreter, with Python modules that are already compiled. "
-            "pytest loads only the plugin of attnaudit unless the command says otherwise.",
+            "Times are seconds for the whole process, including the start of the interpreter. All Python modules "
+            "are already compiled. pytest loads only the plugin of attnaudit unless the command says otherwise.",
             "",
             "| command | wall | range | CPU | imports torch |",
             "|---|---:|---:|---:|---|",
@@ -230,8 +232,8 @@ def scaling_tables(found: Mapping[str, Any]) -> list[str]:
     names = list(dict.fromkeys(name for name, _ in cells))
     lengths = sorted({tokens for _, tokens in cells})
     lines = [
-        "CPU milliseconds of one text (τ: of one row of 50), and in brackets the peak memory in MiB above what was "
-        "resident before.",
+        "Each cell has the CPU milliseconds for one text (for τ: for one of 50 rows), and in brackets the peak "
+        "memory in MiB, minus the memory in use before.",
         "",
         f"| tokens | {' | '.join(f'{n:,}' for n in lengths)} |",
         f"|---|{'---:|' * len(lengths)}",

@@ -121,7 +121,9 @@ def paper_svg(numbers: Sequence[PaperNumber]) -> str:
     ]
     parts += [_text(412, 48, "on the line, both are the same.")]
     close = sum(one.is_close for one in numbers)
-    return _svg(396, f"{close} of {len(numbers)} reproduced numbers are within {CLOSE:g} of the paper's.", parts)
+    return _svg(
+        396, f"{close} of {len(numbers)} reproduced numbers differ from the paper's by at most {CLOSE:g}.", parts
+    )
 
 
 class _Scale:

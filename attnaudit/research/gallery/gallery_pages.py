@@ -35,8 +35,8 @@ MEANING: dict[Outcome, str] = {
     "attention and effect are long in the same places.",
     "partly": "On some texts, or in some heads, the words with much attention decide; in the others, they do not.",
     "unused": "The prediction hardly depends on the weights: with shuffled weights, the output stays nearly the same.",
-    "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words do: their "
-    "content is in the states of the attended words, or their small weights suffice.",
+    "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words decide: either "
+    "the states of the attended words contain their content, or their small weights suffice.",
 }
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "–", "informational": "·"}
 
@@ -73,10 +73,10 @@ def _index(gallery: Gallery) -> str:
         "that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those of "
         "ordinary models. Compare your report with them.",
         "",
-        "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: how "
-        "far the logits move when the word is replaced while the weights are held fixed. Below the bars are the two "
-        "gates of the default policy: the values that pass are green, and the value of the model has its confidence "
-        "interval.",
+        "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "
+        "how far the logits move when the word is replaced while the weights are held fixed. Below the bars, each "
+        "of the two gates of the default policy has a scale. The values that pass are green. The line shows the "
+        "confidence interval of the model's value.",
         "",
     ]
     for outcome, kind in FIRST.items():
@@ -156,10 +156,10 @@ def _checks_page(gallery: Gallery) -> str:
         "",
         NOTICE,
         "",
-        "Each chart shows the values of one check: a dot for each planted model of the [gallery](index.md), in one row "
-        "for right attention, one for unused attention, and one for attention at the wrong place. If the rows do not "
-        "overlap, the check can tell these models apart. If the rows overlap, the value alone does not show whether "
-        "attention is right.",
+        "Each chart shows the values of one check. Each dot is a planted model of the [gallery](index.md). The "
+        "models are in different rows according to their attention: right, right in part, unused, or at the wrong "
+        "place. If the rows do not overlap, the check can tell these models apart. If the rows overlap, the value "
+        "alone does not show whether attention is right.",
         "",
     ]
     for check in gallery.checks:
@@ -200,8 +200,8 @@ def _paper_page(gallery: Gallery, paper: PaperExhibit) -> str:
     if paper.numbers:
         close = sum(one.is_close for one in paper.numbers)
         lines += [
-            f"`attnaudit reproduce {paper.name}` measured {len(paper.numbers)} of the paper's numbers about attention "
-            f"again; {close} are within {CLOSE:g} of the paper's.",
+            f"`attnaudit reproduce {paper.name}` measured {len(paper.numbers)} of the paper's numbers about "
+            f"attention again. {close} of them differ from the paper's by at most {CLOSE:g}.",
             "",
             f"![Numbers of the paper and of the reproduction](images/paper-{paper.name}.svg)",
             "",
@@ -231,8 +231,10 @@ def _verdicts(exhibit: Exhibit) -> str:
     if exhibit.outcome == "partly":
         return f"The gates {'pass' if passes else 'block'} this model, whose attention is right on {_share(exhibit)}."
     if passes == (exhibit.outcome == "right"):
-        return "The gates pass it, as they should." if passes else "The gates block it, as they should."
-    return "**The gates block it, although its attention is right.**" if not passes else "**The gates miss it.**"
+        return "The gates pass this model, as they should." if passes else "The gates block this model, as they should."
+    if passes:
+        return "**The gates pass this model, although its attention is not right.**"
+    return "**The gates block this model, although its attention is right.**"
 
 
 def _share(exhibit: Exhibit) -> str:
