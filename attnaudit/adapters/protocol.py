@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.instances import Instance
+from attnaudit.targets import CLASS, Target
 
 SiteKind = Literal["pool", "self", "cross"]
 #: A part of a picture: x, y, width and height, as fractions of the width and the height of the picture.
@@ -28,6 +29,9 @@ TimeSpan = tuple[float, float]
 TEXT = "text"
 #: Name of the stream that holds the tokens of the query. Only pooled models that read a query have this stream.
 QUERY = "query"
+#: Key of an entry (B, T) of `Inputs.extra`: True at the tokens whose states the target is read from, such as the tokens
+#: before those of an answer. The reading `target@...` is the mean of the attention of these tokens.
+TARGET_QUERIES = "target_queries"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,12 @@ class Capabilities:
     Attributes:
         classes: Class names in the order of the logits. A model with two classes may return a single logit, whose
             sigmoid is the probability of `classes[1]`.
+        target: Which output of the model is explained (see `attnaudit.targets`).
+        labels: All labels of a model that assigns any number of labels to a text. The labels in the data must be among
+            them. Empty for other models.
+        decides: Whether the logits stand for a decision, so that it can be right or wrong. If not, the model has a
+            single logit, and the probability of `classes[1]` is explained even if it is small. Measures of decisions
+            are then undefined.
         task: Kind of task. Only "classification", with one label per input, can be audited.
         decodes: Whether `decode` can compute logits from hidden states and attention weights alone.
         linear_decoder: Whether the logits are W·(weights·hidden) + b. `decoder_weights` must then return W and b. If
@@ -65,6 +75,9 @@ class Capabilities:
     """
 
     classes: tuple[str, ...]
+    target: Target = CLASS
+    labels: tuple[str, ...] = ()
+    decides: bool = True
     task: str = "classification"
     decodes: bool = False
     linear_decoder: bool = False

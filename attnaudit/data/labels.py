@@ -7,36 +7,71 @@ from collections.abc import Sequence
 
 from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance
+from attnaudit.targets import CLASS, PAGE, Target
 
 _INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
-def label_indices(dataset: Dataset, classes: Sequence[str]) -> list[int]:
+def label_indices(
+    dataset: Dataset, classes: Sequence[str], target: Target = CLASS, known: Sequence[str] = ()
+) -> list[int]:
     """Return the class index of each instance; -1 for instances without a label.
 
     A label must be equal to a class name. If no class name is an integer, a label may also be a class index, such as
-    "1" for the second class.
+    "1" for the second class. For a model that assigns any number of labels, the class index is 1 if the label that the
+    target names applies, and otherwise 0. If the target stands for no decision, all indices are -1.
 
     Args:
         dataset: The instances.
         classes: Class names of the model, in the order of its logits.
+        target: What is explained.
+        known: All labels of a model that assigns any number of labels; empty if they are unknown.
 
     Raises:
-        DataError: A label is neither a class name nor a valid index. The message names the row and the classes.
+        DataError: A label is neither a class name nor a valid index, or the column of the labels does not fit the
+            target. The message names the row and the classes.
     """
+    if not target.decides:
+        return [-1] * len(dataset.instances)
+    if target.kind == "label":
+        return [_applies(instance, dataset, target, known) for instance in dataset.instances]
     index = {name: position for position, name in enumerate(classes)}
     if not any(_INTEGER.fullmatch(name) for name in classes):
         index = {str(position): position for position in range(len(classes))} | index
     indices: list[int] = []
     for instance in dataset.instances:
         if instance.label is None:
+            if instance.labels is not None:
+                raise DataError(
+                    f"{_place(instance, dataset)}: column 'labels' is filled, but the model assigns one label to a "
+                    "text. Write the label in the column 'label'."
+                )
             indices.append(-1)
         elif instance.label in index:
             indices.append(index[instance.label])
         else:
             raise _unknown_label(instance.label, _place(instance, dataset), classes)
     return indices
+
+
+def _applies(instance: Instance, dataset: Dataset, target: Target, known: Sequence[str]) -> int:
+    """Return 1 if the label of the target applies to an instance, 0 if it does not, and -1 if this is unknown."""
+    where = _place(instance, dataset)
+    if instance.labels is None:
+        if instance.label is not None:
+            raise DataError(
+                f"{where}: column 'label' is filled, but the model assigns any number of labels to a text. Write all "
+                f"labels of the row in the column 'labels'; an empty list means that none applies. See {PAGE}#a-label."
+            )
+        return -1
+    for name in instance.labels:
+        if known and name not in known:
+            raise DataError(
+                f"{where}: column 'labels': {name!r} is not one of the model's labels ({', '.join(known)}). "
+                f"{nearest(name, known)} Correct the label, or use a model and data that belong together."
+            )
+    return int(target.name in instance.labels)
 
 
 def _place(instance: Instance, dataset: Dataset) -> str:

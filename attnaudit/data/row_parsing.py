@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,8 +31,13 @@ class Column(StrEnum):
     QUERY = "query"
     ID = "id"
     SOURCE = "source"
+    LABELS = "labels"
+    ANSWER = "answer"
+    POSITION = "position"
 
 
+#: Columns that are not required, but whose absence changes the audit.
+_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION)
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
@@ -40,7 +46,7 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text` or `file`, and refuse misspelt names of the columns `label` and `query`.
+    """Require a column `text` or `file`, and refuse misspelt names of columns whose absence changes the audit.
 
     Args:
         columns: Names of the columns.
@@ -48,13 +54,14 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         hint: Appended to the message about a missing column.
 
     Raises:
-        DataError: `text` and `file` are both missing, or the name of a column is similar to that of a missing `label`
-            or `query`.
+        DataError: `text` and `file` are both missing, or the name of an unknown column is similar to that of a missing
+            `label`, `query`, `labels` or `position`.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
-    for column in (Column.LABEL, Column.QUERY):  # ignoring a misspelt column would silently change the audit
-        near = next((folded[name] for name in difflib.get_close_matches(column, list(folded), n=1, cutoff=0.8)), None)
+    unknown = [one for one, name in folded.items() if name not in set(Column)]
+    for column in _MISSED:  # ignoring a misspelt column would silently change the audit
+        near = next((folded[name] for name in difflib.get_close_matches(column, unknown, n=1, cutoff=0.8)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
     if Column.TEXT in names or Column.FILE in names:
@@ -124,20 +131,28 @@ class InstanceReader:
         label = _label(cells.get(Column.LABEL), where, all_text=self.all_text)
         query = _optional_text(cells.get(Column.QUERY), where, Column.QUERY)
         source = _optional_text(cells.get(Column.SOURCE), where, Column.SOURCE, integers=True)
+        read = Instance(
+            id="",
+            text=text,
+            label=label,
+            labels=_labels(cells.get(Column.LABELS), where),
+            query=query,
+            answer=_optional_text(cells.get(Column.ANSWER), where, Column.ANSWER),
+            position=_position(cells.get(Column.POSITION), where),
+            source=source,
+            where=where,
+        )
         self._previous = (where, identifier is not None)
         if identifier is None:
             content = None if file is None else file.sha256
-            identifier = self._numbered(derived_id(text, query, label, source, content=content))
+            further = read.further_fields()
+            identifier = self._numbered(derived_id(text, query, label, source, content=content, further=further))
         self._require_new(identifier, where)
-        return Instance(
+        return dataclasses.replace(
+            read,
             id=identifier,
-            text=text,
-            label=label,
-            query=query,
             file=None if file is None else file.path,
             file_sha256="" if file is None else file.sha256,
-            source=source,
-            where=where,
         )
 
     def from_instance(self, instance: Instance, number: int) -> Instance:
@@ -169,9 +184,12 @@ class InstanceReader:
             id=_identifier(instance.id, where),
             text=_text(instance.text, where),
             label=_label(instance.label, where, all_text=False),
+            labels=_labels(instance.labels, where),
             query=_optional_text(instance.query, where, Column.QUERY),
             file=None if file is None else file.path,
             file_sha256=sha256,
+            answer=_optional_text(instance.answer, where, Column.ANSWER),
+            position=_position(instance.position, where),
             source=_optional_text(instance.source, where, Column.SOURCE, integers=True),
             where=where,
         )
@@ -239,16 +257,23 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
 
 
 def derived_id(
-    text: str, query: str | None, label: str | None, source: str | None = None, *, content: str | None = None
+    text: str,
+    query: str | None,
+    label: str | None,
+    source: str | None = None,
+    *,
+    content: str | None = None,
+    further: Mapping[str, object] | None = None,
 ) -> str:
     """Return an id that depends only on the content of an instance.
 
     It consists of up to three words of the text and 12 hexadecimal digits of a hash of all arguments. If the instance
     is a file, `content` is the hash of its contents. The hash in the id then leaves out the text, which is the file's
-    name.
+    name. `further` has the further fields of the instance, such as its labels.
     """
     first = text if content is None else f"file {content}"
-    parts = ("" if part is None else f"={part}" for part in (first, query, label, source))
+    parts = ["" if part is None else f"={part}" for part in (first, query, label, source)]
+    parts += [json.dumps(dict(further), sort_keys=True)] if further else []
     digest = hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:12]
     words = "-".join(re.findall(r"\w+", text.lower())[:3])[:24].strip("-")
     return f"{words}-{digest}" if words else digest
@@ -342,11 +367,64 @@ def _label(value: object, where: str, *, all_text: bool) -> str | None:
             Column.LABEL,
             f"the number {value}",
             one_class,
-            "Regression is not supported. Write classes as integers (1, not 1.0) or names.",
+            "Write classes as integers (1, not 1.0) or names. A score has the classes 0 and 1, below its threshold and "
+            "from it on; leave the label out if it has no threshold.",
         )
     if isinstance(value, list | tuple | dict | set):
-        fix = "Several labels for one text are not supported. Give each row one class."
+        fix = "Several labels for one text belong in the column 'labels', for a model that assigns several."
         raise _invalid(where, Column.LABEL, _describe_value(value), one_class, fix)
     if not isinstance(value, str):
         raise _invalid(where, Column.LABEL, _describe_value(value), one_class, "Write the class name as text.")
     return _encodable(value, where, Column.LABEL) if value.strip() else None
+
+
+def _labels(value: object, where: str) -> tuple[str, ...] | None:
+    """Return the labels of a cell: a list, a JSON list as text, or names separated by semicolons; None if it is blank.
+
+    An empty list means that no label applies.
+    """
+    expected = "a list of label names, or names separated by semicolons"
+    if isinstance(value, str) and value.strip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            fix = 'Write it as ["a", "b"] or a; b.'
+            raise _invalid(where, Column.LABELS, f"text that is no JSON list ({error})", expected, fix) from error
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, str):
+        value = value.split(";")
+    if not isinstance(value, list | tuple):
+        fix = "Write it as a list, such as [] if no label applies."
+        raise _invalid(where, Column.LABELS, _describe_value(value), expected, fix)
+    names: list[str] = []
+    for one in value:
+        name = str(one) if isinstance(one, int) and not isinstance(one, bool) else one
+        if not isinstance(name, str) or not name.strip():
+            fix = "Remove the entry, or write the name of a label."
+            found = f"the entry {shorten(repr(one))}"
+            raise _invalid(where, Column.LABELS, found, expected, fix)
+        names.append(_encodable(name.strip(), where, Column.LABELS))
+    return tuple(dict.fromkeys(names))
+
+
+def _position(value: object, where: str) -> int | None:
+    """Return the index of a word. A whole floating point number counts, and NaN counts as blank, as pandas writes both.
+
+    A blank cell is None.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):
+        return None
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _invalid(
+            where,
+            Column.POSITION,
+            _describe_value(value) if not isinstance(value, int | float | str) else shorten(repr(value)),
+            "the index of a word, counted from 0",
+            "Write a whole number, or leave it out.",
+        )
+    return value

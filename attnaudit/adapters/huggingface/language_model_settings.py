@@ -1,4 +1,4 @@
-"""Read `attnaudit.toml`, the file with the labels and the template of a language model.
+"""Read `attnaudit.toml`, the file with the target of a model and the labels and the template of a language model.
 
 This module does not import torch.
 """
@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnaudit.errors import ModelError, nearest
+from attnaudit.targets import Target, targets_of
 
 FILE = "attnaudit.toml"
 #: The lines of an example file. Error messages show them.
 EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
+_KEYS = ("labels", "template", "query_first", "target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,34 @@ class Settings:
     Attributes:
         labels: Class name -> word that stands for the class; None if the file has no labels.
         template: The prompt, in which {text} stands for the text; None if the file has no template.
+        query_first: Whether the model reads the query before the text; None if the file does not say so.
+        targets: What is explained: one target, or one for each label; empty if the file has no target.
     """
 
     labels: Mapping[str, str] | None = None
     template: str | None = None
+    query_first: bool | None = None
+    targets: tuple[Target, ...] = ()
+
+    def target(self, label: str, where: object) -> Target | None:
+        """Return the target of a model; None if the file has no target.
+
+        Args:
+            label: The label to explain; "" if the caller names none.
+            where: The file, for messages.
+
+        Raises:
+            ModelError: The file does not name this label, or it names several and the caller names none.
+        """
+        named = {one.name: one for one in self.targets if one.kind == "label"}
+        if label:
+            return named.get(label) or Target(kind="label", name=label)
+        if len(self.targets) > 1:
+            raise ModelError(
+                f"{where}: [target] names several labels, and an adapter explains one. Give one: "
+                f"transformer(folder, target=Target(kind='label', name={next(iter(named))!r}))."
+            )
+        return self.targets[0] if self.targets else None
 
 
 def read_settings(folder: Path) -> Settings:
@@ -46,8 +72,8 @@ def read_settings(folder: Path) -> Settings:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:", lines=EXAMPLE) from error
     for key in contents:
-        if key not in ("labels", "template"):
-            raise ModelError(f"{path}: unknown key '{key}'. {nearest(key, ('labels', 'template'))}")
+        if key not in _KEYS:
+            raise ModelError(f"{path}: unknown key '{key}'. {nearest(key, _KEYS)}")
     labels, template = contents.get("labels"), contents.get("template")
     if template is not None and not isinstance(template, str):
         raise ModelError(f"{path}: template is {template!r}; expected a quoted text such as '{{text}} It was'.")
@@ -55,4 +81,8 @@ def read_settings(folder: Path) -> Settings:
         isinstance(labels, dict) and labels and all(isinstance(word, str) and word for word in labels.values())
     ):
         raise ModelError(f"{path}: labels is {labels!r}; expected a table of class names and words:", lines=EXAMPLE)
-    return Settings(labels=labels, template=template)
+    query_first = contents.get("query_first")
+    if query_first is not None and not isinstance(query_first, bool):
+        raise ModelError(f"{path}: query_first is {query_first!r}; expected true or false.")
+    targets = targets_of(contents["target"], path) if "target" in contents else ()
+    return Settings(labels=labels, template=template, query_first=query_first, targets=targets)

@@ -217,9 +217,48 @@ def test_missing_text_column_names_the_nearest(tmp_path: Path, suffix: str) -> N
 
 @with_every_suffix
 def test_a_column_nearly_called_label_is_not_silently_ignored(tmp_path: Path, suffix: str) -> None:
-    for name in ("Label", "labels"):
+    for name in ("Label", "labell"):
         path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", name: "x"}])
         refused(path, f"column '{name}' would be ignored", "Rename it to 'label'")
+
+
+@with_every_suffix
+def test_the_columns_of_targets_are_read(tmp_path: Path, suffix: str) -> None:
+    """Labels are a list, or text in CSV; an empty list is not the same as no list."""
+    text = suffix == ".csv"
+    rows: list[dict[str, Any]] = [
+        {"text": "one", "labels": "a; b" if text else ["a", "b"], "answer": " yes", "position": 2},
+        {"text": "two", "labels": "[]" if text else [], "answer": None, "position": None},
+        {"text": "three", "labels": None, "answer": " ", "position": 0},
+    ]
+    found = load(WRITERS[suffix](tmp_path / f"rows{suffix}", rows)).instances
+    assert [one.labels for one in found] == [("a", "b"), (), None]
+    assert [one.answer for one in found] == [" yes", None, None]
+    assert [one.position for one in found] == [2, None, 0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "fragment"),
+    [
+        ({"labels": 3}, "column 'labels': found int (3), expected a list of label names"),
+        ({"labels": ["a", ""]}, "column 'labels': found the entry ''"),
+        ({"labels": "[a"}, "text that is no JSON list"),
+        ({"position": -1}, "column 'position': found -1, expected the index of a word, counted from 0"),
+        ({"position": "two"}, "column 'position': found 'two'"),
+        ({"position": 1.5}, "column 'position': found 1.5"),
+        ({"position": True}, "column 'position'"),
+        ({"answer": ["a"]}, "column 'answer': found a list"),
+        ({"positions": 1}, "column 'positions' would be ignored. Rename it to 'position'"),
+    ],
+)
+def test_invalid_cells_of_targets(tmp_path: Path, cell: dict[str, Any], fragment: str) -> None:
+    refused(write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", **cell}]), fragment)
+
+
+def test_rows_that_differ_only_in_the_target_have_different_ids(tmp_path: Path) -> None:
+    rows = [{"text": "one two", "position": 0}, {"text": "one two", "position": 1}, {"text": "one two"}]
+    ids = [one.id for one in load(write_jsonl(tmp_path / "rows.jsonl", rows)).instances]
+    assert len({identifier.partition("#")[0] for identifier in ids}) == 3
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
@@ -342,14 +381,14 @@ def test_several_labels_are_refused(tmp_path: Path, suffix: str, label: object) 
         path = tmp_path / "r.parquet"
     else:
         path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
-    refused(path, f"{path}:1:", "column 'label'", "Several labels for one text are not supported")
+    refused(path, f"{path}:1:", "column 'label'", "Several labels for one text belong in the column 'labels'")
 
 
 @with_every_suffix
 @pytest.mark.parametrize("label", [0.5, 1.0, -2e-3])
 def test_fractions_as_labels_are_refused(tmp_path: Path, suffix: str, label: float) -> None:
     path = WRITERS[suffix](tmp_path / f"rows{suffix}", [{"text": "one", "label": label}])
-    refused(path, "column 'label'", f"the number {label}", "Regression is not supported")
+    refused(path, "column 'label'", f"the number {label}", "Write classes as integers")
 
 
 def test_label_true_is_refused(tmp_path: Path) -> None:

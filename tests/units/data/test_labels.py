@@ -8,6 +8,7 @@ from attnaudit.data import label_indices, require_two_classes, sample
 from attnaudit.data.row_parsing import ordered_classes
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.targets import Target
 
 
 def dataset(*labels: str | None) -> Dataset:
@@ -75,3 +76,38 @@ def test_training_needs_a_label_in_every_row() -> None:
         require_two_classes(dataset("x", "y", None), labelled=True)
     with pytest.raises(DataError, match="every label is 'x'"):
         require_two_classes(dataset("x", "x"), labelled=True)
+
+
+TOXIC = Target(kind="label", name="toxic")
+
+
+def rows(*instances: Instance) -> Dataset:
+    return Dataset(name="rows", source="rows.csv", description="", instances=instances)
+
+
+def test_the_label_of_a_multi_label_model_is_whether_it_applies() -> None:
+    dataset = rows(
+        Instance(id="1", text="t", labels=("toxic", "insult")),
+        Instance(id="2", text="t", labels=("insult",)),
+        Instance(id="3", text="t", labels=()),
+        Instance(id="4", text="t"),
+    )
+    assert label_indices(dataset, TOXIC.classes, TOXIC, ("toxic", "insult")) == [1, 0, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("instance", "target", "message"),
+    [
+        (Instance(id="1", text="t", label="toxic"), TOXIC, "id '1': column 'label' is filled.*any number of labels"),
+        (Instance(id="1", text="t", labels=("toxc",)), TOXIC, "'toxc' is not one of the model's labels.*'toxic'"),
+        (Instance(id="1", text="t", labels=("x",)), Target(), "column 'labels' is filled.*assigns one label"),
+    ],
+)
+def test_the_column_must_fit_the_target(instance: Instance, target: Target, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        label_indices(rows(instance), ("x", "y"), target, ("toxic", "insult"))
+
+
+def test_a_target_without_decisions_has_no_labels() -> None:
+    string = Target(kind="string")
+    assert label_indices(dataset("x", "y"), string.classes, string) == [-1, -1]

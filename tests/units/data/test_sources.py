@@ -79,7 +79,7 @@ def test_data_set_itself(registry: Registry[Any]) -> None:
         ([{"text": "one"}, {"txt": "x"}], "mine:2: column 'text' is missing.*Rename 'txt'"),
         ([{"text": "one"}, {"text": ""}], "mine:2: column 'text': found a blank text"),
         ([Instance(id="a", text="one"), Instance(id="a", text="two")], "mine:2: column 'id': 'a' was given before"),
-        ([Instance(id="a", text="one", label=0.5)], "Regression is not supported"),  # type: ignore[arg-type]
+        ([Instance(id="a", text="one", label=0.5)], "Write classes as integers"),  # type: ignore[arg-type]
         ([Instance(id="", text="one")], "column 'id': found no value"),
     ],
 )
