@@ -16,10 +16,10 @@ from typing import Literal, cast
 
 from attnaudit.errors import CheckError, nearest
 
-Query = Literal["own", "cls", "last", "mean"]
+Query = Literal["own", "cls", "last", "mean", "target"]
 Kind = Literal["attention", "rollout", "norms", "gradients"]
 
-QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean")
+QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean", "target")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
 STACKS = ("encoder", "decoder", "cross")
 #: A value for the layer or the heads of a reading. It stands for a separate reading of every layer or head.
@@ -40,7 +40,9 @@ class Reading:
             (Kobayashi et al. 2020). "gradients": the weights times their gradients, with negative products set to 0
             (Chefer et al. 2021).
         query: The token whose attention to the other tokens is read. "cls": the first token. "last": the last token.
-            "mean": the mean over all real tokens. "own": the query of the reading that the model declares.
+            "mean": the mean over all real tokens. "target": the mean over the tokens from whose states the target is
+            computed, such as the tagged word or the tokens before those of an answer. "own": the query of the reading
+            that the model declares.
         layer: The number of the layer, counted from 0, or from the end if it is negative. "*" stands for every layer
             separately. "rollout" uses all layers and heads, and ignores `layer` and `heads`.
         heads: "mean" for the mean over the heads, the number of a head, counted from 0, or "*" for every head

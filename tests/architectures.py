@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,11 +185,15 @@ def tokenizer(kind: str) -> Any:
     )
 
 
-def build(name: str, *, seed: int = 0, implementation: str | None = None, **settings: Any) -> tuple[Any, Any]:
-    """The model in evaluation mode, and its tokenizer. settings: further ones of the config."""
+def build(
+    name: str, *, seed: int = 0, implementation: str | None = None, task: str = "", **settings: Any
+) -> tuple[Any, Any]:
+    """The model in evaluation mode, and its tokenizer. task: another ending of the class name. settings: of the
+    config."""
     import transformers
 
     one = ARCHITECTURES[name]
+    one = replace(one, task=task or one.task)
     reader = tokenizer(one.tokenizer)
     start = reader.pad_token_id if one.kind == "T5" else reader.eos_token_id
     given: dict[str, Any] = {

@@ -124,8 +124,8 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
         sequential=options.sequential,
     )
     audit.validate()
-    audit.data_targets()
-    (model,) = audit.model_targets()
+    audit.data_items()
+    (model,) = audit.model_items()
     policy, file = policy_for(options.policy, lambda: load_model(model.source).family)
     with progress_bar("stability", print_notes=True) as progress:
         return measure_stability(audit, policy, file, variations, progress=progress), variations

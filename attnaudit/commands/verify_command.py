@@ -19,6 +19,7 @@ from attnaudit.formatting import one_line
 from attnaudit.records import DataRecord
 from attnaudit.registry import datasets, models
 from attnaudit.report.run_files import read_run
+from attnaudit.run.audit_items import FACTORY
 from attnaudit.run.baseline_file import read_baseline
 from attnaudit.run.expectations import (
     Expectations,
@@ -32,7 +33,6 @@ from attnaudit.run.expectations import (
 )
 from attnaudit.run.integrity import mismatches, require_ended
 from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
-from attnaudit.run.targets import FACTORY
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")

@@ -87,11 +87,11 @@ class AttentionReading:
     def head_patterns(self) -> Tensor:
         """(B, H, T) attention row of each head in scope, float64, detached. It includes special tokens.
 
-        This is the row of the query that the reading selects, or the mean of all rows if the reading averages over the
-        queries.
+        This is the row of the query that the reading selects, or the mean of its rows if the reading averages over
+        several queries.
         """
         weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)]
-        if self.scope.query == "mean":
+        if self.scope.several_queries:
             weights = weights.double()
             rows = self.scope.row_mask(self.site, self.inputs, weights.shape[2])[:, :1]
             return (weights * rows).sum(2) / rows.sum(2).clamp_min(1)

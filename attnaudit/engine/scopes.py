@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site
+from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs, ModelAdapter, Site
 from attnaudit.errors import AdapterError
 from attnaudit.formatting import left_out
 from attnaudit.readings import FORM, Reading, parse
@@ -28,7 +28,8 @@ class Scope:
         sites: the sites.
         heads: indices of the heads at each site; None for all heads.
         query: which queries are in scope. "only": the single query of a pooled site. "cls": the first token. "last":
-            the last token. "mean": all real tokens of the text, or all tokens of another stream. "all": all tokens.
+            the last token. "mean": all real tokens of the text, or all tokens of another stream. "target": the tokens
+            of the text from which the target is computed, or all tokens of another stream. "all": all tokens.
     """
 
     sites: tuple[Site, ...]
@@ -46,14 +47,19 @@ class Scope:
 
         If so, replacing the weights does not change the states to which they are applied.
         """
-        return len(self.sites) == 1 and self.query not in ("mean", "all")
+        return len(self.sites) == 1 and not self.several_queries
+
+    @property
+    def several_queries(self) -> bool:
+        """Whether the scope has several queries of each instance."""
+        return self.query in ("mean", "target", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
         """Return the indices of the heads in scope at a site."""
         return list(range(site.heads)) if self.heads is None else list(self.heads)
 
     def query_positions(self, inputs: Inputs) -> Tensor:
-        """Return the position (B,) of the query in scope. The scope's query must not be "mean" or "all"."""
+        """Return the position (B,) of the query in scope. The scope must not have several queries."""
         stream = self.site.query
         mask = inputs.mask[TEXT if stream is None else stream]
         if self.query == "only":
@@ -77,8 +83,10 @@ class Scope:
         device = inputs.mask[TEXT].device
         heads = torch.zeros(site.heads, dtype=torch.bool, device=device)
         heads[self.head_numbers(site)] = True
-        if self.query in ("mean", "all") and site.query is not None:
-            rows = inputs.real() if (self.query, site.query) == ("mean", TEXT) else inputs.mask[site.query]
+        if self.several_queries and site.query is not None:
+            rows = inputs.mask[site.query]
+            if site.query == TEXT and self.query != "all":
+                rows = inputs.real() if self.query == "mean" else inputs.extra[TARGET_QUERIES]
         else:
             rows = torch.arange(queries, device=device) == self.query_positions(inputs)[:, None]
         rows = rows.repeat_interleave(repeats, dim=0)
@@ -202,6 +210,11 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     if reading.query == "own":
         own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
         reading = replace(reading, query=own.query, stack=reading.stack or own.stack)
+    if reading.query == "target" and not adapter.capabilities.target.differs_by_row:
+        raise AdapterError(
+            f"reading {reading.text!r}: the target, {adapter.capabilities.target.text}, is not read at tokens that "
+            f"differ by row. Read the query of the model's own reading: 'own@layer=-1,heads=mean'."
+        )
     stack = stack_of(adapter, reading)
     layers, heads = len(stack), stack[0].heads
     layer = reading.layer

@@ -38,9 +38,7 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
         state.collected.append(checks)
     try:
         state.options.validate()
-        pairs = [
-            (model.id, data.id) for model in state.options.model_targets() for data in state.options.data_targets()
-        ]
+        pairs = [(model.id, data.id) for model in state.options.model_items() for data in state.options.data_items()]
         policy = state.options.load_policy()
         if not imperative:
             declaration = state.as_applied(_declaration(metafunc.function, policy, state))
@@ -103,7 +101,7 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
     from attnaudit.checks.policy_choice import choose_policy
 
     families = {}
-    for model in state.options.model_targets():
+    for model in state.options.model_items():
         # A model that cannot be loaded has no family. The session raises the same error again for each of its cases.
         with contextlib.suppress(ModelError, AdapterError):
             families[model.id] = state.session.family(model.id)

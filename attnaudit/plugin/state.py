@@ -139,8 +139,8 @@ class RunState:
                     f"{test} and {first_test} have the same check '{check.id}' with different arguments, so one "
                     "verdict would hide the other. Keep one of them."
                 )
-        for model in self.options.model_targets():
-            for data in self.options.data_targets():
+        for model in self.options.model_items():
+            for data in self.options.data_items():
                 for check in declaration.checks:
                     if check.severity == "gate":
                         case = f"{test}[{model.id}-{data.id}-{check.id}]" if test else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, CheckError, ModelError, ReportError, require_seed, similar_path
-from attnaudit.run.targets import Target, resolve_datasets, resolve_models
+from attnaudit.run.audit_items import AuditItem, resolve_datasets, resolve_models
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
@@ -63,7 +63,7 @@ class AuditOptions:
             raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
         require_seed("--audit-seed", self.seed)
 
-    def model_targets(self) -> tuple[Target, ...]:
+    def model_items(self) -> tuple[AuditItem, ...]:
         """Return the models to audit.
 
         Raises:
@@ -76,10 +76,10 @@ class AuditOptions:
             )
         if "models" not in self._resolved:
             self._resolved["models"] = resolve_models(self.models, base=self.models_base)
-        resolved: tuple[Target, ...] = self._resolved["models"]
+        resolved: tuple[AuditItem, ...] = self._resolved["models"]
         return resolved
 
-    def data_targets(self) -> tuple[Target, ...]:
+    def data_items(self) -> tuple[AuditItem, ...]:
         """Return the data sets to audit on.
 
         Raises:
@@ -87,7 +87,7 @@ class AuditOptions:
         """
         if "data" not in self._resolved:
             self._resolved["data"] = resolve_datasets(self.data, base=self.data_base)
-        resolved: tuple[Target, ...] = self._resolved["data"]
+        resolved: tuple[AuditItem, ...] = self._resolved["data"]
         return resolved
 
     def load_policy(self) -> Policy | None:

@@ -66,7 +66,8 @@ def judge_model(
     from attnaudit.data import label_indices
     from attnaudit.engine.measuring import measure
 
-    labels = label_indices(dataset, loaded.adapter.capabilities.classes)
+    capabilities = loaded.adapter.capabilities
+    labels = label_indices(dataset, capabilities.classes, capabilities.target, capabilities.labels)
 
     def judge(some_checks: Sequence[Check]) -> tuple[list[CheckRecord], Measurements]:
         needs = sorted({need for check in some_checks for need in check.needs_under_reading()})

@@ -18,12 +18,12 @@ from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, MeasureRecord, ModelRecord, PolicyValidation
+from attnaudit.run.audit_items import AuditItem
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.audited_data import data_notes, data_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
-from attnaudit.run.targets import Target
 from attnaudit.run.text_progress import TextProgress
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class AuditSession:
         if model not in self._families:
             loaded, _ = self._model(model)
             self._families[model] = loaded.family
-            if self.workers > 1 or len(self.options.model_targets()) > 1:
+            if self.workers > 1 or len(self.options.model_items()) > 1:
                 self._models.pop(model)  # it is loaded again for measuring; keeping several models would take memory
         return self._families[model]
 
@@ -273,13 +273,13 @@ class AuditSession:
         draws, limit = self._rows_of(data), self.options.max_instances
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
-        classes = loaded.adapter.capabilities.classes
+        capabilities = loaded.adapter.capabilities
         self._families[model] = loaded.family
         self._model_sha256[model] = loaded.sha256
         gates = SequentialGates(self._sequential_gates(model), gated=max(1, len(self._gates)))
 
         def labels_of(rows: Dataset) -> list[int]:  # refuses labels that the model does not know
-            return label_indices(rows, classes)
+            return label_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
 
         if not gates.gates or draws.hashed == "rows":
             first = draws.first(limit)
@@ -362,14 +362,14 @@ class AuditSession:
         if name not in self._models:
             from attnaudit.adapters.loading import load_model
 
-            target = _target_by_id(self.options.model_targets(), name)
-            self._models[name] = self._once((_MODEL, name), lambda: (load_model(target.source), []))
+            item = _item_by_id(self.options.model_items(), name)
+            self._models[name] = self._once((_MODEL, name), lambda: (load_model(item.source), []))
         return self._models[name]
 
     def _rows_of(self, name: str) -> Draws:
         """Return the rows of a data set, which are kept after they are drawn."""
         if name not in self._draws:
-            target = _target_by_id(self.options.data_targets(), name)
+            item = _item_by_id(self.options.data_items(), name)
             gates = [self._declared[one] for one in self._gates]
             sequential = bool(gates) and all(gate.sampling == "sequential" for gate in gates)
 
@@ -377,7 +377,7 @@ class AuditSession:
                 from attnaudit.data import require_two_classes
                 from attnaudit.data.draws import open_draws
 
-                draws = open_draws(target.source, self.options.seed, lazily=sequential)
+                draws = open_draws(item.source, self.options.seed, lazily=sequential)
                 if draws.hashed == "rows":
                     require_two_classes(draws.first(None))
                 return draws
@@ -397,8 +397,8 @@ class AuditSession:
         require_device("--audit-device", self.options.device)
 
 
-def _target_by_id(targets: Iterable[Target], name: str) -> Target:
-    return next(target for target in targets if target.id == name)
+def _item_by_id(items: Iterable[AuditItem], name: str) -> AuditItem:
+    return next(item for item in items if item.id == name)
 
 
 def _model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:

@@ -213,7 +213,7 @@ def _varied(options: AuditOptions, variation: Variation | None) -> AuditOptions:
 
 def _in_process(options: AuditOptions, gates: Sequence[Check], policy_file: Path) -> dict[str, Judged]:
     """Judge the gates as a run of pytest without workers does."""
-    (model,), (data,) = options.model_targets(), options.data_targets()
+    (model,), (data,) = options.model_items(), options.data_items()
     folder = RunFolder(options.reports, f"seed{options.seed}")
     folder.create()
     session = AuditSession(options, folder)

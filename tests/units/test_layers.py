@@ -28,6 +28,7 @@ FLOORS = {
     "readings": 0,
     "retraining": 0,
     "seeding": 0,
+    "targets": 0,
     "verdict_text": 1,
     "input_files": 1,
     "model_families": 1,

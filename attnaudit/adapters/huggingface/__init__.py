@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit.adapters.huggingface.checkpoint_format import require_transformers
 from attnaudit.errors import ModelError
+from attnaudit.targets import Target
 
 if TYPE_CHECKING:
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
@@ -24,11 +25,13 @@ def transformer(
     max_tokens: int | None = None,
     classes: Sequence[str] | None = None,
     logits: Callable[[Any, Mapping[str, Any]], Any] | None = None,
+    target: Target | None = None,
+    query_first: bool | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for a Transformers model, so that it can be audited.
 
-    A language model is audited on its prediction of the next token. It needs `labels`. A classifier takes neither
-    `labels` nor `template`.
+    A language model is audited on its prediction of the next token, for which it needs `labels`; or on the probability
+    of a string, for which it needs `target`. A classifier takes neither `labels` nor `template`.
 
     A float32 model in memory is changed in place. It is put in evaluation mode. If its architecture uses Transformers'
     attention interface, attnaudit's attention function replaces the function that the model used before. This changes
@@ -41,13 +44,18 @@ def transformer(
         labels: Class name -> word that stands for the class, such as `{"positive": " good", "negative": " bad"}`. Each
             word must be a single token. With a single label, a second class named "other" stands for all other tokens.
         template: The prompt of a language model, in which {text} stands for the text and {query}, if present, for the
-            query; "{text}" by default.
+            query; "{text}" by default. If the target is a string, {answer} stands for it: "{text} {answer}" by default
+            for a causal model. A masked model without {answer} in its template fills the mask token in the text.
         max_tokens: Truncate inputs to this many tokens. A lower limit of the model or its tokenizer still applies.
         classes: Class names of a classifier in memory, in the order of the logits. A custom module around a
             Transformers model needs them. By default, the names come from `id2label` in the model's configuration.
         logits: Function that runs a custom module. It is called with the module and the inputs (input_ids,
             attention_mask, ...), and returns the logits (B, C). By default, the module is called with the inputs that
             its forward() accepts.
+        target: What is explained, such as `Target(kind="label", name="toxic")`. By default, the class of a classifier
+            or of the next token, the tag of a word, or the span that answers the query.
+        query_first: Whether the model reads the query before the text. By default, it does so only if the target is a
+            span. A score with a query needs this argument.
 
     Raises:
         ModelError: The model cannot be loaded, or an argument does not fit it.
@@ -62,7 +70,22 @@ def transformer(
                 f"transformer({source}): classes and logits are for a model in memory. For a folder, write "
                 "the class names to id2label in config.json."
             )
-        return from_folder(Path(source), labels=labels, template=template, max_tokens=max_tokens)
+        return from_folder(
+            Path(source),
+            labels=labels,
+            template=template,
+            max_tokens=max_tokens,
+            target=target,
+            query_first=query_first,
+        )
     return from_model(
-        source, tokenizer, labels=labels, template=template, max_tokens=max_tokens, classes=classes, read_logits=logits
+        source,
+        tokenizer,
+        labels=labels,
+        template=template,
+        max_tokens=max_tokens,
+        classes=classes,
+        read_logits=logits,
+        target=target,
+        query_first=query_first,
     )

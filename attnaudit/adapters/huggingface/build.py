@@ -10,22 +10,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnaudit.adapters.huggingface import (
-    attention_interface,
-    checkpoint_files,
-    language_model_settings,
-    peft_folder,
-)
+from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.original_model import OriginalModel
-from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
-from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
+from attnaudit.adapters.huggingface.target_heads import SpanHead, TagHead
+from attnaudit.adapters.huggingface.target_inputs import TargetInputs
+from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.huggingface.wrapped_models import (
     CustomModel,
@@ -39,6 +36,7 @@ from attnaudit.adapters.huggingface.wrapped_models import (
     unwrapped,
 )
 from attnaudit.errors import AdapterError, AuditError, ModelError
+from attnaudit.targets import Target
 
 #: Transformers' attention kernels that run on any machine. The audited logits are compared with those of the original
 #: model with its own kernel. If its own kernel is not in this list, the first kernel in the list is used instead.
@@ -46,7 +44,13 @@ _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
 def from_folder(
-    folder: Path, *, labels: Mapping[str, str] | None = None, template: str | None = None, max_tokens: int | None = None
+    folder: Path,
+    *,
+    labels: Mapping[str, str] | None = None,
+    template: str | None = None,
+    max_tokens: int | None = None,
+    target: Target | None = None,
+    query_first: bool | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a checkpoint folder.
 
@@ -54,7 +58,15 @@ def from_folder(
     """
     if (folder / checkpoint_files.PEFT_CONFIG).is_file():
         model, tokenizer = peft_folder.read_peft_model(peft_folder.examine_peft(folder))
-        return from_model(model, tokenizer, labels=labels, template=template, max_tokens=max_tokens)
+        return from_model(
+            model,
+            tokenizer,
+            labels=labels,
+            template=template,
+            max_tokens=max_tokens,
+            target=target,
+            query_first=query_first,
+        )
     checkpoint = checkpoint_files.examine(folder)
     tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
@@ -80,6 +92,8 @@ def from_folder(
         template=template,
         max_tokens=max_tokens,
         where=folder,
+        target=target,
+        query_first=query_first,
     )
 
 
@@ -92,6 +106,8 @@ def from_model(
     max_tokens: int | None = None,
     classes: Sequence[str] | None = None,
     read_logits: ReadLogits | None = None,
+    target: Target | None = None,
+    query_first: bool | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a model in memory.
 
@@ -133,13 +149,15 @@ def from_model(
     adapter = _build(
         model,
         tokenizer,
-        _task_in_memory(model, name, labels),
+        _task_in_memory(model, name, labels, target),
         original,
         labels=labels,
         template=template,
         max_tokens=max_tokens,
         where=name,
         classes=classes,
+        target=target,
+        query_first=query_first,
     )
     if any(one.startswith("PEFT") for one in removed):
         _require_logits_of_container(adapter, container, removed)
@@ -173,7 +191,8 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
     container.eval()
     with torch.no_grad():
-        expected = runner.head.logits(container, runner.builder.arguments(inputs), runner.builder.output_mask(inputs))
+        builder = runner.builder
+        expected = runner.head.logits(container, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra)
         logits = runner.logits(inputs)
     if not close(logits.float(), expected.float()):
         raise AdapterError(
@@ -183,11 +202,11 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
         )
 
 
-def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None) -> str:
+def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, target: Target | None) -> str:
     """Return the task of a model in memory (see `checkpoint_files.task_of`).
 
     The task follows from the class of Transformers that the model is an instance of. If there is no such class, the
-    model is a classifier, or a language model if labels are given.
+    model is a classifier, or a language model if labels or a string as the target are given.
 
     Raises:
         ModelError: The class is for a task that cannot be audited.
@@ -196,7 +215,9 @@ def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None) -> 
         for base in type(model).__mro__:
             if base.__module__.startswith("transformers.models.") and not base.__name__.endswith("PreTrainedModel"):
                 return checkpoint_files.task_of(name, base.__name__)
-    return "classifier" if labels is None else "encoder-decoder" if model.config.is_encoder_decoder else "causal"
+    if labels is None and (target is None or target.kind != "string"):
+        return "classifier"
+    return "encoder-decoder" if model.config.is_encoder_decoder else "causal"
 
 
 def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
@@ -238,6 +259,8 @@ def _build(
     max_tokens: int | None,
     where: object,
     classes: Sequence[str] | None = None,
+    target: Target | None = None,
+    query_first: bool | None = None,
 ) -> HuggingFaceAdapter:
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
@@ -245,7 +268,7 @@ def _build(
             "weights mean different things in different texts. If you also use the model with full attention, "
             "set attention_type to 'original_full' in config.json."
         )
-    head = _head(model, tokenizer, task, labels, template, where, classes)
+    head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
     _require_matching_vocabulary(model, tokenizer, where)
     kernel: Kernel = SoftmaxKernel()
     if attention_interface.uses_interface(model):
@@ -256,13 +279,16 @@ def _build(
     limit = longest_input(tokenizer, model.config, offset)
     if max_tokens is not None:
         limit = max_tokens if limit is None else min(limit, max_tokens)
-    if task != "classifier" and template is None:
-        template = "{text}"
-    if template is not None:
-        check_template(template)
-    text_encoder = TextEncoder(tokenizer, limit=limit, template=template)
+    text_encoder = TextEncoder(
+        tokenizer,
+        limit=limit,
+        template=template_for(task, head.target, template),
+        target=head.target,
+        query_first=query_order(head.target, query_first),
+        masks_answer=task == "masked",
+    )
     pad_id = _choose_pad_id(model, tokenizer)
-    generates = task != "classifier"
+    generates = task in ("causal", "encoder-decoder")
     decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
     model.eval()
     accepted, accepts_others = accepted_arguments(model)
@@ -276,6 +302,9 @@ def _build(
             decoder=decoder,
             position_offset=offset,
             first_position=offset,
+            target=TargetInputs(task=task, head=head if isinstance(head, TagHead | SpanHead) else None)
+            if head.target.differs_by_row
+            else None,
         )
         runner = prepare_runner(head, kernel, builder)
         return HuggingFaceAdapter(runner, probe_model(runner), original)
@@ -286,53 +315,6 @@ def _build(
             f"{where}: running the model on synthetic tokens, as an audit does, failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
-
-
-def _head(
-    model: Any,
-    tokenizer: Any,
-    task: str,
-    labels: Mapping[str, str] | None,
-    template: str | None,
-    where: object,
-    classes: Sequence[str] | None,
-) -> Head:
-    """Choose the head for the model's task.
-
-    Raises:
-        ModelError: The task cannot be audited, or the labels, the template or the class names do not fit the task.
-    """
-    if task != "classifier":
-        if not labels:
-            raise ModelError(
-                f"{where}: {type(model).__name__} is a language model, so the audit reads its prediction from the next "
-                "word. Give the word that stands for each class: pass labels if the model is in memory, or write a "
-                f"file {language_model_settings.FILE} in the checkpoint folder, such as:",
-                lines=language_model_settings.EXAMPLE,
-            )
-        return NextTokenHead(label_token_ids(tokenizer, labels))
-    if labels is not None or template is not None:
-        raise ModelError(
-            f"{where}: labels and template are for language models, but {type(model).__name__} is a classifier. Its "
-            "classes come from id2label in config.json. Remove labels and template."
-        )
-    if classes is not None:
-        if len(classes) < 2 or len(set(classes)) != len(classes) or not all(isinstance(one, str) for one in classes):
-            raise ModelError(f"{where}: classes is {classes!r}; expected at least two different names.")
-        return ClassifierHead(tuple(classes))
-    config = model.config
-    problem = getattr(config, "problem_type", None)
-    if problem in ("multi_label_classification", "regression") or config.num_labels < 2:
-        kind = {"multi_label_classification": "multi-label"}.get(str(problem), "regression")
-        raise ModelError(
-            f"{where}: the model's task is {kind} ({config.num_labels} outputs, problem_type {problem}); expected a "
-            "classifier with one label per input and at least two classes. A model with one sigmoid output can be "
-            "wrapped as a two-class model in a custom adapter."
-        )
-    names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
-    if len(set(names)) != len(names):
-        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a different name.")
-    return ClassifierHead(tuple(names))
 
 
 def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> None:

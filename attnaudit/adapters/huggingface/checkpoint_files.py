@@ -38,7 +38,7 @@ class Checkpoint:
 
     Attributes:
         folder: The folder.
-        task: "classifier", "causal" or "encoder-decoder".
+        task: The task of the model class (see `task_of`).
         dtype: Data type of the weights. If they have several types, this is the type with the most bytes.
         requested_kernel: Attention kernel that config.json requests; "" if it requests none.
         added_later: Names of weights that the folder may lack, because they come from a PEFT adapter. If the
@@ -126,7 +126,10 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
 
 
 def task_of(where: object, architecture: str) -> str:
-    """Return the task of a model class: "classifier", "causal" or "encoder-decoder".
+    """Return the task of a model class.
+
+    It is "classifier", "tagger", "extractor" (of the span that answers a question), "causal", "encoder-decoder" or
+    "masked".
 
     Args:
         where: The folder or the name of the model, for messages.
@@ -137,12 +140,18 @@ def task_of(where: object, architecture: str) -> str:
     """
     if architecture.endswith("ForSequenceClassification"):
         return "classifier"
+    if architecture.endswith("ForTokenClassification"):
+        return "tagger"
+    if architecture.endswith("ForQuestionAnswering"):
+        return "extractor"
     from transformers.models.auto import modeling_auto as auto
 
     if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         return "encoder-decoder"
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
         return "causal"
+    if architecture in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
+        return "masked"
     raise ModelError(other_task(where, architecture))
 
 
@@ -249,6 +258,9 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 
     model_class = {
         "classifier": transformers.AutoModelForSequenceClassification,
+        "tagger": transformers.AutoModelForTokenClassification,
+        "extractor": transformers.AutoModelForQuestionAnswering,
+        "masked": transformers.AutoModelForMaskedLM,
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
     }[checkpoint.task]

@@ -38,8 +38,13 @@ def recognises(folder: Path) -> bool:
     return isinstance(contents, dict) and bool({"model_type", "architectures", "auto_map"} & set(contents))
 
 
-def load(folder: Path) -> HuggingFaceAdapter:
+def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
     """Load the model in a folder, with the settings of its attnaudit.toml.
+
+    Args:
+        folder: The folder.
+        label: The label to explain, for a model that assigns any number of labels; "" for the target that the settings
+            name.
 
     Returns:
         An adapter for the model. The model is in float32 and in evaluation mode, on the CPU.
@@ -50,10 +55,16 @@ def load(folder: Path) -> HuggingFaceAdapter:
     """
     require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder
-    from attnaudit.adapters.huggingface.language_model_settings import read_settings
+    from attnaudit.adapters.huggingface.language_model_settings import FILE, read_settings
 
     settings = read_settings(Path(folder))
-    return from_folder(Path(folder), labels=settings.labels, template=settings.template)
+    return from_folder(
+        Path(folder),
+        labels=settings.labels,
+        template=settings.template,
+        target=settings.target(label, Path(folder) / FILE),
+        query_first=settings.query_first,
+    )
 
 
 def require_transformers(what: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.tokenization import TextEncoder
+from attnaudit.targets import CLASS
 
 #: Keys of config.json that do not change what the model computes in an audit. Audits always use float32.
 _WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
@@ -30,6 +32,10 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
         "classes": list(head.classes),
         "label_tokens": getattr(head, "token_ids", None),
     }
+    if head.target != CLASS:
+        content["target"] = asdict(head.target)
+    if text_encoder.query_first:
+        content["query_first"] = True
     return json.dumps(content, sort_keys=True)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.target_heads import WRITTEN
 from attnaudit.adapters.huggingface.wrapped_models import backbone_of
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import DataError, ModelError
@@ -22,7 +23,8 @@ from attnaudit.errors import DataError, ModelError
 class DecoderInputs:
     """Builds the inputs of the decoder.
 
-    The decoder of a language model reads its start token and predicts the next token. The decoder of a classifier reads
+    The decoder of a language model reads its start token and predicts the next token. If the target is a string, the
+    decoder also reads the tokens of the string except the last one. The decoder of a classifier reads
     the text again, shifted by one token, and classifies it at the last end-of-text token.
 
     Attributes:
@@ -42,6 +44,10 @@ class DecoderInputs:
     def build(self, model: Any, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the decoder's ids (B, D) and its mask (B, D), True on tokens."""
         ids, mask = inputs.ids[TEXT], inputs.mask[TEXT]
+        if WRITTEN in inputs.extra:
+            written = inputs.extra[WRITTEN][:, 0]
+            start = torch.full_like(written[:, :1], self.start_id)
+            return torch.cat([start, (written[:, :-1] - 1).clamp_min(0)], dim=1), written > 0
         if self.generates:
             start = torch.full((len(ids), 1), self.start_id, dtype=ids.dtype, device=ids.device)
             return start, torch.ones_like(start, dtype=torch.bool)

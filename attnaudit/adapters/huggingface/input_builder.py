@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.target_heads import MARKS
+from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInputs
 from attnaudit.adapters.huggingface.tokenization import TextEncoder
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
-from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
 
@@ -25,6 +27,8 @@ TOKEN_TYPES = "token_types"
 #: Lengths of the synthetic texts in words. The first text must be the longest, so that its row has no padding. The
 #: number of texts must differ from the number of tokens, so that axes of rows and tokens cannot be confused.
 SYNTHETIC_LENGTHS = (9, 4, 6)
+#: The entries of `Inputs.extra` with one value per token of the text.
+_PER_TOKEN = (TOKEN_TYPES, MARKS, CANDIDATES, TARGET_QUERIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class InputBuilder:
         accepted_arguments: Names of the arguments that the model's forward() takes.
         accepts_others: Whether forward() also takes any other arguments.
         decoder: Builds the decoder's tokens; None for a model without a decoder.
+        target: Marks the target of each row; None if the target is the same for every row.
         position_offset: Number of position ids that the model reserves for padding.
         first_position: Position id of a row's first token if the batch is padded on the left.
         pads_left: Whether batches are padded on the left. A few models need this, because they always read their
@@ -53,6 +58,7 @@ class InputBuilder:
     position_offset: int
     first_position: int
     pads_left: bool = False
+    target: TargetInputs | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -88,9 +94,14 @@ class InputBuilder:
             words={TEXT: words},
             extra=extra,
         )
+        if self.target is not None:
+            inputs = replace(
+                inputs, extra={**extra, **self.target.entries(self.text_encoder, texts, instances, device)}
+            )
         if self.decoder is not None:
             self.decoder.require_end_tokens(inputs, [one.where or one.id for one in instances])
-        return self._padded(self.with_decoder(inputs))
+        inputs = self._padded(self.with_decoder(inputs))
+        return inputs if self.target is None else self.target.located(self.model, self.arguments(inputs), inputs)
 
     def synthetic(self) -> Inputs:
         """Build a batch of random tokens. Every call gives the same tokens.
@@ -101,7 +112,10 @@ class InputBuilder:
             ModelError: The tokenizer encodes nine words as fewer than four tokens.
         """
         texts = [" ".join("abcdefghi"[:length]) for length in SYNTHETIC_LENGTHS]
-        inputs = self.collate([Instance(id=f"synthetic {len(text)}", text=text) for text in texts])
+        instances = [Instance(id=f"synthetic {len(text)}", text=text) for text in texts]
+        if self.target is not None:
+            instances = [self.target.example(one, self.text_encoder) for one in instances]
+        inputs = self.collate(instances)
         ids, real = inputs.ids[TEXT], inputs.real()
         if int(real[0].sum()) < 4:
             raise ModelError(
@@ -139,13 +153,13 @@ class InputBuilder:
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         """Delete single tokens of the text (see `ModelAdapter.delete`)."""
         _require_text(stream)
-        variants = delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
+        variants = delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=_PER_TOKEN)
         return self._padded(self.with_decoder(variants))
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         """Keep only some tokens of the text (see `ModelAdapter.keep`)."""
         _require_text(stream)
-        variants = keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(TOKEN_TYPES,))
+        variants = keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=_PER_TOKEN)
         return self._padded(self.with_decoder(variants))
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
@@ -264,13 +278,13 @@ def single_row(inputs: Inputs, row: int) -> Inputs:
     """
     keep = inputs.mask[TEXT][row]
 
-    def cut(values: Tensor) -> Tensor:
+    def cut(values: Tensor, keep: Tensor = keep) -> Tensor:
         return values[row : row + 1, keep] if values.shape[1:] == keep.shape else values[row : row + 1]
 
     return Inputs(
-        ids={name: cut(value) for name, value in inputs.ids.items()},
-        mask={name: cut(value) for name, value in inputs.mask.items()},
-        special={name: cut(value) for name, value in inputs.special.items()},
+        ids={name: cut(value, inputs.mask[name][row]) for name, value in inputs.ids.items()},
+        mask={name: cut(value, inputs.mask[name][row]) for name, value in inputs.mask.items()},
+        special={name: cut(value, inputs.mask[name][row]) for name, value in inputs.special.items()},
         extra={name: cut(value) for name, value in inputs.extra.items()},
     )
 

@@ -159,4 +159,4 @@ class QueryComparison(FunctionObserver):
 
 def _logits(runner: Runner, model: Any, inputs: Inputs) -> Tensor:
     builder = runner.builder
-    return runner.head.logits(model, builder.arguments(inputs), builder.output_mask(inputs)).float()
+    return runner.head.logits(model, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra).float()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attnaudit.targets import PAGE
+
 CUSTOM = "docs/transformers.md#wrapped-and-custom-models"
 ADAPTER = "docs/adapters.md"
 #: Parts of the class name of a model, what such a model is, and the key of what to do in `other_task`. The first entry
@@ -15,11 +17,9 @@ _TASKS = (
     (("SpeechSeq2Seq", "TextToSpectrogram", "TextToWaveform"), "a model of speech", "inputs"),
     (("ImageTextToText", "Vision2Seq", "VisualQuestionAnswering", "ImageTextRetrieval"),
      "a model of images and text", "inputs"),
-    (("TokenClassification",), "a tagger, which gives a label to every token", "output"),
-    (("QuestionAnswering",), "a model that marks the answer to a question in a text", "output"),
     (("MultipleChoice",), "a model that chooses among several texts", "output"),
     (("NextSentencePrediction",), "a model that tells whether one text follows another", "output"),
-    (("MaskedLM", "PreTraining"), "a masked language model, which fills gaps", "output"),
+    (("PreTraining",), "a model with several outputs for pretraining", "output"),
 )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ def other_task(where: object, architecture: str) -> str:
     )
     fix = {
         "inputs": f"attnaudit's own adapter takes only texts. For other inputs, write a custom adapter: see {ADAPTER}.",
-        "output": "An audit needs one decision per text. Wrap the model in a module that returns the logits of one "
-        f"decision, and audit this module: see {CUSTOM}.",
+        "output": f"{PAGE} lists the outputs that an audit can explain. For another output, wrap the model in a module "
+        f"that returns the logits of one decision, and audit this module: see {CUSTOM}.",
         "head": f"Audit the classifier that contains this model. If the classifier is a custom module, see {CUSTOM}.",
     }[other]
     return f"{where}: {architecture} is {what}. {fix}"

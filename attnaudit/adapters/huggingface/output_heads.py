@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import ModelError
+from attnaudit.targets import CLASS, Target
 
 #: Name of the class for all other tokens, if there is only one label.
 OTHER = "other"
@@ -24,18 +25,23 @@ class Head(Protocol):
 
     Attributes:
         classes: Class names in the order of the logits.
+        target: What is explained.
     """
 
     @property
     def classes(self) -> tuple[str, ...]: ...
 
-    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
+    @property
+    def target(self) -> Target: ...
+
+    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         """Run the model and return the class logits.
 
         Args:
             model: A Transformers model.
             arguments: The arguments of its forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
+            extra: The entries of `Inputs.extra`. They mark the target of each row, if it differs by row.
 
         Returns:
             (B, C) logits.
@@ -49,10 +55,12 @@ class ClassifierHead:
     A model with two classes may have a single logit, whose sigmoid is the probability of the second class.
     """
 
+    target = CLASS
+
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes
 
-    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
+    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         return logits_of(model(**arguments), len(self.classes), name_of(model))
 
 
@@ -67,11 +75,13 @@ class NextTokenHead:
         classes: Class names in the order of the logits.
     """
 
+    target = CLASS
+
     def __init__(self, token_ids: Mapping[str, int]) -> None:
         self.token_ids = dict(token_ids)
         self.classes = (OTHER, *token_ids) if len(token_ids) == 1 else tuple(token_ids)
 
-    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor) -> Tensor:
+    def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor, extra: Mapping[str, Tensor]) -> Tensor:
         last = mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
 
         def keep_last(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -43,7 +43,7 @@ def probe_model(runner: Runner) -> Facts:
     offset = runner.builder.position_offset
     pads_left = needs_left_padding(runner)
     runner = runner.with_padding(pads_left=pads_left, first_position=offset)
-    read_tokens = find_read_tokens(runner)
+    read_tokens: ReadTokens = "" if runner.head.target.differs_by_row else find_read_tokens(runner)
     require_faithful_attention(runner)
     shares_prefixes = shares_prefixes_exactly(runner)
     fuses = fuses_exactly(runner)
@@ -368,11 +368,13 @@ def shares_prefixes_exactly(runner: Runner) -> bool:
     """Return whether `prefix_cache.logits_without` gives the same logits as deleting the tokens.
 
     The comparison removes each token of the synthetic texts alone, and several tokens of one text together. The answer
-    is always False for a model that has a decoder, is not causal, must be padded on the left, or takes no key-value
-    cache.
+    is always False for a model that has a decoder, is not causal, must be padded on the left, takes no key-value cache,
+    or has a target that differs by row.
     """
     builder = runner.builder
     if builder.decoder is not None or not runner.layout.causal or builder.pads_left:
+        return False
+    if runner.head.target.differs_by_row:
         return False
     if not {"past_key_values", "use_cache"} <= builder.accepted_arguments:
         return False

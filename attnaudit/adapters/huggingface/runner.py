@@ -64,13 +64,20 @@ class Runner:
         """Return a runner with this padding side and this first position id (see `InputBuilder`)."""
         return replace(self, builder=replace(self.builder, pads_left=pads_left, first_position=first_position))
 
-    def call(self, arguments: Mapping[str, Any], mask: Tensor, observer: Observer | None = None) -> Tensor:
+    def call(
+        self,
+        arguments: Mapping[str, Any],
+        mask: Tensor,
+        observer: Observer | None = None,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> Tensor:
         """Run the model with these forward() arguments.
 
         Args:
             arguments: The arguments of the model's forward().
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
             observer: Receives all attention of the pass; None if the attention is not needed.
+            extra: The entries of `Inputs.extra`; None if the target is the same for every row.
 
         Returns:
             (B, C) logits.
@@ -79,7 +86,7 @@ class Runner:
             observer = FusedObserver(skips_masks=self.selects_queries)
 
         def run() -> Tensor:
-            return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer)
+            return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer, extra)
 
         if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
             return run()
@@ -94,7 +101,7 @@ class Runner:
 
     def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
         """Run the model on a batch and return its logits (B, C)."""
-        return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer)
+        return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer, inputs.extra)
 
     def run(
         self,
@@ -207,7 +214,9 @@ def prepare_runner(head: Head, kernel: Kernel, builder: InputBuilder) -> Runner:
     inputs = builder.synthetic()
 
     def forward() -> Tensor:
-        return class_logits(builder.model, head, kernel, builder.arguments(inputs), builder.output_mask(inputs))
+        return class_logits(
+            builder.model, head, kernel, builder.arguments(inputs), builder.output_mask(inputs), extra=inputs.extra
+        )
 
     layout = discover_layout(builder.model, inputs.ids[TEXT], forward, encoder_decoder=builder.decoder is not None)
     return Runner(head=head, kernel=kernel, builder=builder, layout=layout)
@@ -220,6 +229,7 @@ def class_logits(
     arguments: Mapping[str, Any],
     mask: Tensor,
     observer: Observer | None = None,
+    extra: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """Run one forward pass and return the class logits (B, C). All attention of the pass is passed to `observer`.
 
@@ -230,6 +240,7 @@ def class_logits(
         arguments: The arguments of the model's forward().
         mask: (B, T) mask of the stream that the logits are read from, True on tokens.
         observer: The observer; None for the observer of the surrounding context, if there is one.
+        extra: As in `Runner.call`.
     """
     with kernel.observe(model, observer):
-        return head.logits(model, arguments, mask)
+        return head.logits(model, arguments, mask, extra or {})

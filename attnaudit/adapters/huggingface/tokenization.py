@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnaudit.adapters.huggingface.target_marks import (
+    answer_of,
+    answer_tokens,
+    first_tokens,
+    mark_span,
+    mark_word,
+)
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Instance
+from attnaudit.targets import CLASS, Target
 
 #: A tokenizer without a limit reports a limit of at least this many tokens.
 UNLIMITED = 10**6
 #: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 _WORD_MARKS = ("Ġ", "▁")
-_PLACEHOLDERS = re.compile(r"\{(text|query)\}")
+_PLACEHOLDERS = re.compile(r"\{(text|query|answer)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +31,15 @@ class EncodedText:
 
     Attributes:
         ids: Token ids.
-        special: True for special tokens, such as [CLS], and for all tokens of a template outside the text.
+        special: True for special tokens, such as [CLS], for all tokens of a template outside the text, and for the
+            tokens of an answer.
         tokens: The tokens as readable strings.
         words: Index of the word that each token belongs to; -1 for special tokens.
         types: Index of the text (0 or 1) that each token belongs to; empty if the tokenizer returns no token types.
         truncated: Whether the text was truncated.
+        marks: Marks of the tokens of the target (see `target_marks`); all 0 if the row does not mark its target.
+        candidates: True for the tokens at which the target of a row without marks may be: the first tokens of words for
+            a tag, and all tokens of the text for a span. False for all tokens of other targets.
     """
 
     ids: list[int]
@@ -36,6 +48,8 @@ class EncodedText:
     words: list[int]
     types: list[int]
     truncated: bool
+    marks: list[int]
+    candidates: list[bool]
 
 
 class TextEncoder:
@@ -44,16 +58,31 @@ class TextEncoder:
     Attributes:
         tokenizer: The tokenizer.
         limit: Longest input in tokens, including special tokens. Longer texts are truncated. None if unlimited.
-        template: The prompt, with the placeholder {text} and optionally {query}. Only tokens of the text count as real.
-            None if there is no template. The tokenizer then encodes the text alone, or the text and the query as a
-            pair.
+        template: The prompt, with the placeholder {text} and optionally {query} and {answer}. Only tokens of the text
+            count as real. None if there is no template. The tokenizer then encodes the text alone, or the text and the
+            query as a pair.
+        target: What is explained. Its tokens are marked.
+        query_first: Whether the query is the first text of a pair; None if it is unknown, as for a score.
+        masks_answer: Whether the answer is replaced by mask tokens, as for a masked language model.
         is_fast: Whether the tokenizer reports which characters each token stands for.
     """
 
-    def __init__(self, tokenizer: Any, *, limit: int | None, template: str | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        limit: int | None,
+        template: str | None = None,
+        target: Target = CLASS,
+        query_first: bool | None = False,
+        masks_answer: bool = False,
+    ) -> None:
         self.tokenizer = tokenizer
         self.limit = limit
         self.template = template
+        self.target = target
+        self.query_first = query_first
+        self.masks_answer = masks_answer
         self.is_fast = bool(getattr(tokenizer, "is_fast", False))
         if template is not None and not self.is_fast:
             raise ModelError(
@@ -61,11 +90,18 @@ class TextEncoder:
                 "tokens of the text cannot be separated from those of the template. Use a fast tokenizer (one with a "
                 "tokenizer.json)."
             )
+        if target.at_tokens and not self.is_fast:
+            raise ModelError(
+                f"target: {type(tokenizer).__name__} does not report which characters a token stands for, so the "
+                "tokens of the target cannot be found. Use a fast tokenizer (one with a tokenizer.json)."
+            )
         self._splits_words = self._tokenizer_splits_words()
 
     @property
     def takes_query(self) -> bool:
         """Whether the query of an instance is encoded."""
+        if self.target.kind == "tag":
+            return False
         return self.template is None or "{query}" in self.template
 
     def _tokenizer_splits_words(self) -> bool:
@@ -87,7 +123,7 @@ class TextEncoder:
 
     def _encode_texts(self, instance: Instance) -> EncodedText:
         """Encode a text, or a text and a query as a pair."""
-        texts = [instance.text] if instance.query is None else [instance.text, instance.query]
+        texts = self.pair(instance)
         encoded = self._tokenize(texts)
         truncated = self.limit is not None and len(encoded["input_ids"]) > self.limit
         if truncated:
@@ -107,7 +143,42 @@ class TextEncoder:
             words=self._word_numbers(encoded, ids, special, texts),
             types=list(encoded.get("token_type_ids", [])),
             truncated=truncated,
+            **self._target(instance, encoded),
         )
+
+    def pair(self, instance: Instance) -> list[str]:
+        """Return the text alone, or the text and its query in the order in which the model reads them.
+
+        Raises:
+            DataError: The order is unknown, or the model reads no query.
+        """
+        if instance.query is None:
+            return [instance.text]
+        if self.target.kind == "tag":
+            raise DataError(
+                f"{instance.where or instance.id}: the row has a query, but a tagger reads a single text. Remove the "
+                "column 'query'."
+            )
+        if self.query_first is None:
+            raise DataError(
+                f"{instance.where or instance.id}: the row has a query, but it is unknown whether the model reads it "
+                "before or after the text. Rerankers usually read the query first. Write query_first = true or false "
+                "in attnaudit.toml, or pass query_first to transformer()."
+            )
+        return [instance.query, instance.text] if self.query_first else [instance.text, instance.query]
+
+    def _target(self, instance: Instance, encoded: Any) -> dict[str, Any]:
+        """Return the fields `marks` and `candidates` of an encoded text."""
+        count = len(encoded["input_ids"])
+        if not self.target.at_tokens:
+            return {"marks": [0] * count, "candidates": [False] * count}
+        own = 1 if instance.query is not None and self.query_first else 0
+        in_text, offsets = [text == own for text in encoded.sequence_ids()], encoded["offset_mapping"]
+        if self.target.kind == "span":
+            return {"marks": mark_span(instance, offsets, in_text), "candidates": in_text}
+        first = set(first_tokens(instance, offsets, in_text).values())
+        candidates = [position in first for position in range(count)]
+        return {"marks": mark_word(instance, offsets, in_text), "candidates": candidates}
 
     def _special_tokens(self, encoded: Any) -> list[bool]:
         """Mark the tokens that the tokenizer adds, and the same tokens if a text contains them, such as "[SEP]"."""
@@ -135,24 +206,28 @@ class TextEncoder:
         Raises:
             DataError: No token of the text would be left.
         """
-        prompt, start, end = "", 0, 0
-        fillings = {"text": instance.text, "query": instance.query or ""}
-        position = 0
-        for placeholder in _PLACEHOLDERS.finditer(template):
-            prompt += template[position : placeholder.start()]
-            if placeholder.group(1) == "text":
-                start, end = len(prompt), len(prompt) + len(instance.text)
-            prompt += fillings[placeholder.group(1)]
-            position = placeholder.end()
-        prompt += template[position:]
+        prompt, spans = self._filled(instance, template)
         encoded = self._tokenize([prompt])
-        ids = list(encoded["input_ids"])
+        ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
+        marks = [0] * len(ids)
         special = []
-        for (a, b), added in zip(encoded["offset_mapping"], self._special_tokens(encoded), strict=True):
+        start, end = spans["text"]
+        for (a, b), added in zip(offsets, self._special_tokens(encoded), strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
             # A token that shares only white space with the text belongs to the template, unless the token is nothing
             # but white space.
             special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
+        if "answer" in spans:
+            for position, is_answer in enumerate(answer_tokens(instance, prompt, offsets, *spans["answer"])):
+                if is_answer:
+                    if ids[position] == self.tokenizer.unk_token_id:
+                        raise DataError(
+                            f"{instance.where or instance.id}: the model's vocabulary does not contain the answer "
+                            f"{answer_of(instance, self.target)!r}. Choose an answer that it contains."
+                        )
+                    special[position] = True
+                    marks[position] = ids[position] + 1
+                    ids[position] = self.tokenizer.mask_token_id if self.masks_answer else ids[position]
         words = self._word_numbers(encoded, ids, special, [prompt])
         kept = list(range(len(ids)))
         excess = len(ids) - self.limit if self.limit is not None else 0
@@ -174,7 +249,60 @@ class TextEncoder:
             words=[words[p] for p in kept],
             types=[types[p] for p in kept] if types else [],
             truncated=excess > 0,
+            marks=[marks[p] for p in kept],
+            candidates=[False] * len(kept),
         )
+
+    def written_answers(self, instances: Sequence[Instance]) -> list[list[int]]:
+        """Return the token ids of the answer of each instance, as a decoder writes it, without special tokens."""
+        encoded: list[list[int]] = []
+        for instance in instances:
+            answer = answer_of(instance, self.target)
+            ids = list(self.tokenizer(text_target=answer, add_special_tokens=False)["input_ids"])
+            if not ids or self.tokenizer.unk_token_id in ids:
+                raise DataError(
+                    f"{instance.where or instance.id}: the model's vocabulary does not contain the answer {answer!r}. "
+                    "Choose an answer that it contains."
+                )
+            encoded.append(ids)
+        return encoded
+
+    def _filled(self, instance: Instance, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
+        """Fill a template.
+
+        If the template has no {answer}, but the answer is to be masked, it replaces the mask token in the text.
+
+        Returns:
+            The prompt; and the placeholders in it, each with the positions of the first character of its filling and of
+            the character after the last one.
+
+        Raises:
+            DataError: The row has no answer, or its text does not contain exactly one mask token.
+        """
+        fillings = {"text": instance.text, "query": instance.query or ""}
+        spans: dict[str, tuple[int, int]] = {}
+        gap = ""
+        if "{answer}" in template:
+            fillings["answer"] = answer_of(instance, self.target)
+        elif self.masks_answer:
+            gap = str(self.tokenizer.mask_token)
+            if instance.text.count(gap) != 1:
+                raise DataError(
+                    f"{instance.where or instance.id}: the text contains {gap} {instance.text.count(gap)} times. Write "
+                    "it once, where the answer belongs; or give a template with {answer}, such as '{text} {answer}'."
+                )
+            fillings["text"] = instance.text.replace(gap, answer_of(instance, self.target))
+        prompt, position = "", 0
+        for placeholder in _PLACEHOLDERS.finditer(template):
+            prompt += template[position : placeholder.start()]
+            filling = fillings[placeholder.group(1)]
+            spans[placeholder.group(1)] = len(prompt), len(prompt) + len(filling)
+            prompt += filling
+            position = placeholder.end()
+        if gap:
+            start = spans["text"][0] + instance.text.index(gap)
+            spans["answer"] = start, start + len(answer_of(instance, self.target))
+        return prompt + template[position:], spans
 
     # -- words ----------------------------------------------------------------------------------------------------
 
@@ -273,16 +401,27 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
     return min(limits, default=None)
 
 
-def check_template(template: str) -> None:
+def check_template(template: str, *, answer: str = "none") -> None:
     """Check that a template has {text} once, {query} at most once, and no other placeholders.
+
+    Args:
+        template: The template.
+        answer: "none": {answer} is not allowed. "last": {answer} must occur once, after the other placeholders, as for
+            a causal language model, which reads only what comes before. "any": it may occur once.
 
     Raises:
         ModelError: The template is invalid.
     """
     placeholders = _PLACEHOLDERS.findall(template)
     unknown = re.findall(r"\{([^{}]*)\}", _PLACEHOLDERS.sub("", template))
-    if placeholders.count("text") != 1 or placeholders.count("query") > 1 or unknown:
+    answers = placeholders.count("answer")
+    if placeholders.count("text") != 1 or placeholders.count("query") > 1 or unknown or (answers and answer == "none"):
         raise ModelError(
             f"template {template!r}: expected {{text}} once, {{query}} at most once and no other braces, as in "
             "'{text} It was'."
+        )
+    if answers > 1 or (answer == "last" and placeholders[-1] != "answer"):
+        raise ModelError(
+            f"template {template!r}: expected {{answer}} once"
+            + (", after {text} and {query}, as in '{text} {answer}'." if answer == "last" else ".")
         )

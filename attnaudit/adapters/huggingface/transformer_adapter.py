@@ -20,6 +20,7 @@ from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
+from attnaudit.adapters.huggingface.target_heads import OneLogitHead
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -48,12 +49,17 @@ class HuggingFaceAdapter:
         self.facts = facts
         self.original = original
         self.model = runner.model
-        self.family = f"transformer, {self.model.config.model_type}"
+        target = runner.head.target
+        self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, target.family)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         layout, builder = runner.layout, runner.builder
         self.configuration = configuration_text(self.model.config, builder.text_encoder, runner.head)
         self._capabilities = Capabilities(
             classes=runner.head.classes,
+            target=target,
+            labels=runner.head.names if isinstance(runner.head, OneLogitHead) and target.kind == "label" else (),
+            decides=target.decides,
+            deletion=not target.at_tokens,
             replays=True,
             value_vectors=len(layout.output_projections) == len(layout.calls),
             shares_states=facts.shares_prefixes,
@@ -230,8 +236,12 @@ def _default_reading(runner: Runner, facts: Facts) -> str:
     """Choose the default reading, which says whose attention to the tokens is shown.
 
     It is the attention of the token that the output head reads, or the mean over all tokens if the head reads all of
-    them. In an encoder-decoder model, it is the cross-attention of the last token of the decoder.
+    them. In an encoder-decoder model, it is the cross-attention of the last token of the decoder. If the target differs
+    by row, it is the mean over the tokens from which the target is read.
     """
+    if runner.head.target.differs_by_row:
+        stack = "" if runner.builder.decoder is None else ",stack=cross"
+        return f"target@layer=-1,heads=mean{stack}"
     if runner.builder.decoder is not None:
         return "last@layer=-1,heads=mean,stack=cross"
     if runner.layout.causal or facts.read_tokens == "last":

@@ -44,7 +44,7 @@ def _config(folder: Path, **changes: Any) -> None:
 def _refused(folder: Path, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load_model(str(folder))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in caught.value.args[0]
 
 
 def test_no_tokenizer(copy: Path) -> None:
@@ -87,8 +87,11 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
     ("architecture", "message"),
     [
         (["BertModel"], "BertModel is a model without a classification head.*docs/transformers.md#wrapped"),
-        (["BertForMaskedLM"], "is a masked language model.*wrap the model in a module.*docs/transformers.md#wrapped"),
-        (["BertForTokenClassification"], "is a tagger, which gives a label to every token"),
+        (
+            ["BertForPreTraining"],
+            "for pretraining.*docs/targets.md.*wrap the model in a module.*docs/transformers.md#w",
+        ),
+        (["BertForMultipleChoice"], "is a model that chooses among several texts.*docs/targets.md"),
         (["ViTForImageClassification"], "is a classifier of images.*docs/adapters.md"),
         (["Wav2Vec2ForSequenceClassificationAudio"], "is a model of sound.*docs/adapters.md"),
         (None, "names no architecture.*save_pretrained"),
@@ -222,19 +225,22 @@ def test_a_config_that_is_not_a_json_object_is_not_recognised(copy: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"problem_type": "multi_label_classification"}, "the model's task is multi-label"),
-        ({"problem_type": "regression"}, "the model's task is regression"),
+        (
+            {"problem_type": "multi_label_classification"},
+            "assigns any number of labels.*docs/targets.md#a-label",
+        ),
+        ({"problem_type": "regression"}, "gives a score.*docs/targets.md#a-score"),
         ({"id2label": {"0": "same", "1": "same"}}, "Give every class a different name"),
     ],
 )
-def test_a_task_that_is_not_audited(copy: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_model_whose_target_must_be_declared(copy: Path, changes: dict[str, Any], message: str) -> None:
     _config(copy, **changes)
     _refused(copy, message)
 
 
 def test_one_output(tmp_path: Path) -> None:
     architectures.save("bert", tmp_path, id2label={0: "score"}, label2id={"score": 0})
-    _refused(tmp_path, "the model's task is regression")
+    _refused(tmp_path, "gives a score")
 
 
 def test_classes_without_names_keep_the_numbers_they_have(tmp_path: Path) -> None:

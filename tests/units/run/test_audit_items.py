@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.errors import AuditError, DataError, ModelError
-from attnaudit.run.targets import resolve_datasets, resolve_models
+from attnaudit.run.audit_items import resolve_datasets, resolve_models
 
 
 def test_a_registered_name_a_folder_and_a_factory_are_distinguished(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Resolve the values of --model and --data to the targets of a run, before anything is loaded."""
+"""Resolve the values of --model and --data to the models and data sets of a run, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AuditItem:
     """A model or data set that a run audits.
 
     Attributes:
@@ -40,7 +40,7 @@ class Target:
     given: str
 
 
-def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
+def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]:
     """Resolve each value of --model. No model is loaded, so torch is not imported.
 
     Args:
@@ -48,7 +48,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         base: The folder that relative paths start from.
 
     Returns:
-        One target per distinct model, in the order given.
+        One item per distinct model, in the order given.
 
     Raises:
         ModelError: A value is neither a checkpoint folder, nor a registered name, nor a factory. The message names
@@ -83,7 +83,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
     return _with_unique_ids(resolved)
 
 
-def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
+def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]:
     """Resolve each value of --data. No file is read.
 
     Args:
@@ -91,7 +91,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[Target, ...]:
         base: The folder that relative paths start from.
 
     Returns:
-        One target per distinct data set, in the order given.
+        One item per distinct data set, in the order given.
 
     Raises:
         DataError: A value is neither a registered name nor the path of such a file. The message names similar known
@@ -152,8 +152,8 @@ def _siblings(name: str, base: Path) -> list[str]:
     return [str(parent / p.name) for p in visible if p.is_dir() or p.suffix.lower() in DATA_SUFFIXES]
 
 
-def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Target, ...]:
-    """Give every target a short unique id, and drop repeated targets.
+def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[AuditItem, ...]:
+    """Give every item a short unique id, and drop repeated items.
 
     The id of a path is its last part without the suffix. If several paths have the same last part, their ids contain
     as many parent folders as are needed to distinguish them. Files that differ only in their suffix keep it.
@@ -162,7 +162,7 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Targe
         resolved: (value as given, resolved path), where the path is None for a registered name or factory.
 
     Raises:
-        AuditError: Two targets would have the same id, or an id is not valid UTF-8.
+        AuditError: Two items would have the same id, or an id is not valid UTF-8.
     """
     distinct: dict[Path | str, tuple[str, Path | None]] = {}
     for given, path in resolved:
@@ -170,27 +170,27 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Targe
     short = {path: _id_parts(path) for _, path in distinct.values() if path}
     ambiguous = {parts for parts, count in Counter(short.values()).items() if count > 1}
     parts_of = {path: path.parts[1:] if parts in ambiguous else parts for path, parts in short.items()}
-    targets: list[Target] = []
+    items: list[AuditItem] = []
     for given, path in distinct.values():
         if path is None:
-            targets.append(Target(given.replace(":", "."), given, given))
+            items.append(AuditItem(given.replace(":", "."), given, given))
             continue
         others = [parts_of[p] if p else (g,) for g, p in distinct.values() if p != path]
         parts = parts_of[path]
         count = 1
         while count < len(parts) and any(parts[-count:] == other[-count:] for other in others):
             count += 1
-        targets.append(Target("/".join(parts[-count:]), str(path), given))
-    for target in targets:
-        if not _is_utf8(target.id):
+        items.append(AuditItem("/".join(parts[-count:]), str(path), given))
+    for item in items:
+        if not _is_utf8(item.id):
             raise AuditError(
-                f"{target.given!r}: its name is not valid UTF-8, the encoding of the reports. Rename the file."
+                f"{item.given!r}: its name is not valid UTF-8, the encoding of the reports. Rename the file."
             )
-    for id_, count in Counter(target.id for target in targets).items():
+    for id_, count in Counter(item.id for item in items).items():
         if count > 1:
-            both = " and ".join(target.given for target in targets if target.id == id_)
+            both = " and ".join(item.given for item in items if item.id == id_)
             raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in separate runs.")
-    return tuple(targets)
+    return tuple(items)
 
 
 def _is_utf8(name: str) -> bool:
