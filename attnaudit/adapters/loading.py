@@ -27,6 +27,7 @@ from attnaudit.errors import (
 )
 from attnaudit.model_families import POOLED
 from attnaudit.registry import checkpoint_formats, models
+from attnaudit.targets import CLASS
 
 #: Members that every adapter has.
 _REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
@@ -243,16 +244,16 @@ def configuration_text(adapter: ModelAdapter) -> str:
     """Return a text that describes what determines the outputs of a model, apart from its parameters.
 
     Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
-    or in the scale of their attention. The text contains the classes, the token limit and the sites of the adapter, the
-    type and the plain attributes (numbers, strings and flags) of every module, and the adapter's attribute
-    `configuration`. It does not contain the code of the modules or of the adapter.
+    or in the scale of their attention. The text contains the classes, the target unless it is a class, the token limit
+    and the sites of the adapter, the type and the plain attributes (numbers, strings and flags) of every module, and
+    the adapter's attribute `configuration`. It does not contain the code of the modules or of the adapter.
     """
     modules = [
         [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]
         for position, owner in enumerate(adapter.modules)
         for name, module in owner.named_modules()
     ]
-    content = {
+    content: dict[str, Any] = {
         "adapter": type(adapter).__qualname__,
         "classes": list(adapter.capabilities.classes),
         "task": adapter.capabilities.task,
@@ -261,6 +262,8 @@ def configuration_text(adapter: ModelAdapter) -> str:
         "modules": modules,
         "configuration": str(getattr(adapter, "configuration", "")),
     }
+    if adapter.capabilities.target != CLASS:
+        content["target"] = asdict(adapter.capabilities.target)
     return json.dumps(content, sort_keys=True)
 
 

@@ -22,9 +22,12 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.pooled import local_encoders, recurrent_encoders
+from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decode_logits
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
+from attnaudit.model_families import POOLED
+from attnaudit.targets import CLASS, Target
 
 SITE = Site(key="attention")
 #: Key in `Inputs.extra` of a mask (B, 1, C), True for the classes that are possible answers for the row.
@@ -78,6 +81,7 @@ class PooledAttentionAdapter:
         open_classes: Callable[[Instance], Sequence[bool]] | None = None,
         lstm: recurrent_encoders.Layer | None = None,
         reach: int | None = None,
+        target: Target = CLASS,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -89,7 +93,8 @@ class PooledAttentionAdapter:
                 `classes[1]`. A decoder that is an `nn.Linear` is called with the context only, and the adapter declares
                 `linear_decoder` unless `open_classes` is given.
             tokenize: Text -> Encoding.
-            classes: Class names in the order of the logits.
+            classes: Class names in the order of the logits. If the target is a label or a score, give the names of all
+                labels or scores.
             modules: The modules that own the parameters. By default, every part among `embedding`, `encoder`,
                 `attention` and `decoder` that is an `nn.Module`.
             pad_id: Id that fills padding.
@@ -116,13 +121,19 @@ class PooledAttentionAdapter:
             reach: Largest distance in tokens at which a state depends on a token: 0 if the encoder reads each token
                 alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it recomputes
                 only the states near them. Give at most one of `lstm` and `reach`.
+            target: What is explained: the class, one label of a model that assigns any number of labels, or a score.
 
         Raises:
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
                 option is invalid.
         """
-        if len(classes) < 2 or len(set(classes)) != len(classes):
-            raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
+        fewest = 2 if target.kind == "class" else 1
+        if len(classes) < fewest or len(set(classes)) != len(classes):
+            expected = "at least two different class names" if fewest == 2 else "different names"
+            raise AdapterError(f"classes={list(classes)}: expected {expected}.")
+        labels = tuple(classes) if target.kind == "label" else ()
+        if target.kind != "class":
+            decoder, classes = decoder_of(target, decoder, classes), target.classes
         self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
         if open_classes is not None and query is None:
             raise AdapterError(
@@ -134,7 +145,7 @@ class PooledAttentionAdapter:
         self.mask_id = mask_id
         self.attend_special = attend_special
         self.description = description
-        self.family = family
+        self.family = f"{family or POOLED}, {target.family}" if target.family else family
         self.configuration = configuration
         if lstm is not None:
             recurrent_encoders.refuse_unsupported(lstm)
@@ -157,6 +168,9 @@ class PooledAttentionAdapter:
             )
         self._capabilities = Capabilities(
             classes=tuple(classes),
+            target=target,
+            labels=labels,
+            decides=target.decides,
             decodes=True,
             mask=mask_id is not None,
             linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None,

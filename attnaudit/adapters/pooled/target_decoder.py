@@ -1,0 +1,82 @@
+"""Decoders that give the logit of one output of a model: a label of several, or a score.
+
+Shapes: C outputs, m features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from attnaudit.errors import AdapterError, nearest
+from attnaudit.targets import PAGE, Target
+
+
+def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence[str]) -> Callable[..., Tensor]:
+    """Return a decoder with the logit of a target, given a decoder with the numbers of all outputs of a model.
+
+    A decoder that is an `nn.Linear` stays one. Its weights are those of the given decoder, so they change with them.
+
+    Args:
+        target: The target. Its kind is "label" or "score".
+        decoder: Context (..., m) -> outputs (..., C).
+        outputs: The names of the C outputs.
+
+    Raises:
+        AdapterError: The target is of another kind, or the model has no output of this name.
+    """
+    if target.kind not in ("label", "score"):
+        raise AdapterError(
+            f"target: a model with pooled attention has no target of kind '{target.kind}'. Expected 'class', 'label' "
+            f"or 'score'. See {PAGE}."
+        )
+    if target.kind == "score" and not target.name and len(outputs) == 1:
+        index = 0
+    elif target.name in outputs:
+        index = list(outputs).index(target.name)
+    else:
+        raise AdapterError(
+            f"target: the model has no output '{target.name}'. Give the names of all of its outputs as classes. "
+            f"{nearest(target.name, outputs)}"
+        )
+    if isinstance(decoder, nn.Linear):
+        return OneLogitLinear(decoder, index, target)
+
+    def one_logit(*given: Any) -> Tensor:
+        return _logit(decoder(*given)[..., index : index + 1], target)
+
+    return one_logit
+
+
+class OneLogitLinear(nn.Linear):
+    """A linear layer with the logit of one output of another linear layer.
+
+    Attributes:
+        whole: The other layer.
+        index: The index of the output.
+        target: The target.
+    """
+
+    def __init__(self, whole: nn.Linear, index: int, target: Target) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = whole.in_features, 1
+        self.whole, self.index, self.target = whole, index, target
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """(1, m) weight."""
+        return self.whole.weight[self.index : self.index + 1] / (self.target.scale or 1.0)
+
+    @property
+    def bias(self) -> Tensor:  # type: ignore[override]
+        """(1,) bias."""
+        own = self.whole.bias
+        bias = self.whole.weight.new_zeros(1) if own is None else own[self.index : self.index + 1]
+        return _logit(bias, self.target)
+
+
+def _logit(output: Tensor, target: Target) -> Tensor:
+    """Return the logit of an output: the label's own, or (score - threshold) / scale."""
+    return (output - (target.threshold or 0.0)) / (target.scale or 1.0)
