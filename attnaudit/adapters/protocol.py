@@ -172,6 +172,9 @@ class Trace:
         hidden: Site key -> (B, K, m) states from which the site's values are computed, attached to the autograd graph.
             In pooled attention, the weights are applied to these states directly. Empty unless `run` was called with
             `hidden=True`.
+        before_norm: Site key -> (B, K, m) the states in `hidden` before the normalisation layer that ends the encoder,
+            attached to the autograd graph. Optional. The norm of a normalised state is nearly constant, so its gradient
+            says little about the influence of the inputs.
         decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query. It is
             attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
         cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
@@ -185,6 +188,7 @@ class Trace:
     decoder_condition: Tensor | None = None
     cache: object = None
     queries: Mapping[str, Tensor] = field(default_factory=dict)
+    before_norm: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 #: A function that replaces attention weights. It is called with the site, the weights (B, H, Q, K) that the model

@@ -20,7 +20,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 if TYPE_CHECKING:
     from attnaudit.metrics.ranked_information import InformationRanking as Ranking
 
-PRESETS = ("wen",)
+PRESETS = ("wen", "wen_50")
 MINIMUM_INSTANCES = 10
 #: The number of shuffles of the outputs that correct the information: for all instances, and for each subsample.
 SHUFFLES = 100
@@ -55,9 +55,11 @@ class InformationRanking(Check):
         preset: How the number of clusters is chosen. None (the default): one twentieth of the number of instances, but
             at least 5 and at most 200. "wen": the smallest number from 50 to 200 with which every cluster has at least
             two members.
+            "wen_50": 50, the smallest number that this rule tries. Clusters with a single member are merged into the
+            nearest one.
     """
 
-    preset: Literal["wen"] | None = None
+    preset: Literal["wen", "wen_50"] | None = None
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
@@ -112,7 +114,7 @@ class InformationRanking(Check):
 
     def _with_ranking(self, measurements: Measurements, evidence: Evidence) -> Evidence:
         """Return the evidence with the value, its interval, references and charts."""
-        from attnaudit.metrics.ranked_information import information_ranking, ranking_agreement
+        from attnaudit.metrics.ranked_information import WEN_CLUSTERS, information_ranking, ranking_agreement
 
         groups = measurements.groups(evidence.defined)
         # The result of k-means depends on the order of the rows, so the rows are sorted as in the groups.
@@ -123,7 +125,13 @@ class InformationRanking(Check):
         weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)[rows]
         outputs = measurements.table("ranked_hidden.outputs")[rows]
         ranking = information_ranking(
-            states[rows], weights, outputs, seed=int(measurements.seed), preset=self.preset, shuffles=SHUFFLES
+            states[rows],
+            weights,
+            outputs,
+            seed=int(measurements.seed),
+            preset="wen" if self.preset == "wen" else None,
+            clusters=WEN_CLUSTERS[0] if self.preset == "wen_50" else None,
+            shuffles=SHUFFLES,
         )
         attention = ranking.attention
         details: dict[str, Detail] = {

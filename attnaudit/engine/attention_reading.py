@@ -207,6 +207,11 @@ class AttentionReading:
         """
         return self.batch.sum_by_unit(gradient.double().square().sum(-1)).sqrt()
 
+    @property
+    def influenced_states(self) -> Tensor:
+        """(B, T, m) states whose influences are measured: before a final normalisation, if the adapter gives them."""
+        return self.batch.trace.before_norm.get(self.site.key, self.hidden)
+
     def influence(self, position: int) -> Tensor:
         """Return the influence of every input unit on the hidden state at one position (Meister et al. 2021, eq. 5).
 
@@ -216,14 +221,15 @@ class AttentionReading:
             position: position p of the hidden state in the padded batch.
 
         Returns:
-            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i.
+            (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i. If the trace
+            has the states before a final normalisation layer (`Trace.before_norm`), h_p is such a state.
         """
         if self.adapter.capabilities.influences:
             return self._influence_from_adapter(position)
         self.pass_counts["backward"] += 1
         with differentiable(self.device):
             # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
-            norms = self.hidden[:, position, :].norm(dim=-1)
+            norms = self.influenced_states[:, position, :].norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
         return self.unit_norms(gradient)
 

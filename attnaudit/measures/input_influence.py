@@ -19,7 +19,8 @@ def influence(view: AttentionView, request: Request) -> Columns:
     """Return how the influence on each hidden state is distributed over the inputs (Meister et al. 2021, eq. 5).
 
     The influence of token i on hidden state p is ‖∂‖h_p‖₂/∂E_i‖₂, where E_i is the embedding of token i. Let g_p be the
-    distribution of the influence on hidden state p over the real tokens. The columns are:
+    distribution of the influence on hidden state p over the real tokens. If the encoder ends with a normalisation layer
+    and the adapter gives the states before it (`Trace.before_norm`), h_p is the state before it. The columns are:
 
     * `.entropy`: normalised entropy of g_p, averaged over p.
     * `.own_share`: the share of token p in g_p, averaged over p. It is the influence of a token on its own state.
@@ -69,7 +70,7 @@ def influence(view: AttentionView, request: Request) -> Columns:
 def _without_rounding_errors(view: AttentionView, position: int, influences: torch.Tensor) -> torch.Tensor:
     """Set the influences (B, T) on one hidden state to zero in the rows in which they are only rounding errors."""
     relative = influences.norm(dim=-1) * view.embeddings[TEXT].detach().double().norm(dim=(-2, -1))
-    norms = view.hidden[:, position].detach().double().norm(dim=-1)
+    norms = view.influenced_states[:, position].detach().double().norm(dim=-1)
     return torch.where((relative > ROUNDING * norms)[:, None], influences, 0.0)
 
 

@@ -63,6 +63,24 @@ class ScaledDot(nn.Module):
         return torch.as_tensor(hidden @ query_state.unsqueeze(-1)).squeeze(-1) / scale
 
 
+class SmallDot(ScaledDot):
+    """Scaled dot-product alignment as in the published code of Jain & Wallace 2019.
+
+    It differs from `ScaledDot` only in a model that reads no query: q starts from U(-1/√m, 1/√m), the default of a
+    linear layer in PyTorch, not from N(0, 1).
+
+    Args:
+        width: Number of features of a hidden state (m).
+        size: Not used.
+        query: Number of features of the query's state; None for models that read no query.
+    """
+
+    def __init__(self, width: int, size: int, query: int | None = None) -> None:
+        super().__init__(width, size, query)
+        if query is None:
+            nn.init.uniform_(self.query, -1 / math.sqrt(width), 1 / math.sqrt(width))
+
+
 class Deep(nn.Module):
     """Deep alignment: the score D(W_h h), or D(W_h h + W_q q) with a query, where D(x) = W⁽²⁾ ReLU(W⁽¹⁾ ReLU(x)).
 
@@ -108,6 +126,7 @@ def _add_query(hidden: Tensor, layer: nn.Module | None, query: Tensor | None) ->
 ALIGNMENTS: dict[str, type[nn.Module]] = {
     "additive": Additive,
     "dot": ScaledDot,
+    "small_dot": SmallDot,
     "deep": Deep,
     "uniform": Uniform,
 }

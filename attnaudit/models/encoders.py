@@ -139,7 +139,7 @@ class GRU(Encoder):
 class CNN(Encoder):
     """Convolutions with filters of several widths. Their features are concatenated, and ReLU is applied to them.
 
-    This is the encoder of Jain & Wallace 2019, with the filter widths of Wen et al. 2022, appendix. Its `width` is
+    This is the encoder of Jain & Wallace 2019, with the filter widths of Wen et al. 2022, appendix A. Its `width` is
     hidden_size. The features are divided equally among the filter widths, and the narrowest filters get the remainder.
     The text is padded with zeros on both sides.
 
@@ -147,16 +147,15 @@ class CNN(Encoder):
         ModelError: hidden_size is smaller than the number of filter widths.
     """
 
-    FILTERS: ClassVar = (1, 3, 5, 7, 15)
-    reach = max(FILTERS) // 2
+    FILTERS: ClassVar[tuple[int, ...]] = (1, 3, 5, 7, 15)
+    reach = 7
 
     def __init__(self, embedding_size: int, hidden_size: int) -> None:
         super().__init__()
         count = len(self.FILTERS)
         if hidden_size < count:
             raise ModelError(
-                f"hidden_size is {hidden_size}, but the encoder 'cnn' has {count} filters. Use --hidden-size {count} "
-                "or more."
+                f"hidden_size is {hidden_size}, but the encoder has {count} filters. Use --hidden-size {count} or more."
             )
         self.width = hidden_size
         self.filters = nn.ModuleList(
@@ -172,6 +171,13 @@ class CNN(Encoder):
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the (B, m) maximum of each feature. Zeros on padding do not matter, as features are never negative."""
         return hidden.amax(dim=1)
+
+
+class NarrowCNN(CNN):
+    """A `CNN` with the filter widths 1, 3, 5 and 7 of the published code of Jain & Wallace 2019."""
+
+    FILTERS: ClassVar[tuple[int, ...]] = (1, 3, 5, 7)
+    reach = 3
 
 
 class SelfAttention(nn.Module):
@@ -191,12 +197,16 @@ class SelfAttention(nn.Module):
         self.after_attention, self.after_feed = nn.LayerNorm(size), nn.LayerNorm(size)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        output: Tensor = self.after_feed(self.unnormalised(states, mask))
+        return output
+
+    def unnormalised(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Return the (B, T, m) states before the layer normalisation that ends the layer."""
         scores = self.query(states) @ self.key(states).transpose(1, 2) / math.sqrt(states.shape[-1])
         lowest = torch.finfo(scores.dtype).min  # with -inf, a row without any token would become NaN
         weights = scores.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
         states = self.after_attention(states + self.out(weights @ self.value(states)))
-        output: Tensor = self.after_feed(states + self.feed(states))
-        return output
+        return torch.as_tensor(states + self.feed(states))
 
 
 class Transformer(Encoder):
@@ -216,11 +226,19 @@ class Transformer(Encoder):
         self.stack = nn.ModuleList(SelfAttention(hidden_size) for _ in range(layers))
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
+        return self.with_unnormalised(embeddings, mask)[0]
+
+    def with_unnormalised(self, embeddings: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the hidden states (B, T, m), and the states before the normalisation that ends the last layer."""
         places = (mask.long().cumsum(dim=1) - 1).clamp_min(0)
         states = self.enter(embeddings) * math.sqrt(self.width) + sinusoids(places, self.width).to(embeddings.dtype)
+        unnormalised = states
         for layer in self.stack:
-            states = layer(states, mask)
-        return torch.as_tensor(states * mask.unsqueeze(-1))
+            assert isinstance(layer, SelfAttention)
+            unnormalised = layer.unnormalised(states, mask)
+            states = layer.after_feed(unnormalised)
+        tokens = mask.unsqueeze(-1)
+        return torch.as_tensor(states * tokens), torch.as_tensor(unnormalised * tokens)
 
 
 def sinusoids(places: Tensor, width: int) -> Tensor:
@@ -313,6 +331,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "bilstm": BiLSTM,
     "gru": GRU,
     "cnn": CNN,
+    "narrow_cnn": NarrowCNN,
     "transformer": Transformer,
     "mlp": MLP,
     "average": Average,

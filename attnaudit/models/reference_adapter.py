@@ -16,7 +16,7 @@ from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
 from attnaudit.data import load
 from attnaudit.errors import AuditError, DataError, ModelError
 from attnaudit.instances import Dataset
-from attnaudit.models.encoders import BiLSTM
+from attnaudit.models.encoders import BiLSTM, Transformer
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.training import Trained, train
 from attnaudit.models.training_job import Settings, TrainingData, TrainingJob
@@ -86,6 +86,11 @@ class ReferenceModel(PooledAttentionAdapter):
         return ReferenceModel(
             self.model, self.vocabulary, self.capabilities.classes, description=self.description, guide=guide
         )
+
+    def _encode_text(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        if isinstance(self.model.encoder, Transformer):
+            return self.model.encoder.with_unnormalised(embedded, mask)
+        return super()._encode_text(embedded, mask)
 
     def run(
         self,

@@ -182,7 +182,11 @@ def _optimizer(model: PooledClassifier, settings: Settings) -> torch.optim.Optim
     return torch.optim.Adam(
         [
             {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": list(model.attention.parameters()), "weight_decay": 0.0},
+            {
+                "params": list(model.attention.parameters()),
+                "weight_decay": 0.0,
+                "lr": settings.learning_rate * settings.attention_rate,
+            },
         ],
         lr=settings.learning_rate,
         amsgrad=True,

@@ -39,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         epochs: Number of passes over the training data.
         batch_size: Number of instances per step.
         learning_rate: Learning rate of Adam.
+        attention_rate: Factor by which the learning rate is multiplied for the parameters of the attention (Meister et
+            al. 2021, appendix B: 1 or 10).
         weight_decay: Weight decay of all parameters except those of the attention.
         dropout: Dropout rate on the embeddings and the context vector.
         word_dropout: Probability that a token is replaced by the unknown word in training.
@@ -54,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     epochs: int = 8
     batch_size: int = 32
     learning_rate: float = 1e-3
+    attention_rate: float = 1.0
     weight_decay: float = 1e-5
     dropout: float = 0.0
     word_dropout: float = 0.0
@@ -74,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise AuditError(f"{name} is {count}: expected a whole number of at least 1.")
         if not 0 < self.learning_rate < math.inf:
             raise AuditError(f"learning rate is {self.learning_rate}: expected a positive number such as 0.001.")
+        if not 0 < self.attention_rate < math.inf:
+            raise AuditError(f"attention rate is {self.attention_rate}: expected a positive number such as 10.")
         for name, weight in (("weight decay", self.weight_decay), ("tying", self.tying), ("mlm", self.mlm)):
             if not 0 <= weight < math.inf:
                 raise AuditError(f"{name} is {weight}: expected 0 or more.")

@@ -119,7 +119,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
             "text, pair (text and query, as in NLI) or question (text and question, answered "
             "with a class that the text mentions)",
         ),
-        ("encoder", "bilstm", "bilstm, gru, cnn, transformer, mlp or average"),
+        ("encoder", "bilstm", "bilstm, gru, cnn, narrow_cnn, transformer, mlp or average"),
         ("alignment", "additive", "additive, dot, deep or uniform"),
         (
             "projection",

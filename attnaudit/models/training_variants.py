@@ -73,6 +73,15 @@ def with_uniform_attention(job: TrainingJob) -> TrainingJob:
     return replace(job, architecture=uniform_attention(job.architecture))
 
 
+def with_untrained_attention(job: TrainingJob) -> TrainingJob:
+    """Return a job that trains a model whose attention keeps its random initial parameters (Wen et al. 2022, §5.1)."""
+
+    def freeze(model: PooledClassifier, _vocabulary: Vocabulary) -> None:
+        model.attention.requires_grad_(False)
+
+    return replace(job, prepare=freeze)
+
+
 def with_imposed_attention(job: TrainingJob, guide: PooledClassifier) -> TrainingJob:
     """Return a job that trains a model with the attention weights of another model, the guide.
 

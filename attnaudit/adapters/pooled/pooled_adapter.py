@@ -279,6 +279,10 @@ class PooledAttentionAdapter:
         flags = [inputs.extra[OPEN_CLASSES][:, 0].to(s.dtype) for s in query_state if OPEN_CLASSES in inputs.extra]
         return torch.cat([*query_state, *flags], dim=-1) if query_state else None
 
+    def _encode_text(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the hidden states, and the states before a final normalisation layer if the encoder ends with one."""
+        return self.encoder(embedded, mask), None
+
     def run(
         self,
         inputs: Inputs,
@@ -288,7 +292,7 @@ class PooledAttentionAdapter:
         hidden: bool = False,
     ) -> Trace:
         embedded = self.embed(inputs) if embeddings is None else embeddings
-        states = self.encoder(embedded[TEXT], inputs.mask[TEXT])
+        states, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
         expected = (*inputs.ids[TEXT].shape,)
         if not isinstance(states, Tensor):
             raise AdapterError(
@@ -315,6 +319,7 @@ class PooledAttentionAdapter:
             attention={SITE.key: weights[:, None, None, :]},
             allowed={SITE.key: allowed[:, None, None, :]},
             hidden={SITE.key: states} if hidden else {},
+            before_norm={SITE.key: unnormalised} if hidden and unnormalised is not None else {},
             decoder_condition=decoder_condition,
         )
 

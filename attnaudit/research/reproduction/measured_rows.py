@@ -74,7 +74,7 @@ def measured_row(
     return MeasuredRow(
         table=row.table.name,
         name=row.plan.name,
-        setting=row_setting(row.table, row.plan, vectors),
+        setting=row_setting(row.plan, vectors),
         provenance=Provenance(
             command=command,
             created=created,

@@ -21,6 +21,7 @@ from attnaudit.models.training_variants import (
     with_imposed_attention,
     with_new_seed,
     with_uniform_attention,
+    with_untrained_attention,
 )
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.records import Record
@@ -68,8 +69,10 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         parts = msgspec.to_builtins(self)
         if self.divergence == KL:
             del parts["divergence"]  # The digests of plans that are older than this field must not change.
+        if self.settings.attention_rate == 1:
+            del parts["settings"]["attention_rate"]  # The same holds for this field and the next one.
         if self.settings.vectors is None:
-            del parts["settings"]["vectors"]  # The same holds for this field.
+            del parts["settings"]["vectors"]
         else:
             del parts["settings"]["vectors"]["path"]  # Only the content of the file matters.
         build = BUILD + variant(self.variant).build
@@ -223,6 +226,10 @@ def _keeping(*parts: str) -> Callable[[Plan, TrainingInputs], Trained]:
     return train_variant
 
 
+def _untrained_attention(_plan: Plan, inputs: TrainingInputs) -> Trained:
+    return train(with_untrained_attention(inputs.job))
+
+
 def _twin(*, frozen: bool = False, longer: int = 1) -> Callable[[Plan, TrainingInputs], Trained]:
     def train_variant(plan: Plan, inputs: TrainingInputs) -> Trained:
         adversary = as_adversary(
@@ -278,6 +285,10 @@ VARIANTS: dict[str, Variant] = {
         base=PLAIN,
         train=_keeping("attention"),
         build=1,
+    ),
+    "random_attention": Variant(
+        description="with the frozen parameters of an attention that is not trained; the rest trained",
+        train=_untrained_attention,
     ),
     "fixed_representation": Variant(
         description="with the frozen embedding and encoder of the plain model; attention and decoder retrained",

@@ -113,6 +113,7 @@ class RowPlan:
         once: Whether the row is run only once, for the first seed, because its models already have different seeds.
         must_be_trained: Roles of variants whose models must be trained well enough for the row to count (see
             `row_exclusions`). For models without a variant, this is always required.
+        build: Increase this number when the definition of a quantity changes for this row, so that it is run again.
     """
 
     name: str
@@ -123,6 +124,7 @@ class RowPlan:
     unavailable: str = ""
     once: bool = False
     must_be_trained: Sequence[str] = ()
+    build: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,6 @@ class TablePlan:
         figures: Computes the figures of a row from the models of its first seed. None if the table has no figures.
         across: Computes additional rows and figures from all rows with quantities. None if there are none.
         deviations: Sentences that describe how every row differs from the setting of the paper.
-        build: Increase this number when the definition of a quantity changes, so that all rows are measured again.
     """
 
     name: str
@@ -168,7 +169,6 @@ class TablePlan:
     figures: Callable[[RowPlan, Models], Sequence[Figure]] | None = None
     across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
-    build: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

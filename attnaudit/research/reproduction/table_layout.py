@@ -36,7 +36,7 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
     header = results.header
     results, notes, incomplete = with_planned_seeds(results, seeds or {})
     corpora = corpora_of(paper, embedded=header.embedded)
-    plans = {table.name: (table, {row.name: row for row in table.rows(corpora)}) for table in paper.tables}
+    plans = {(table.name, row.name): row for table in paper.tables for row in table.rows(corpora)}
     results, outdated = without_outdated_rows(results, plans)
     untrained = row_exclusions(results.rows, paper, corpora)
     excluded = {

@@ -67,6 +67,14 @@ def test_the_preset_needs_clusters_of_two():
     assert "a cluster of some rank has only one member" in failed.note
 
 
+def test_fifty_clusters_are_used_even_if_some_have_a_single_member():
+    preset = InformationRanking(preset="wen_50", severity="report")
+    assert preset.id == "information_ranking.wen_50"
+    record = preset.judge(with_ranks(399))
+    assert record.details["clusters (N)"] == 50
+    assert record.value is not None
+
+
 def test_equal_attention_is_undefined():
     m = with_ranks()
     m.tables["ranked_hidden.weights"] = np.full((200, 3), 1 / 3)

@@ -77,6 +77,27 @@ def test_transformer_equals_the_encoder_of_torch_on_each_text_alone() -> None:
             states = plain(states)
         torch.testing.assert_close(hidden[row, real], states[0], rtol=1e-4, atol=1e-5)
         assert not hidden[row][~real].any()
+    normalised, before = ours.with_unnormalised(embeddings, MASK)
+    assert torch.equal(normalised, hidden)
+    torch.testing.assert_close(ours.stack[-1].after_feed(before)[MASK], hidden[MASK])  # type: ignore[operator]
+
+
+def test_the_learned_query_of_small_dot_starts_from_small_values_and_that_of_dot_does_not() -> None:
+    torch.manual_seed(0)
+    small, large = ALIGNMENTS["small_dot"](400, 1), ALIGNMENTS["dot"](400, 1)
+    assert 0.04 < small.query.abs().max() <= 1 / 20
+    assert large.query.abs().max() > 2
+    states, query = torch.randn(2, 3, 400), torch.randn(2, 400)
+    torch.testing.assert_close(small(states), states @ small.query / 20)
+    reading = [ALIGNMENTS[name](400, 1, 400)(states, query) for name in ("small_dot", "dot")]
+    assert torch.equal(*reading)
+
+
+def test_the_narrow_cnn_has_the_published_filter_widths() -> None:
+    narrow = encoder("narrow_cnn", 4, 128)
+    assert [layer.kernel_size for layer in narrow.filters] == [(1,), (3,), (5,), (7,)]  # type: ignore[union-attr]
+    assert [layer.out_channels for layer in narrow.filters] == [32] * 4  # type: ignore[union-attr]
+    assert narrow.reach == 3
 
 
 def test_several_lstm_layers_equal_the_stacked_layers_of_torch() -> None:

@@ -11,13 +11,16 @@ import torch
 
 from attnaudit.conformance import quick
 from attnaudit.data import load
+from attnaudit.engine.measuring import measure
 from attnaudit.errors import DataError, ModelError
-from attnaudit.instances import Dataset
+from attnaudit.instances import Dataset, Instance
 from attnaudit.models import checkpoint_folder
 from attnaudit.models.architecture import Architecture
+from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.training import Trained
 from attnaudit.models.training_job import Settings
+from attnaudit.models.vocabulary import RESERVED, Vocabulary
 from attnaudit.retraining import Retraining
 from tests.small_checkpoints import save_trained
 from tests.units.models.test_training_variants import PARTS, same_parameters
@@ -50,6 +53,27 @@ def test_a_copy_with_the_same_seed_is_the_model_and_another_seed_gives_another(a
     assert other.vocabulary is adapter.vocabulary
     assert adapter.retrain(Retraining(seed=1)) is other
     assert adapter.capabilities.retrains
+
+
+def test_the_influence_on_states_of_a_transformer_is_taken_before_its_last_normalisation() -> None:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary([*RESERVED, "a", "b", "c"])
+    parts = Architecture(encoder="transformer", embedding_size=6, hidden_size=6, attention_size=6)
+    model = PooledClassifier(parts, vocabulary_size=len(vocabulary), classes=2).eval()
+    adapter = ReferenceModel(model, vocabulary, ("x", "y"))
+    data = Dataset(name="d", source="d", description="", instances=(Instance(id="0", text="a b c", label="x"),))
+    measurements = measure(adapter, data, ["influence.hidden"], model="m", seed=0)[0]
+    found = measurements.scalar("influence.hidden.own_share")[0]
+    ids = torch.tensor([vocabulary.encode("a b c").ids])
+    embedded = model.embedding(ids).detach().requires_grad_()
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    before = model.encoder.with_unnormalised(embedded, mask)[1]  # type: ignore[operator]
+    shares = []
+    for p in (1, 2, 3):
+        (slope,) = torch.autograd.grad(before[0, p].norm(), embedded, retain_graph=True)
+        norms = slope[0, 1:4].norm(dim=-1)
+        shares.append(float(norms[p - 1] / norms.sum()))
+    assert found == pytest.approx(sum(shares) / 3, abs=1e-5)
 
 
 @pytest.mark.parametrize(

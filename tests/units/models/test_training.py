@@ -137,6 +137,15 @@ def test_positives_are_weighted_by_the_negatives_per_positive() -> None:
     assert loss.item() == pytest.approx((-(3 * p[0].log()) - (1 - p[1]).log()).item() / 2, rel=1e-5)
 
 
+def test_attention_has_its_own_learning_rate() -> None:
+    slow, fast = (train(job(epochs=1, attention_rate=rate)).model for rate in (1e-9, 100.0))
+    torch.manual_seed(0)
+    start = dict(PooledClassifier(TINY, vocabulary_size=len(slow.embedding.weight), classes=2).named_parameters())
+    name = "attention.alignment.hidden.weight"
+    torch.testing.assert_close(dict(slow.named_parameters())[name], start[name], rtol=0, atol=1e-6)
+    assert (dict(fast.named_parameters())[name] - start[name]).abs().max() > 0.01
+
+
 def test_attention_has_no_weight_decay() -> None:
     model = PooledClassifier(TINY, vocabulary_size=9, classes=2)
     optimizer = _optimizer(model, Settings(weight_decay=0.25))

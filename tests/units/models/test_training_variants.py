@@ -25,6 +25,7 @@ from attnaudit.models.training_variants import (
     with_frozen_parts,
     with_imposed_attention,
     with_uniform_attention,
+    with_untrained_attention,
 )
 from attnaudit.models.twin_adversary import probabilities, twin_loss
 from attnaudit.retraining import LONGER, PATIENCE
@@ -55,6 +56,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
     trained, training, dev = save_trained(folder)
     data = TrainingData(train=training, dev=dev)
     return Base(trained, TrainingJob(data=data, architecture=SMALL, settings=QUICK, vocabulary=trained.vocabulary))
+
+
+def test_untrained_attention_keeps_its_initial_values(base: Base) -> None:
+    trained = train(with_untrained_attention(base.job))
+    torch.manual_seed(base.job.settings.seed)
+    start = PooledClassifier(base.job.architecture, vocabulary_size=len(trained.vocabulary), classes=2)
+    assert same_parameters(trained.model, start, "attention")
+    assert not same_parameters(trained.model, start, "decoder")
 
 
 def trace_dev(model: PooledClassifier, base: Base) -> ForwardPass:

@@ -52,11 +52,12 @@ def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     assert asking.starting_from(here) == asking
 
 
-def test_the_fields_for_word_vectors_and_divergence_do_not_change_older_digests() -> None:
+def test_later_fields_with_their_defaults_do_not_change_older_digests() -> None:
     parts = msgspec.to_builtins(plan())
-    del parts["settings"]["vectors"], parts["divergence"]
+    del parts["settings"]["vectors"], parts["settings"]["attention_rate"], parts["divergence"]
     before = hashlib.sha256(msgspec.json.encode([1, parts], order="sorted")).hexdigest()
     assert plan().digest == before
+    assert plan().with_settings(attention_rate=10.0).digest != before
 
 
 def test_an_unknown_variant_is_reported_with_the_nearest_name() -> None:

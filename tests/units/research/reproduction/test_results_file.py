@@ -49,7 +49,7 @@ PLAN = next(one for one in TABLE.rows(("sst",)) if one.name == "sst/bilstm/addit
 ROW = MeasuredRow(
     table="permutation",
     name="sst/bilstm/additive",
-    setting=row_setting(TABLE, PLAN, VECTORS),
+    setting=row_setting(PLAN, VECTORS),
     provenance=Provenance(
         command="attnaudit reproduce jain-wallace",
         created="2026-01-01T00:00:00Z",
@@ -123,22 +123,22 @@ def test_a_row_with_other_settings_is_not_shown() -> None:
     assert row.missing.startswith("measured with settings that have changed")
 
 
-def test_the_setting_depends_on_the_models_the_vectors_the_corpus_and_the_table(
+def test_the_setting_depends_on_the_models_the_vectors_and_the_corpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = PLAN.models["model"]
     settings = {
-        row_setting(TABLE, PLAN, VECTORS),
-        row_setting(TABLE, PLAN, None),
-        row_setting(TABLE, PLAN, msgspec.structs.replace(VECTORS, sha256="1")),
-        row_setting(TABLE, replace(PLAN, models={"model": plan.with_settings(epochs=9)}), VECTORS),
-        row_setting(TABLE, replace(PLAN, models={"model": plan, "other": plan}), VECTORS),
-        row_setting(replace(TABLE, build=1), PLAN, VECTORS),
+        row_setting(PLAN, VECTORS),
+        row_setting(PLAN, None),
+        row_setting(PLAN, msgspec.structs.replace(VECTORS, sha256="1")),
+        row_setting(replace(PLAN, models={"model": plan.with_settings(epochs=9)}), VECTORS),
+        row_setting(replace(PLAN, models={"model": plan, "other": plan}), VECTORS),
+        row_setting(replace(PLAN, build=1), VECTORS),
     }
     assert len(settings) == 6
-    assert row_setting(TABLE, replace(PLAN, title="t", paper={"mean": 0.1}), VECTORS) in settings
+    assert row_setting(replace(PLAN, title="t", paper={"mean": 0.1}), VECTORS) in settings
     monkeypatch.setitem(CORPORA, "sst", replace(CORPORA["sst"], drawn=True))
-    assert row_setting(TABLE, PLAN, VECTORS) not in settings
+    assert row_setting(PLAN, VECTORS) not in settings
 
 
 @pytest.mark.parametrize(

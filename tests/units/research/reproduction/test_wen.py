@@ -25,16 +25,16 @@ def checked(value: float | None, *, first: float = 0.5, ranks: int = 4, **detail
     """A model whose check has this record."""
     found = {"ranks (k)": ranks, "weight of the first rank": first, **details}
     record = SimpleNamespace(value=value, n_defined=90, details=found, references=())
-    return SimpleNamespace(check=lambda name: record)
+    return SimpleNamespace(check=lambda name: record, trained=SimpleNamespace(plan=SimpleNamespace(corpus="20news")))
 
 
 def models(**roles: SimpleNamespace) -> Models:
     return roles  # type: ignore[return-value]
 
 
-def test_one_corpus_and_seed_need_23_models_with_the_settings_of_the_paper() -> None:
+def test_one_corpus_and_seed_need_24_models_with_the_settings_of_the_paper() -> None:
     plans = {plan for table in PAPER.tables for row in table.rows(("sst",)) for plan in row.models.values()}
-    assert len(plans) == 23
+    assert len(plans) == 24
     for plan in plans:
         plan.check()
     assert {plan.architecture.projection_parameter for plan in plans} == {None, 0.8}
@@ -69,6 +69,25 @@ def test_a_change_is_the_tau_of_the_normal_model_minus_the_other_one() -> None:
         gumbel=checked(0.7, **{"unweighted τ-b": 0.4}),
     )
     assert rise(both)[0] == pytest.approx(0.3)
+
+
+def test_sst_has_fifty_clusters() -> None:
+    asked: set[str] = set()
+
+    def check(name: str) -> SimpleNamespace:
+        asked.add(name)
+        return SimpleNamespace(value=0.5, n_defined=9, details={"clusters (N)": 50}, references=())
+
+    read = [quantity("ranking", name).read for name in ("tau", "clusters", "floor")]
+    for corpus, name in (("sst", "information_ranking.wen_50"), ("20news", "information_ranking")):
+        asked.clear()
+        model = SimpleNamespace(check=check, trained=SimpleNamespace(plan=SimpleNamespace(corpus=corpus)))
+        for one in read:
+            one(models(model=model))
+        assert asked == {name}
+    builds = {row.name: row.build for row in TABLES["ranking"].rows(("sst", "20news"))}
+    assert builds["sst/mlp/dot"] != builds["20news/mlp/dot"]
+    assert {row.build for row in TABLES["published-rule"].rows(("sst", "20news"))} == {0}
 
 
 def test_uniform_attention_ranks_nothing_and_its_tau_counts_as_zero() -> None:
