@@ -72,6 +72,86 @@ class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     boxes: list[Box]
 
 
+class Strip(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One lane of a strip plot.
+
+    Attributes:
+        label: The name of the row of the table.
+        values: The measured values, one per seed.
+        paper: The number of the paper. None if it has none.
+        counts: Whether the row may decide a claim.
+    """
+
+    label: str
+    values: list[float]
+    paper: float | None
+    counts: bool
+
+
+class Strips(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A strip plot of one quantity.
+
+    Attributes:
+        x_label: The label of the horizontal axis.
+        low: The smallest number that the axis must cover.
+        high: The largest number that the axis must cover.
+        strips: The lanes.
+    """
+
+    x_label: str
+    low: float
+    high: float
+    strips: list[Strip]
+
+
+class CurvePoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One point of a curve.
+
+    Attributes:
+        label: The label of the point, such as "λ=0.5".
+        x: The horizontal coordinate.
+        y: The vertical coordinate.
+    """
+
+    label: str
+    x: float
+    y: float
+
+
+class Curve(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A curve with one line per seed.
+
+    Attributes:
+        name: The name in the legend.
+        seeds: For each seed, the points of its line.
+    """
+
+    name: str
+    seeds: list[list[CurvePoint]]
+
+
+class Curves(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Curves on common axes. The points of the first curve are labelled.
+
+    Attributes:
+        x_label: The label of the horizontal axis.
+        y_label: The label of the vertical axis.
+        x_low: The smallest number that the horizontal axis must cover.
+        x_high: The largest number that the horizontal axis must cover.
+        y_low: The smallest number that the vertical axis must cover.
+        y_high: The largest number that the vertical axis must cover.
+        curves: The curves.
+    """
+
+    x_label: str
+    y_label: str
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    curves: list[Curve]
+
+
 class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One text with the attention of the model, and with other attention that gives almost the same output.
 
@@ -99,17 +179,19 @@ class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One figure. Exactly one of `chart`, `violins`, `counterfactual` and `boxes` is set.
+    """One figure. Exactly one of `chart`, `violins`, `counterfactual`, `boxes`, `strips` and `curves` is set.
 
     Attributes:
         name: The name of the figure.
-        row: The name of the row that the figure shows. If it shows several rows, the name of their corpus.
+        row: The name of the row that the figure shows. If it shows several rows, the name of their corpus, or "".
         title: The heading of the figure.
         caption: The text below the figure.
         chart: A chart with lines or bars.
         violins: Split violins.
         counterfactual: One text with two attention distributions.
         boxes: Box plots.
+        strips: A strip plot.
+        curves: Curves with one line per seed.
     """
 
     name: str
@@ -120,3 +202,5 @@ class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     violins: Violins | None = None
     counterfactual: Counterfactual | None = None
     boxes: Boxes | None = None
+    strips: Strips | None = None
+    curves: Curves | None = None

@@ -63,21 +63,6 @@ def _tau(pairs: Sequence[tuple[float, float]]) -> Reading:
     return (None if math.isnan(tau) else tau), len(pairs)
 
 
-def grid_means(grid: Grid, models: Models, column: str) -> dict[float, float]:
-    """Return the mean of a measured column for each number of a grid.
-
-    Args:
-        grid: Role -> the setting of the model.
-        models: Role -> model.
-        column: The name of the column.
-
-    Returns:
-        Number -> mean, sorted by the number. Models on which the column is undefined are left out.
-    """
-    columns = {number: defined(models[role], column) for role, number in grid.items()}
-    return {number: statistics.fmean(values) for number, values in sorted(columns.items()) if values}
-
-
 def grid_chart(
     row: RowPlan,
     name: str,

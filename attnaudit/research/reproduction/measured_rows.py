@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from attnaudit import __version__
 from attnaudit.errors import CheckError
+from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Provenance, WordVectors
@@ -14,6 +18,8 @@ from attnaudit.research.reproduction.paper_tables import Models, Quantity, RowPl
 from attnaudit.research.reproduction.results_file import MeasuredQuantity, MeasuredRow, RoleScores
 from attnaudit.research.reproduction.row_settings import row_setting
 
+#: The attributes of an audit that have one item per text.
+OF_TEXTS = ("ids", "labels", "predicted", "probabilities", "tokens")
 #: The number of decimals of the stored values.
 DECIMALS = 10
 
@@ -94,7 +100,7 @@ def measured_row(
 
 
 def row_figures(row: RowRun) -> list[Figure]:
-    """Compute the figures of a row from the models of its first seed.
+    """Compute the figures of a row from its models. The texts of all seeds are pooled.
 
     Returns:
         The figures. The list is empty if the table has no figures, if the row has no models, or if a check that the
@@ -105,13 +111,31 @@ def row_figures(row: RowRun) -> list[Figure]:
     """
     if row.table.figures is None or not row.models_by_seed:
         return []
-    first = min(row.models_by_seed, key=lambda models: next(iter(models.values())).trained.plan.seed)
     try:
-        return list(row.table.figures(row.plan, first))
+        return list(row.table.figures(row.plan, _pooled(row.models_by_seed)))
     except CheckError:
-        if not _skipped(first):
+        if not any(map(_skipped, row.models_by_seed)):
             raise
         return []
+
+
+def _pooled(models_by_seed: Sequence[Models]) -> Models:
+    """Return the models of the first seed, with the texts of the audits of all seeds one after the other."""
+    ordered = sorted(models_by_seed, key=lambda models: next(iter(models.values())).trained.plan.seed)
+    return {
+        role: replace(first, audits=tuple(map(_joined, zip(*(models[role].audits for models in ordered), strict=True))))
+        for role, first in ordered[0].items()
+    }
+
+
+def _joined(audits: Sequence[AuditedModel]) -> AuditedModel:
+    """Join the texts of several audits. The check records are those of the first audit."""
+    lists = {name: [x for one in audits for x in getattr(one, name)] for name in OF_TEXTS}
+    columns = {
+        name: {column: [x for one in audits for x in getattr(one, name)[column]] for column in getattr(audits[0], name)}
+        for name in ("scalars", "per_token")
+    }
+    return msgspec.structs.replace(audits[0], **lists, **columns)
 
 
 def _seeds(row: RowRun) -> list[int]:

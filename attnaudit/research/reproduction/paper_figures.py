@@ -10,8 +10,10 @@ from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.box_plots import box_plots
+from attnaudit.research.reproduction.curve_plots import curve_plots
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
 from attnaudit.research.reproduction.paper_tables import MODEL, Models, RowPlan, defined
+from attnaudit.research.reproduction.strip_plots import strip_plots
 from attnaudit.research.reproduction.violin_plots import violin_plots
 
 #: The number of bins of the largest attention weight.
@@ -27,7 +29,11 @@ FAR = 0.6
 
 
 def draw(figure: Figure) -> Drawing | None:
-    """Draw a figure with a chart, violins or box plots. Return None for a counterfactual, and for an empty figure."""
+    """Draw a figure with shapes. Return None for a counterfactual, and for an empty figure."""
+    if figure.strips is not None:
+        return strip_plots(figure.strips)
+    if figure.curves is not None:
+        return curve_plots(figure.curves)
     if figure.boxes is not None:
         return box_plots(figure.boxes)
     if figure.violins is not None:

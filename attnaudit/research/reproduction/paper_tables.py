@@ -18,6 +18,7 @@ from attnaudit.research.reproduction.claims import Claim
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
+from attnaudit.research.reproduction.quantity_figures import CurvePlan
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.train_models import TrainedPlan
 
@@ -155,7 +156,11 @@ class TablePlan:
         rows: Returns the rows for a list of names of corpora.
         quantities: The quantities of each row.
         audits: The audits of the models.
-        figures: Computes the figures of a row from the models of its first seed. None if the table has no figures.
+        figures: Computes the figures of a row from its models. The texts of all seeds are pooled. None if the table has
+            no such figures.
+        curves: Figures that are computed from the quantities of each row, with one line per seed.
+        drawn: Names of quantities that have a strip plot although the paper has no numbers for them. Quantities with
+            numbers in the paper always have one.
         across: Computes additional rows and figures from all rows with quantities. None if there are none.
         deviations: Sentences that describe how every row differs from the setting of the paper.
     """
@@ -167,6 +172,8 @@ class TablePlan:
     quantities: Sequence[Quantity]
     audits: Sequence[Audit]
     figures: Callable[[RowPlan, Models], Sequence[Figure]] | None = None
+    curves: Sequence[CurvePlan] = ()
+    drawn: Sequence[str] = ()
     across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
 

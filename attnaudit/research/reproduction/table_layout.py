@@ -15,6 +15,7 @@ from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
 from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
+from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
 from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
 from attnaudit.research.reproduction.row_settings import without_outdated_rows
@@ -120,14 +121,19 @@ def _table(table: TablePlan, results: Results, paper: Paper, texts: RowTexts) ->
     rows = [_row(plan, measured.get(plan.name), table, results.header.vectors, texts) for plan in plans]
     with_lines = [row for row in rows if row.lines]
     further, pictures = table.across(with_lines) if table.across is not None and with_lines else ((), ())
-    figures = [one.figure for one in results.figures if one.table == table.name]
+    figures = [
+        *strip_figures([*with_lines, *further], table.drawn),
+        *curve_figures(with_lines, table.curves),
+        *pictures,
+        *(one.figure for one in results.figures if one.table == table.name),
+    ]
     return Table(
         name=table.name,
         title=table.title,
         source=table.source,
         deviations=_deviations(table, rows, results, paper),
         rows=[*rows, *further],
-        figures=[*pictures, *figures],
+        figures=figures,
     )
 
 

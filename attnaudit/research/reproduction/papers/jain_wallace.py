@@ -275,6 +275,7 @@ PAPER = Paper(
             ),
             audits=(Audit(checks=(PERMUTED,)),),
             figures=_permutation_figures,
+            drawn=("mean", "median", "drop"),
         ),
         TablePlan(
             name="adversarial",
@@ -287,6 +288,7 @@ PAPER = Paper(
                 Audit(checks=(*EXACT.values(), *AS_PUBLISHED.values()), instances=SEARCHED),
             ),
             figures=_adversarial_figures,
+            drawn=("jsd .01", "searched .01", "jsd .05", "searched .05"),
             deviations=(
                 "The largest JSD is the exact optimum where the decoder is linear and there are two classes, and the "
                 "best one found otherwise; the paper searches by gradient.",

@@ -22,8 +22,6 @@ from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.grids import (
-    grid_chart,
-    grid_means,
     overlaid_histograms,
     trend_of_means,
     trend_of_texts,
@@ -62,6 +60,7 @@ from attnaudit.research.reproduction.papers.meister_numbers import (
     Numbers,
 )
 from attnaudit.research.reproduction.papers.shared_deviations import SHORT
+from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
 
 #: (encoder, alignment) -> title of the model.
 MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
@@ -211,37 +210,28 @@ def _trend(column: str, name: str, words: str) -> list[Quantity]:
     ]
 
 
-def _against_scale(
-    row: RowPlan, models: Models, name: str, title: str, y_label: str, columns: Mapping[str, str]
-) -> list[Figure]:
-    """Return a line chart over λ. The horizontal axis is log₂ of the factor by which sparsegen multiplies scores."""
-    lines = {
-        label: {math.log2(1 / (1 - value)): mean for value, mean in grid_means(GRID, models, column).items()}
-        for label, column in columns.items()
-    }
-    return [
-        grid_chart(
-            row,
-            name,
-            title,
-            "log₂ 1/(1 − λ); 0 is sparsemax, attention is sparser to the right",
-            y_label,
-            lines,
-            caption="Means over the texts, with the models of the first seed. λ is "
-            f"{', '.join(f'{x:g}' for x in LAMBDAS)}.",
-        )
-    ]
+def _by_lambda(y_label: str, lines: Mapping[str, str]) -> tuple[CurvePlan, ...]:
+    """Return a figure over λ. The horizontal axis is log₂ of the factor by which sparsegen multiplies scores.
 
-
-def _trend_figures(row: RowPlan, models: Models) -> list[Figure]:
-    columns = {"gradient": OF_GRADIENT}
-    return _against_scale(row, models, "entropy", "entropy of the gradient, by λ", "mean normalised entropy", columns)
-
-
-def _agreement_by_lambda(row: RowPlan, models: Models) -> list[Figure]:
-    columns = {"gradient": TAU_GRADIENT, "leave-one-out": TAU_LEFT_OUT}
-    return _against_scale(
-        row, models, "tau", "agreement of attention with the importance of the inputs, by λ", "mean τ-b", columns
+    Args:
+        y_label: The label of the vertical axis.
+        lines: Name of a curve -> first part of the names of its quantities (see `_over_spectrum`).
+    """
+    return (
+        CurvePlan(
+            name="lambda",
+            title=f"{y_label}, by λ",
+            x_label="log₂ 1/(1 − λ); 0 is sparsemax, attention is sparser to the right",
+            y_label=y_label,
+            caption="Means over the texts.",
+            lines={
+                label: [
+                    PointPlan(label=role, x=math.log2(1 / (1 - value)), y=f"{quantity} {role}")
+                    for role, value in GRID.items()
+                ]
+                for label, quantity in lines.items()
+            },
+        ),
     )
 
 
@@ -261,7 +251,7 @@ def _entropies(row: RowPlan, models: Models) -> list[Figure]:
             low=0.0,
             high=1.0,
             bins=20,
-            caption="All texts under all projections, with the models of the first seed.",
+            caption="All texts under all projections, with the models of all seeds.",
         )
     ]
 
@@ -281,7 +271,7 @@ def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
             low=-1.0,
             high=1.0,
             bins=20,
-            caption="All texts, with the model of the first seed.",
+            caption="All texts, with the models of all seeds.",
         )
         for kind in ("gradient", "leave-one-out")
     ]
@@ -337,7 +327,6 @@ PAPER = Paper(
                 ),
             ),
             audits=(Audit(checks=(GRADIENT_ENTROPY,)),),
-            figures=_trend_figures,
             deviations=(
                 "The paper states neither its values of λ nor what its τ-b is computed over, so its number is compared "
                 "with two readings: over models, and over all pairs of a λ and a text. Here λ is "
@@ -355,6 +344,7 @@ PAPER = Paper(
             ),
             audits=(Audit(checks=(GRADIENT_ENTROPY, LEFT_OUT_ENTROPY)),),
             figures=_entropies,
+            curves=_by_lambda("mean normalised entropy", {"gradient": "gradient", "leave-one-out": "leave-one-out"}),
         ),
         TablePlan(
             name="agreement-by-sparsity",
@@ -368,7 +358,7 @@ PAPER = Paper(
                 *_over_spectrum(TAU_LEFT_OUT, "leave-one-out", "τ-b with leave-one-out"),
             ),
             audits=(Audit(checks=(AGREEMENTS["gradient inputs"], AGREEMENTS["leave-one-out inputs"])),),
-            figures=_agreement_by_lambda,
+            curves=_by_lambda("mean τ-b", {"gradient": "gradient", "leave-one-out": "leave-one-out"}),
         ),
         TablePlan(
             name="adversary",

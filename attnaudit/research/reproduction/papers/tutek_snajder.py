@@ -52,6 +52,7 @@ from attnaudit.research.reproduction.papers.tutek_snajder_models import (
     twin,
 )
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import CORPORA, FRAGILITY, INFORMATION, PROBABILITY
+from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
 
 #: The shortest and the longest text that figures show, in tokens. Such a text can be read at a glance.
 SHORTEST, LONGEST = 6, 24
@@ -62,7 +63,6 @@ RETAINED = {
     "mf": InformationRetained(words="frequent", severity="report"),
     "rs": InformationRetained(words="sampled", severity="report"),
 }
-FigureOf = Callable[[RowPlan, Models], Sequence[Figure]]
 FRAGILE = (Audit(checks=(UNIFORM, PERMUTED)),)
 
 
@@ -106,23 +106,23 @@ def _over_grid(symbol: str, values: Sequence[float]) -> list[Quantity]:
     ]
 
 
-def _grid_figures(symbol: str, values: Sequence[float]) -> FigureOf:
-    roles = {"0": 0.0, **{f"{value:g}": value for value in values}}
-
-    def draw(row: RowPlan, models: Models) -> list[Figure]:
-        series: dict[str, dict[float, float]] = {}
-        for role, value in roles.items():
-            readings = {
-                "F1": f1(models, of=role),
-                "drop under uniform attention": value_of(UNIFORM.id, of=role)(models),
-                "drop under permuted attention": value_of(PERMUTED.id, of=role)(models),
-            }
-            for name, (measured, _) in readings.items():
-                if measured is not None:
-                    series.setdefault(name, {})[value] = measured
-        return [grid_chart(row, "grid", f"F1 and its drops, by {symbol}", symbol, "F1", series)]
-
-    return draw
+def _grid_curves(symbol: str, values: Sequence[float]) -> tuple[CurvePlan, ...]:
+    """Return a figure with F1 and its drops, over the values of δ or η."""
+    roles = ["0", *(f"{value:g}" for value in values)]
+    quantities = {"F1": "f1", "drop under uniform attention": "uniform", "drop under permuted attention": "permuted"}
+    return (
+        CurvePlan(
+            name="grid",
+            title=f"F1 and its drops, by {symbol}",
+            x_label=symbol,
+            y_label="F1",
+            caption="On the test part.",
+            lines={
+                line: [PointPlan(label=f"{symbol}={role}", x=float(role), y=f"{name} {role}") for role in roles]
+                for line, name in quantities.items()
+            },
+        ),
+    )
 
 
 def _information(words: str) -> list[Quantity]:
@@ -176,25 +176,20 @@ def _cost(form: str) -> Callable[[Models], Reading]:
     return read
 
 
-def _path_figures(row: RowPlan, models: Models) -> list[Figure]:
-    series = {}
-    for form in IMITATED:
-        points = [
-            (jsd_between(adversary, form)(models)[0], tvd_between(adversary, form)(models)[0])
-            for adversary in (twin(form, weight) for weight in WEIGHTS)
+PATH = CurvePlan(
+    name="adversary",
+    title="TVD that an adversary pays for its JSD",
+    x_label="mean JSD of attention, nats (at most ln 2 = 0.693)",
+    y_label="mean TVD between outputs",
+    caption="Each point is an adversary.",
+    lines={
+        FORMS[form]: [
+            PointPlan(label=f"λ={weight:g}", x=f"jsd {twin(form, weight)}", y=f"tvd {twin(form, weight)}")
+            for weight in WEIGHTS
         ]
-        series[FORMS[form]] = dict(sorted((x, y) for x, y in points if x is not None and y is not None))
-    return [
-        grid_chart(
-            row,
-            "adversary",
-            "TVD that an adversary pays for its JSD",
-            "mean JSD of attention, nats (at most ln 2 = 0.693)",
-            "mean TVD between outputs",
-            series,
-            caption=f"Each point is an adversary of the first seed's model, with λ = {', '.join(map(str, WEIGHTS))}.",
-        )
-    ]
+        for form in IMITATED
+    },
+)
 
 
 def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
@@ -264,7 +259,7 @@ def _grid(name: str, form: str, symbol: str, values: Sequence[float]) -> TablePl
         rows=lambda corpora: grid_rows(corpora, form, values),
         quantities=_over_grid(symbol, values),
         audits=FRAGILE,
-        figures=_grid_figures(symbol, values),
+        curves=_grid_curves(symbol, values),
     )
 
 
@@ -338,7 +333,8 @@ PAPER = Paper(
             rows=imitated,
             quantities=(*_path("base"), *_path("mlm")),
             audits=(Audit(checks=(UNIFORM,), tokens=("attention",)),),
-            figures=_path_figures,
+            curves=(PATH,),
+            drawn=("cost base", "cost mlm"),
             deviations=("The paper does not say which values of λ it tries; we try three.", SHORT),
         ),
         TablePlan(

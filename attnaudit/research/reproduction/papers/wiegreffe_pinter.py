@@ -7,12 +7,11 @@ attention of the model, and a trained adversary.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.trained_adversary import SWEEP
 from attnaudit.checks.uniform_fragility import UniformFragility
-from attnaudit.records import Chart, Series
 from attnaudit.research.reproduction.compare_models import (
     difference_of,
     jsd_between,
@@ -38,13 +37,13 @@ from attnaudit.research.reproduction.paper_tables import (
     TablePlan,
     accuracy,
     column_of,
-    defined,
     f1,
     value_of,
 )
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS
+from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
 
 #: Corpus -> λ of the adversary, as the published code defines it. No λ is published for the packaged sentences.
 LAMBDA = {"sst": 5.25e-4, "imdb": 8e-4, "agnews": 5e-4, "20news": 5e-4, EMBEDDED: 5e-4}
@@ -176,41 +175,23 @@ def _violins(row: RowPlan, models: Models) -> list[Figure]:
     ]
 
 
-def _curve(row: RowPlan, models: Models) -> list[Figure]:
-    roles = {"trained adversary, over λ": SWEPT, "next seed": [NEXT], "trained with uniform weights": [UNIFORM]}
-    lines = {name: _points(models, of) for name, of in roles.items()}
-    lines["per-text adversary, TVD ≤ .01 and .05"] = _exact(models)
-    return [
-        Figure(
-            name="curve",
-            row=row.name,
-            title=f"{row.title}: change of attention by change of output",
-            caption="Means over the test texts; each model is compared with the plain one. Points in the upper left "
-            f"have different attention and the same output. λ is {SWEEP[0]:g} to {SWEEP[-1]:g} times that of the table "
-            "above.",
-            chart=Chart(
-                title="JSD by TVD",
-                x_label="mean TVD between outputs",
-                y_label=f"mean {JSD_LABEL}",
-                kind="line",
-                series=[
-                    Series(name=name, x=[x for x, _ in line], y=[y for _, y in line]) for name, line in lines.items()
-                ],
-            ),
-        )
-    ]
-
-
-def _points(models: Models, roles: Iterable[str]) -> list[tuple[float, float]]:
-    """Return the pair (TVD, JSD) of each role with the base model, sorted. Undefined pairs are left out."""
-    points = [(tvd_between(role)(models)[0], jsd_between(role)(models)[0]) for role in roles]
-    return sorted((tvd, jsd) for tvd, jsd in points if tvd is not None and jsd is not None)
-
-
-def _exact(models: Models) -> list[tuple[float, float]]:
-    """Return the pair (TVD, JSD) of the adversary that is found text by text, for each ε at which it is defined."""
-    points = [[defined(models[MODEL], f"{one.column}.{what}") for what in ("tvd", "jsd")] for one in EXACT.values()]
-    return [(statistics.fmean(tvd), statistics.fmean(jsd)) for tvd, jsd in points if tvd and jsd]
+CURVE = CurvePlan(
+    name="curve",
+    title="change of attention by change of output",
+    x_label="mean TVD between outputs",
+    y_label=f"mean {JSD_LABEL}",
+    caption="Means over the test texts; each model is compared with the plain one. Points in the upper left have "
+    "different attention and the same output. λ is a multiple of that of the table above.",
+    lines={
+        "trained adversary, over λ": [PointPlan(label=role, x=f"tvd {role}", y=f"jsd {role}") for role in SWEPT],
+        "next seed": [PointPlan(label=NEXT, x=f"tvd {NEXT}", y=f"jsd {NEXT}")],
+        "trained with uniform weights": [PointPlan(label=UNIFORM, x=f"tvd {UNIFORM}", y=f"jsd {UNIFORM}")],
+        "per-text adversary, TVD ≤ .01 and .05": [
+            PointPlan(label=f"TVD ≤ {epsilon:g}", x=f"tvd per text {epsilon:g}", y=f"jsd per text {epsilon:g}")
+            for epsilon in EXACT
+        ],
+    },
+)
 
 
 PAPER = Paper(
@@ -242,6 +223,7 @@ PAPER = Paper(
                 _number("accuracy uniform", "accuracy, uniform weights", _accuracy_of(UNIFORM)),
             ),
             audits=(),
+            drawn=("f1", "f1 uniform"),
         ),
         TablePlan(
             name="seeds",
@@ -287,6 +269,7 @@ PAPER = Paper(
                 Audit(checks=(EXACT[0.01],), tokens=("attention",), roles=(MODEL,)),
             ),
             figures=_violins,
+            drawn=("jsd", "jsd per text"),
             deviations=(
                 f"One model is compared with those of {SEEDS} other seeds, by the median JSD of each text, as in the "
                 "published code (https://github.com/sarahwie/attention, seeds.txt and seed_graphs.py).",
@@ -314,6 +297,7 @@ PAPER = Paper(
                 _number("f1", "F1 of the BiLSTM itself", _f1_of(MODEL)),
             ),
             audits=(),
+            drawn=tuple(f"f1 {role}" for role in GUIDES),
         ),
         TablePlan(
             name="adversary",
@@ -391,7 +375,7 @@ PAPER = Paper(
                 Audit(checks=(ATTENTION,), tokens=("attention",)),
                 Audit(checks=tuple(EXACT.values()), tokens=("attention",), roles=(MODEL,)),
             ),
-            figures=_curve,
+            curves=(CURVE,),
             deviations=("λ is given as a multiple of the λ in the table above.", SHORT),
         ),
     ),

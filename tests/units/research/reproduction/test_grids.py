@@ -15,7 +15,6 @@ from scipy.stats import kendalltau
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.grids import (
     grid_chart,
-    grid_means,
     overlaid_histograms,
     trend_of_means,
     trend_of_texts,
@@ -73,7 +72,6 @@ def test_undefined_numbers_are_left_out_and_one_model_has_no_trend() -> None:
     made = models([0.5, None], [0.4, 0.2], [None, None])
     assert trend_of_means(GRID, "x")(made) == (-1.0, 2)
     assert trend_of_texts(GRID, "x")(made)[1] == 3
-    assert grid_means(GRID, made, "x") == {-1.0: 0.5, 0.0: pytest.approx(0.3)}
     assert trend_of_means(GRID, "x")(models([0.5], [None], [None])) == (None, 1)
 
 

@@ -1,0 +1,54 @@
+"""Draw strip plots as shapes: one lane per row of a table, with one dot per seed and a mark at the paper's number."""
+
+from __future__ import annotations
+
+from attnaudit.report.charts import BOTTOM, RIGHT, WIDTH, Drawing, Scale, Shape, nice_ticks, tick_labels
+from attnaudit.research.reproduction.figure_records import Strip, Strips
+
+#: All lengths are in pixels.
+TOP, LANE = 14.0, 15.0
+GLYPH = 5.6
+LEGEND = {True: "ours, one dot per seed", False: "ours, in a row that cannot decide a claim"}
+
+
+def strip_plots(record: Strips) -> Drawing | None:
+    """Draw the strips of a figure. Return None if there are none."""
+    if not record.strips:
+        return None
+    left = 14 + GLYPH * max(len(strip.label) for strip in record.strips)
+    height = TOP + LANE * len(record.strips) + BOTTOM
+    ticks = nice_ticks(record.low, record.high, target=5)
+    x = Scale(low=ticks[0], high=ticks[-1], start=left, end=WIDTH - RIGHT)
+    base = height - BOTTOM
+    shapes = [Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=base + 33, text=record.x_label)]
+    for tick, text in zip(ticks, tick_labels(ticks), strict=True):
+        shapes.append(Shape(kind="line", css="grid", x=x(tick), y=TOP, x2=x(tick), y2=base))
+        shapes.append(Shape(kind="text", css="tick", x=x(tick), y=base + 16, text=text))
+    for place, strip in enumerate(record.strips):
+        shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left)
+    counted = sorted({strip.counts for strip in record.strips}, reverse=True)
+    legend = tuple((f"s{int(not counts)}", LEGEND[counts]) for counts in counted)
+    label = f"{record.x_label}. " + "; ".join(map(_in_words, record.strips))
+    note = "The vertical mark is the paper's number." if any(one.paper is not None for one in record.strips) else ""
+    return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend, note=note)
+
+
+def _strip(strip: Strip, x: Scale, y: float, left: float) -> list[Shape]:
+    css = f"s{int(not strip.counts)}"
+    shapes = [
+        Shape(kind="text", css="tick", x=left - 8, y=y + 3.5, text=strip.label, anchor="end"),
+        Shape(kind="line", css="axis", x=x(min(strip.values)), y=y, x2=x(max(strip.values)), y2=y),
+    ]
+    if strip.paper is not None:
+        at = x(strip.paper)
+        shapes.append(Shape(kind="line", css="mark threshold", x=at, y=y - 6, x2=at, y2=y + 6))
+    return [
+        *shapes,
+        *(Shape(kind="dot", css=f"fill {css}", x=x(v), y=y, width=2.6, text=_in_words(strip)) for v in strip.values),
+    ]
+
+
+def _in_words(strip: Strip) -> str:
+    ours = ", ".join(f"{value:.3f}" for value in strip.values)
+    paper = "" if strip.paper is None else f"; paper {strip.paper:.3f}"
+    return f"{strip.label}: {ours}{paper}"
