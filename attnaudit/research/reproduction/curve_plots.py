@@ -11,6 +11,8 @@ from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Cu
 #: The y coordinate of the upper end of the vertical axis, in pixels.
 TOP = 26.0
 STYLES = 6
+#: The approximate width of a character of a label, in pixels.
+GLYPH = 7.0
 
 
 def curve_plots(record: Curves) -> Drawing | None:
@@ -33,12 +35,20 @@ def curve_plots(record: Curves) -> Drawing | None:
             words = f"{curve.name}, {point.label}: {point.x:.3f}, {point.y:.3f}"
             shapes.append(Shape(kind="dot", css=f"fill {css}", x=x(point.x), y=y(point.y), width=3, text=words))
     for point in mean_curve(drawn[0]):
-        shapes.append(
-            Shape(kind="text", css="tick", x=x(point.x) + 4, y=y(point.y) - 5, text=point.label, anchor="start")
-        )
+        shapes.append(_label(point, x, y))
     legend = tuple((css, curve.name) for css, curve in zip(styles, drawn, strict=True))
     label = f"{record.y_label} against {record.x_label}: {'; '.join(curve.name for curve in drawn)}"
     return Drawing(width=WIDTH, height=HEIGHT, label=label, shapes=tuple(shapes), legend=legend)
+
+
+def _label(point: CurvePoint, x: Scale, y: Scale) -> Shape:
+    """Draw the label of a point: to its right, or to its left if there is no room on the right."""
+    right = x(point.x) + 4 + GLYPH * len(point.label) <= WIDTH
+    anchor = "start" if right else "end"
+    text = point.label.replace("=-", "=−")
+    return Shape(
+        kind="text", css="tick", x=x(point.x) + (4 if right else -4), y=y(point.y) - 5, text=text, anchor=anchor
+    )
 
 
 def mean_curve(curve: Curve) -> list[CurvePoint]:

@@ -57,8 +57,8 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
         rows: The measured rows of one table.
         drawn: Names of further quantities.
     """
-    known = {line.quantity: line.words for row in rows for line in row.lines if line.paper is not None}
-    known |= {line.quantity: line.words for row in rows for line in row.lines if line.quantity in drawn}
+    lines = [line for row in rows for line in row.lines]
+    known = dict.fromkeys(line.quantity for line in lines if line.paper is not None or line.quantity in drawn)
     by_quantity = {
         name: [strip for row in rows for line in row.lines if line.quantity == name and (strip := _strip(row, line))]
         for name in known
@@ -75,12 +75,19 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
         Figure(
             name=f"strips {name}",
             row="",
-            title=f"{name}: {known[name].removeprefix('… ')}",
-            caption="All rows that were measured, on the same axis as the other figures of this table of this kind.",
+            title=_title(name, {line.words for line in lines if line.quantity == name}),
+            caption="All measured rows. The other figures of this kind in this table have the same axis.",
             strips=Strips(x_label=name, low=min(ends), high=max(ends), strips=strips),
         )
         for name, strips in shown.items()
     ]
+
+
+def _title(name: str, words: set[str]) -> str:
+    """Return the title of a strip plot. A description that differs between rows, such as by class, is left out."""
+    if len(words) > 1 or name in words:
+        return name
+    return f"{name}: {words.pop().removeprefix('… ')}"
 
 
 def _strip(row: Row, line: Line) -> Strip | None:

@@ -7,7 +7,7 @@ from attnaudit.research.reproduction.figure_records import Strip, Strips
 
 #: All lengths are in pixels.
 TOP, LANE = 14.0, 15.0
-GLYPH = 5.6
+GLYPH = 6.3
 LEGEND = {True: "ours, one dot per seed", False: "ours, in a row that cannot decide a claim"}
 
 

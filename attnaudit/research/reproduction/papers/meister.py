@@ -221,9 +221,9 @@ def _by_lambda(y_label: str, lines: Mapping[str, str]) -> tuple[CurvePlan, ...]:
         CurvePlan(
             name="lambda",
             title=f"{y_label}, by λ",
-            x_label="log₂ 1/(1 − λ); 0 is sparsemax, attention is sparser to the right",
+            x_label="log₂ 1/(1 − λ); attention is sparser to the right",
             y_label=y_label,
-            caption="Means over the texts.",
+            caption="Means over the texts. λ = 0 is sparsemax.",
             lines={
                 label: [
                     PointPlan(label=role, x=math.log2(1 / (1 - value)), y=f"{quantity} {role}")
