@@ -2,6 +2,9 @@
 
 The family of a model is a text such as "pooled attention, bilstm encoder". A policy lists the families on which it was
 validated. The entry "pooled attention" covers every family whose name begins with these words.
+
+If an audit explains another output than the class, the family ends in a word for this output, as in "transformer, bert,
+multi-label". Only an entry with the same word covers it, such as "transformer, multi-label".
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
+from attnaudit.targets import FAMILIES
 
 #: The family of an adapter with a single pooled attention that names no family.
 POOLED = "pooled attention"
@@ -17,13 +21,34 @@ POOLED = "pooled attention"
 def covers(families: Iterable[str], family: str) -> bool:
     """Return whether a family is one of `families` or begins with the words of one of them.
 
+    Both must end in the same word for what is explained.
+
     Examples:
         >>> covers(["pooled attention"], "pooled attention, gru encoder")
         True
         >>> covers(["transformer, bert"], "transformer, bertweet")
         False
+        >>> covers(["transformer"], "transformer, bert, multi-label")
+        False
     """
-    return any(family == one or (family.startswith(one) and not _continues_word(family[len(one)])) for one in families)
+    own, target = split_target(family)
+    return any(
+        target == its_target and (own == one or (own.startswith(one) and not _continues_word(own[len(one)])))
+        for one, its_target in map(split_target, families)
+    )
+
+
+def split_target(family: str) -> tuple[str, str]:
+    """Split a family into the part about the architecture and the word for what is explained ("" for the class).
+
+    Examples:
+        >>> split_target("transformer, bert, multi-label")
+        ('transformer, bert', 'multi-label')
+        >>> split_target("transformer, bert")
+        ('transformer, bert', '')
+    """
+    own, _, last = family.rpartition(", ")
+    return (own, last) if own and last in FAMILIES.values() else (family, "")
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:

@@ -97,6 +97,11 @@ class Capabilities:
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
 
+    @property
+    def no_decision(self) -> str:
+        """Why nothing that needs decisions is defined, as a clause; "" if the logits stand for decisions."""
+        return "" if self.decides else self.target.no_decision or "the output of the model stands for no decision"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:

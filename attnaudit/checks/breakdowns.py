@@ -32,7 +32,7 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
 
     Returns:
         Up to four breakdowns: by confidence, length, predicted class and label. A breakdown with fewer than two parts
-        is left out.
+        is left out, and so are the last two if the output stands for no decision.
     """
     kinds = {
         "confidence": _by_confidence(measurements),
@@ -40,6 +40,8 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
         "predicted class": _by_class(measurements, measurements.predicted),
         "label": _by_class(measurements, measurements.labels),
     }
+    if measurements.no_decision:
+        del kinds["predicted class"], kinds["label"]
     found = []
     for kind, parts in kinds.items():
         known = [(name, mask & defined) for name, mask in parts]

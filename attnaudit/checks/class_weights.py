@@ -27,9 +27,10 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
         measurements: The measurements of n instances.
         groups: The instances that a statistic is computed from.
         classes: "balanced" gives each class the same total weight. The classes are the labels if all n instances have
-            one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight.
+            one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight. So does
+            "balanced" if the output stands for no decision.
     """
-    if classes == "as_sampled":
+    if classes == "as_sampled" or measurements.no_decision:
         return WeightedRows.equal(len(measurements), groups)
     return WeightedRows.balanced(_classes(measurements), groups)
 
@@ -51,6 +52,8 @@ def units_of_rows(
         units, the reason is returned instead, as a clause. Additional instances add units at the end and do not
         change the existing units.
     """
+    if measurements.no_decision:
+        classes = "as_sampled"
     if classes == "balanced" and not (measurements.labels >= 0).all():
         return "rows have no label, and predicted classes are known only after measuring"
     order = rows_in_order(measurements, defined)
@@ -63,9 +66,11 @@ def units_of_rows(
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a remark on balanced classes if labels are missing or a class has no row; otherwise ""."""
+    """Return a remark on balanced classes if there are none, one has no row, or labels are missing; otherwise ""."""
     if classes == "as_sampled":
         return ""
+    if measurements.no_decision:
+        return f"every text has the same weight, and not every class, because {measurements.no_decision}"
     remarks = []
     missing = int(np.count_nonzero(measurements.labels < 0))
     if missing:

@@ -230,7 +230,9 @@ class Erasure(PerInstanceCheck):
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
         unsupported = np.full(len(undefined), f"erasure.{self.operator}" in measurements.facts)
+        no_decision = measurements.no_decision if self.measure == "decision" else ""
         return (
+            (no_decision, np.full(len(undefined), bool(no_decision))),
             (UNSUPPORTED[self.operator], unsupported),
             single_token(measurements),
             no_real_attention(measurements),

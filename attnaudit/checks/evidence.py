@@ -180,7 +180,12 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return, for each class, the mean value of the instances that are predicted as this class; None for no values."""
+    """Return, for each class, the mean value of the instances that are predicted as this class; None for no values.
+
+    The result is empty if the output stands for no decision.
+    """
+    if measurements.no_decision:
+        return {}
     return {
         f"mean where '{name}' is predicted": mean_of(values[measurements.predicted == index])
         for index, name in enumerate(measurements.classes)

@@ -180,7 +180,9 @@ class Fragility(WhereReplaced):
             interval=f1_drop.interval(groups, confidence=self.confidence) if len(groups) else None,
             defined=labelled & known,
             undefined=count_reasons(
-                ("no label", ~labelled), (no_attention, unattended & ~known), (self.otherwise_undefined, ~known)
+                (measurements.no_decision or "no label", ~labelled),
+                (no_attention, unattended & ~known),
+                (self.otherwise_undefined, ~known),
             ),
             values=changed,
             values_label=f"share of {self.replaced_by} that change the decision",
@@ -196,10 +198,17 @@ class Fragility(WhereReplaced):
             ),
             details=self.details(measurements, changed),
             charts=tuple(self.charts(measurements, changed)),
-            note=""
-            if labelled.any()
-            else "F1 cannot be computed without labels: add a label column, or use measure='tvd'",
+            note=self._note_on_f1(measurements),
         )
+
+    @staticmethod
+    def _note_on_f1(measurements: Measurements) -> str:
+        """Return why F1 is undefined for all instances; "" if it is not."""
+        if measurements.no_decision:
+            return f"F1 is undefined, because {measurements.no_decision}"
+        if (measurements.labels >= 0).any():
+            return ""
+        return "F1 cannot be computed without labels: add a label column, or use measure='tvd'"
 
     def _not_replaceable(self, measurements: Measurements) -> Mask:
         """Return the (n,) mask of instances with a single token whose output does not change."""
@@ -207,7 +216,12 @@ class Fragility(WhereReplaced):
         return mask
 
     def _changed(self, measurements: Measurements) -> Floats:
-        """Return the (n,) shares of the replacements that change the decision; NaN where undefined."""
+        """Return the (n,) shares of the replacements that change the decision; NaN where undefined.
+
+        All are NaN if the output stands for no decision.
+        """
+        if measurements.no_decision:
+            return np.full(len(measurements), np.nan)
         replaced = self.replaced_predictions(measurements)
         known = np.logical_not(np.isnan(replaced).any(axis=1))
         changed: Floats = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)
@@ -230,11 +244,13 @@ def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
     bins = np.clip((np.nan_to_num(peak) * BINS).astype(int), 0, BINS - 1)
     series = []
     for index, name in enumerate(measurements.classes):
+        if measurements.no_decision and not (measurements.predicted == index).any():
+            continue
         chosen = (measurements.predicted == index) & ~np.isnan(tvd) & ~np.isnan(peak)
         by_bin = [tvd[chosen & (bins == b)] for b in range(BINS)]
         series.append(
             Series(
-                name=f"predicted {name}",
+                name="all texts" if measurements.no_decision else f"predicted {name}",
                 x=[(b + 0.5) / BINS for b in range(BINS)],
                 y=[float(np.median(values)) if len(values) else None for values in by_bin],
             )

@@ -341,7 +341,7 @@ class Pointing(PerInstanceCheck):
             details["cosine above uniform weights"] = self._value_of(measurements, column, "cosine")
         if self.shapley_orders:
             details |= self._against_shapley(measurements, rows)
-        for index, name in enumerate(measurements.classes):
+        for index, name in enumerate(() if measurements.no_decision else measurements.classes):
             of_class = measurements.predicted == index
             details[f"value where '{name}' is predicted"] = self._value_of(measurements, column, chosen=of_class)
         return details

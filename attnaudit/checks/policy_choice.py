@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attnaudit.checks.policy import Policy
 from attnaudit.errors import CheckError
-from attnaudit.model_families import covers
+from attnaudit.model_families import covers, split_target
 from attnaudit.records import PolicyRecord
 
 REMEDY = "Give the policy to apply with --policy FILE"
@@ -46,7 +46,11 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
     """
     chosen: dict[str, Policy] = {}
     for model, family in families.items():
-        applying = [policy for policy in policies if covers(families_of(policy.record), family)]
+        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on what is
+        # explained, and decides what happens to such models (see `PolicyRecord.unvalidated`).
+        applying = [policy for policy in policies if covers(families_of(policy.record), family)] or [
+            policy for policy in policies if covers(families_of(policy.record), split_target(family)[0])
+        ]
         if len(applying) != 1:
             raise CheckError(_unclear(model, family, policies, applying))
         chosen[model] = applying[0]

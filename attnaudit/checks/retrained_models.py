@@ -168,7 +168,11 @@ def f1_difference(
                 series=series,
             ),
         ),
-        note=f"F1: {f1}" if labelled.any() else "F1 needs labels: add a label column",
+        note=f"F1: {f1}"
+        if labelled.any()
+        else f"F1 is undefined, because {measurements.no_decision}"
+        if measurements.no_decision
+        else "F1 needs labels: add a label column",
     )
 
 

@@ -69,11 +69,12 @@ class SeedVariance(RetrainingCheck, PerInstanceCheck):
         predicted = columns_of_copies(measurements, self.retrainings(), "predicted")
         tvd = columns_of_copies(measurements, self.retrainings(), "tvd")
         same_decision = predicted == measurements.predicted[:, None]
+        decides = len(measurements) and not measurements.no_decision
         return {
             "lowest mean JSD of a seed": min(by_seed, default=None),
             "highest mean JSD of a seed": max(by_seed, default=None),
             "mean TVD to the outputs of other seeds": mean_of(tvd.mean(1)),
-            "share of decisions on which other seeds agree": float(same_decision.mean()) if len(measurements) else None,
+            "share of decisions on which other seeds agree": float(same_decision.mean()) if decides else None,
         }
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:

@@ -86,6 +86,8 @@ class TokenProbability(PerInstanceCheck):
             return super().judge(measurements, gated=gated)
         correct = measurements.labels == measurements.predicted
         record = super().judge(measurements.only(correct), gated=gated)
+        if measurements.no_decision:
+            return with_note(record, f"no prediction is correct or wrong, because {measurements.no_decision}")
         if not (measurements.labels >= 0).any():
             return with_note(record, "the check needs labels: add a label column, or use among='all'")
         remark = (

@@ -220,20 +220,25 @@ class TotalEffect(WhereReplaced):
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         indices = {on: self._index(measurements, on) for on in OUTPUTS}
         index, groups = indices.pop(self.on), measurements.groups(self._counted(measurements))
-        kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
-        estimate = kappa.interval(groups, confidence=self.confidence, generator=self.generator(measurements, "kappa"))
-        changed = 1 - kappa.columns[groups.rows, -1]
+        decisions: dict[str, Detail] = {}
+        if not measurements.no_decision:
+            kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
+            generator = self.generator(measurements, "kappa")
+            estimate = kappa.interval(groups, confidence=self.confidence, generator=generator)
+            decisions = {
+                "share of decisions changed": mean_of(1 - kappa.columns[groups.rows, -1]),
+                "Cohen's κ of the decisions": kappa.value(groups),
+                f"Cohen's κ, {100 * self.confidence:g}% interval": None
+                if estimate is None
+                else f"{estimate.low:.3f} to {estimate.high:.3f}",
+            }
         return {
             **{
                 f"total-effect index of the {OUTPUTS[on]}": None if other is None else other.value
                 for on, other in indices.items()
             },
             f"standard deviation of the {OUTPUTS[self.on]}": None if index is None else math.sqrt(index.variance),
-            "share of decisions changed": mean_of(changed),
-            "Cohen's κ of the decisions": kappa.value(groups),
-            f"Cohen's κ, {100 * self.confidence:g}% interval": None
-            if estimate is None
-            else f"{estimate.low:.3f} to {estimate.high:.3f}",
+            **decisions,
         }
 
     def note(self, measurements: Measurements, values: Floats) -> str:

@@ -149,10 +149,11 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         mean = mean_of(values)
         predicted = columns_of_copies(measurements, self.adversaries(), "predicted")
         same_decision = predicted == measurements.predicted[:, None]
+        decides = len(measurements) and not measurements.no_decision
         details: dict[str, Detail] = {
             "mean TVD of the output": mean_of(self._mean_over_seeds(measurements, "tvd")),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
-            "share of decisions that are the same": float(same_decision.mean()) if len(measurements) else None,
+            "share of decisions that are the same": float(same_decision.mean()) if decides else None,
             "F1, model": mean_f1(measurements, predictions_of_model(measurements)),
             "F1, adversary": mean_f1(measurements, predicted),
         }

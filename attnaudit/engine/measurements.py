@@ -50,6 +50,8 @@ class Measurements:
             columns contain single readings. "" is the model's own reading.
         own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
+        no_decision: why nothing that needs decisions is defined, as a clause; "" if the output stands for decisions. If
+            not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
     """
 
     model: str
@@ -71,6 +73,7 @@ class Measurements:
     readings: dict[str, list[str]] = field(default_factory=dict)
     own_reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
+    no_decision: str = ""
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -125,6 +128,7 @@ class Measurements:
             readings=dict(self.readings),
             own_reading=self.own_reading,
             unseen_mixers=self.unseen_mixers,
+            no_decision=self.no_decision,
         )
 
     def under(self, reading: str) -> Measurements:

@@ -189,6 +189,7 @@ def measure(
         readings=plan.readings,
         own_reading=plan.own_reading.text if plan.own_reading else "",
         unseen_mixers=adapter.capabilities.unseen_mixers,
+        no_decision=adapter.capabilities.no_decision,
     )
     for planned, state in zip(plan.measures, states, strict=True):
         _finish(state, measurements, planned.reading)

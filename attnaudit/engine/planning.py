@@ -18,6 +18,7 @@ REMEDIES = {
     "deletion": ("token deletion", "Implement delete() and keep(), or use checks with at='hidden'"),
     "mask": ("token masking", "Implement substitute(), or pass mask_id to PooledAttentionAdapter"),
     "retrains": ("retraining", "Implement retrain()"),
+    "decides": ("decisions", "If the target is a score, declare the threshold from which a decision is positive"),
 }
 
 
@@ -152,6 +153,11 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
     for capability in (name for name in (*REMEDIES, *refused) if name in refused):
         names = list(dict.fromkeys(refused[capability]))
         provided, remedy = REMEDIES.get(capability, (f"the capability '{capability}'", "Implement it"))
+        if capability == "deletion" and adapter.capabilities.target.at_tokens:
+            remedy = (
+                f"The target, {adapter.capabilities.target.text}, is read at tokens that cannot be deleted. Use checks "
+                'that mask tokens, such as those with operator = "mask"'
+            )
         raise AdapterError(
             f"{'The measure' if len(names) == 1 else 'The measures'} {', '.join(names)} "
             f"{'needs' if len(names) == 1 else 'need'} {provided}, but the adapter declares {capability}=False. "

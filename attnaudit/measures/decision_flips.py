@@ -87,7 +87,7 @@ def fraction_to_flip(view: AttentionView, order: Tensor) -> Tensor:
     return smallest.double() / lengths
 
 
-@measure("flip", optional_capabilities=("differentiable",))
+@measure("flip", capabilities=("decides",), optional_capabilities=("differentiable",))
 def flip(view: AttentionView, request: Request) -> Columns:
     """Return the share of the weights that must be removed until the decision flips, for several orders.
 

@@ -132,7 +132,7 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
     The columns `.decision.attention`, `.decision.loo` and so on contain means of changed decisions instead: a decision
     counts as 1 if another class is predicted, otherwise as 0. The columns `.attention.curve`, `.loo.curve` and
     `.random.curve` contain the values at the five shares of the text. `.decision.attention.curve` and the others with
-    `.decision` contain the changed decisions at these shares.
+    `.decision` contain the changed decisions at these shares. They are NaN if the output stands for no decision.
 
     If the adapter lacks the capability that the operator needs, all columns are NaN, and the fact `erasure.<operator>`
     is "not possible".
@@ -154,7 +154,8 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
         before = view.probabilities[rows, predicted]
         index = predicted[:, None, None, None].expand(*output.shape[:3], 1)
         fall[rows] = before[:, None, None] - output.gather(3, index)[..., 0]
-        flipped[rows] = (output.argmax(-1) != predicted[:, None, None]).double()
+        if view.adapter.capabilities.decides:
+            flipped[rows] = (output.argmax(-1) != predicted[:, None, None]).double()
     scalars, vectors = {}, {}
     for prefix, values in (("", fall), ("decision.", flipped)):
         curves = {"attention": values[:, 0], "loo": values[:, 1], "random": values[:, 2:].mean(1)}

@@ -29,9 +29,9 @@ from attnaudit.records.check_records import (
     VerdictName,
     WorstOrder,
 )
+from attnaudit.records.model_records import ConformanceResult, ModelRecord, TargetRecord
 from attnaudit.records.run_records import (
     SCHEMA_VERSION,
-    ConformanceResult,
     DataRecord,
     EarlierFailure,
     EffectivePolicy,
@@ -41,7 +41,6 @@ from attnaudit.records.run_records import (
     HashedContent,
     MeasureRecord,
     MissingCase,
-    ModelRecord,
     PolicyException,
     PolicyQuestion,
     PolicyRecord,
@@ -97,6 +96,7 @@ __all__ = [
     "SamplingError",
     "Series",
     "Severity",
+    "TargetRecord",
     "UnvalidatedModel",
     "UnvalidatedRule",
     "VerdictName",

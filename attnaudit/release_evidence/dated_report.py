@@ -76,6 +76,8 @@ def _model(model: ModelRecord) -> Iterator[tuple[str, str]]:
     yield "Description", escape(model.description, LONGEST_REASON) or "—"
     yield "Family", escape(model.family) or "—"
     yield "Classes", escape(", ".join(model.classes), LONGEST_REASON)
+    if model.target is not None:
+        yield "Explained", escape(model.target.text, LONGEST_REASON)
     yield "Parameters", number(model.parameters)
     yield "SHA-256 of parameters and configuration", escape(model.sha256)
 

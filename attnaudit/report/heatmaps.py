@@ -284,13 +284,15 @@ def heatmap(
 def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
     """Return the probability of the predicted class before and after the attention weights are rearranged, in words."""
     before = instance.columns.get(PROBABILITIES)
-    if instance.predicted not in classes or before is None or len(before) != len(classes):
+    # Without a prediction, the output stands for no decision, and the second class is the target.
+    shown = instance.predicted or (classes[1] if len(classes) == 2 else "")
+    if shown not in classes or before is None or len(before) != len(classes):
         return ""
-    index = classes.index(instance.predicted)
+    index = classes.index(shown)
     now = before[index]
     if now is None:
         return ""
-    text = f"probability {number(now, digits=3)}"
+    text = f"probability {number(now, digits=3)}" if instance.predicted else f"{shown}: {number(now, digits=3)}"
     logits = [math.nan if x is None else x for x in instance.columns.get(REARRANGED) or ()]
     rows = [logits[start : start + len(classes)] for start in range(0, len(logits), len(classes))]
     after = sorted(_softmax(row)[index] for row in rows if len(row) == len(classes) and all(map(math.isfinite, row)))

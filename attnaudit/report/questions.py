@@ -21,6 +21,14 @@ def unseen_mixers_sentence(model: ModelRecord) -> str:
     return f"{model.name}: {left_out(model.unseen_mixers)}. No reading of its attention shows what these modules do."
 
 
+def target_sentence(model: ModelRecord) -> str:
+    """Return a sentence that says which output of a model was explained; "" for the class."""
+    if model.target is None:
+        return ""
+    undefined = " It stands for no decision, so nothing that needs decisions is defined." if model.no_decision else ""
+    return f"{model.name}: what is explained is {model.target.text}.{undefined}"
+
+
 def leading_gate(run: RunRecord) -> CheckRecord | None:
     """Return the gate that blocks the release and has the most serious verdict; None if no gate blocks it."""
     blocking = [check for check in run.checks if check.blocks and check.verdict in BLOCKING]
@@ -73,12 +81,14 @@ def _asked(gate: CheckRecord, run: RunRecord) -> str:
 def policy_notes(run: RunRecord) -> list[str]:
     """Return sentences that explain the outcome of a run by its policy.
 
-    There is one for each model with modules that no reading shows, one for each model on whose family the policy was
-    not validated, and one for each question with a gate that blocks the release.
+    There is one for each model that is explained on another output than the class, one for each model with modules that
+    no reading shows, one for each model on whose family the policy was not validated, and one for each question with a
+    gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]
-    return [*unseen, *unvalidated_notes(run), *answers]
+    targets = list(filter(None, map(target_sentence, run.models)))
+    return [*targets, *unseen, *unvalidated_notes(run), *answers]
 
 
 def notes_below_lead(run: RunRecord) -> list[str]:

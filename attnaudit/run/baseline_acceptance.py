@@ -176,7 +176,7 @@ def _numbers(
     run: RunRecord, folder: Path, gates: Sequence[CheckRecord]
 ) -> tuple[list[BaselineCheck], dict[str, list[float | None]]]:
     """Return the checks of a model on a data set, and their numbers per instance."""
-    classes = {model.name: model.classes for model in run.models}
+    models = {model.name: model for model in run.models}
     checks, columns = [], []
     ids: list[str] = []
     known = {record.key: check for record, check in recomputable(run)}
@@ -185,7 +185,10 @@ def _numbers(
         if not isinstance(gate, PairedGate) or comparison is None:
             raise ReportError(f"{folder}: {record.check}: it cannot be computed again with this version of attnaudit.")
         case = (record.model, record.data, record.seed)
-        stored = read_measurements(folder / MEASUREMENTS, case, classes[record.model], [(record, gate)])
+        model = models[record.model]
+        stored = read_measurements(
+            folder / MEASUREMENTS, case, model.classes, [(record, gate)], no_decision=model.no_decision
+        )
         measurements = stored.under(record.reading)
         numbers = rounded_numbers(gate.base.linearised_values(measurements))
         value, own = mean_of(numbers), _base_record(run, record)

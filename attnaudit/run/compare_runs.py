@@ -195,13 +195,14 @@ def _both(
     checks: Sequence[dict[str, Check]],
 ) -> _Both | None:
     paths = [folder / MEASUREMENTS for folder in folders]
-    classes = (pair.base_model.classes, pair.candidate_model.classes)
+    models = (pair.base_model, pair.candidate_model)
     measured = [
         read_measurements(
             paths[i],
             cases[i],
-            classes[i],
+            models[i].classes,
             [(records[i][name], check) for name, check in checks[i].items() if name in records[i]],
+            no_decision=models[i].no_decision,
         )
         for i in range(2)
     ]

@@ -32,7 +32,8 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     """Write every scalar and vector of every instance.
 
     The column `source` names the group to which the instance belongs when groups are resampled. Undefined values (NaN)
-    are written as null. The column `tokens` is null except for measures with one value per token.
+    are written as null. The column `tokens` is null except for measures with one value per token. The columns `label`
+    and `predicted` are null if the output stands for no decision.
 
     Args:
         measurements: The numbers of one model on one data set.
@@ -46,8 +47,10 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         "seed": pa.array([measurements.seed] * n, type=pa.int64()),
         "instance": pa.array(measurements.ids, type=pa.string()),
         "source": pa.array(measurements.sources, type=pa.string()),
-        "label": pa.array([instance.label for instance in measurements.instances], type=pa.string()),
-        "predicted": pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
+        "label": pa.array(_labels(measurements), type=pa.string()),
+        "predicted": pa.nulls(n, pa.string())
+        if measurements.no_decision
+        else pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
     }
     with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
         for name in sorted({*measurements.scalars, *measurements.vectors}):
@@ -61,6 +64,20 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
                 "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
             }
             writer.write_table(pa.table(columns, schema=SCHEMA))
+
+
+def _labels(measurements: Measurements) -> list[str | None]:
+    """Return the label of each instance.
+
+    It is the label in the data. If an instance has several labels, it is the class that follows from them. None if the
+    output stands for no decision.
+    """
+    if measurements.no_decision:
+        return [None] * len(measurements)
+    return [
+        one.label if one.label is not None or index < 0 else measurements.classes[index]
+        for one, index in zip(measurements.instances, measurements.labels.tolist(), strict=True)
+    ]
 
 
 def _lists(rows: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]) -> pa.Array:

@@ -68,6 +68,13 @@ def pairs_of(base: RunRecord, candidate: RunRecord, names: Names) -> tuple[list[
                 f"{', '.join(candidate_model.classes)} instead of {', '.join(base_model.classes)}."
             )
             continue
+        if base_model.target != candidate_model.target:
+            explained = [one.target.text if one.target else "the class" for one in (candidate_model, base_model)]
+            left_out.append(
+                f"The model {candidate_model.name} was not compared with {base_model.name}, because the first run "
+                f"explains {explained[1]}, and the second {explained[0]}."
+            )
+            continue
         pairs += [Pair(base_model, candidate_model, *both) for both in data]
     if not pairs:
         raise ReportError(" ".join([f"{base.run} and {candidate.run} are not comparable.", *left_out]))

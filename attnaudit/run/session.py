@@ -17,7 +17,15 @@ from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataErro
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
 from attnaudit.progress import ProgressCallback
-from attnaudit.records import CheckRecord, ConformanceResult, DataRecord, MeasureRecord, ModelRecord, PolicyValidation
+from attnaudit.records import (
+    CheckRecord,
+    ConformanceResult,
+    DataRecord,
+    MeasureRecord,
+    ModelRecord,
+    PolicyValidation,
+    TargetRecord,
+)
 from attnaudit.run.audit_items import AuditItem
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.audited_data import data_notes, data_record
@@ -402,6 +410,7 @@ def _item_by_id(items: Iterable[AuditItem], name: str) -> AuditItem:
 
 
 def _model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:
+    target = loaded.adapter.capabilities.target
     return ModelRecord(
         name=name,
         source=loaded.source,
@@ -413,4 +422,10 @@ def _model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceR
         conformance=conformance,
         family=loaded.family,
         unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
+        target=None
+        if target.kind == "class"
+        else TargetRecord(
+            kind=target.kind, name=target.name, threshold=target.threshold, scale=target.scale, text=target.text
+        ),
+        no_decision=loaded.adapter.capabilities.no_decision,
     )

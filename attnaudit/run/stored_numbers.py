@@ -83,13 +83,14 @@ def differing_values(run: RunRecord, path: Path) -> list[str]:
     for record, check in recomputable(run):
         cases.setdefault((record.model, record.data, record.seed), []).append((record, check))
     classes = {model.name: model.classes for model in run.models if len(set(model.classes)) == len(model.classes)}
-    unseen_mixers = {model.name: tuple(model.unseen_mixers) for model in run.models}
+    models = {model.name: model for model in run.models}
     found = []
     for case, pairs in cases.items():
         if case[0] not in classes:
             continue
-        measurements = read_measurements(path, case, classes[case[0]], pairs)
-        measurements.unseen_mixers = unseen_mixers[case[0]]
+        model = models[case[0]]
+        measurements = read_measurements(path, case, model.classes, pairs, no_decision=model.no_decision)
+        measurements.unseen_mixers = tuple(model.unseen_mixers)
         found += [what for record, check in pairs for what in _differences(measurements, record, check)]
     return found
 
@@ -138,7 +139,12 @@ def _differences(measurements: StoredMeasurements, record: CheckRecord, check: C
 
 
 def read_measurements(
-    path: Path, case: Case, classes: Sequence[str], pairs: Sequence[tuple[CheckRecord, Check]]
+    path: Path,
+    case: Case,
+    classes: Sequence[str],
+    pairs: Sequence[tuple[CheckRecord, Check]],
+    *,
+    no_decision: str = "",
 ) -> StoredMeasurements:
     """Read the columns that some checks need.
 
@@ -147,6 +153,7 @@ def read_measurements(
         case: The model, the data set and the seed.
         classes: The class names of the model, in the order of its logits.
         pairs: The records of the checks on that model and data set, and the checks.
+        no_decision: As in `Measurements`.
 
     Raises:
         ReportError: The file cannot be read, or a class in it is not one of the model.
@@ -173,7 +180,8 @@ def read_measurements(
         stored_sources=source,
         tokens=[("",) * length for length in lengths.tolist()],
         labels=_class_indices(label, classes, path),
-        predicted=_class_indices(predicted, classes, path),
+        predicted=np.ones(len(ids), dtype=np.int64) if no_decision else _class_indices(predicted, classes, path),
+        no_decision=no_decision,
         scalars=scalars,
         vectors=vectors,
         per_token=per_token,
