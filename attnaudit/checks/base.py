@@ -406,8 +406,8 @@ class Check(CheckArguments, ABC):
             raise CheckError(f"{self.name_in_errors}: {argument}: {error}") from None
         if most < low or least > high:
             raise CheckError(
-                f"{self.name_in_errors}: {argument}={text!r} is impossible: it lies between {least:.4g} and "
-                f"{most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
+                f"{self.name_in_errors}: {argument}={text!r} is impossible: the threshold lies between {least:.4g} "
+                f"and {most:.4g}, but the value of this check between {low:g} and {high:.4g}."
             )
 
     def _refuse_vacuous_threshold(self) -> None:

@@ -23,8 +23,8 @@ UNSEEN_MIXERS = ("block", "accept")
 #: these arguments existed therefore keep their hash.
 LATER_DEFAULTS = {"sampling": "all", "unseen_mixers": "block"}
 ACCEPTED = (
-    "the policy accepts that the model also carries information between tokens through modules without visible "
-    "weights, which no reading shows"
+    "the model also carries information between tokens through modules without visible weights; no reading shows "
+    "these modules, and the policy accepts them"
 )
 
 Parameter = str | float | int | bool | None

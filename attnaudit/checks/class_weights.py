@@ -83,8 +83,8 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
     if absent:
         it = "this class is" if len(absent) == 1 else "these classes are"
         remarks.append(
-            f"no row {'is predicted' if missing else 'has the label'} {' or '.join(absent)}, so {it} "
-            "left out, and the value would differ if the data had rows of every class"
+            f"no row {'is predicted' if missing else 'has the label'} {' or '.join(absent)}, so {it} left out; with "
+            "rows of every class, the value would be different"
         )
     return join_remarks(remarks)
 

@@ -204,8 +204,9 @@ class Erasure(PerInstanceCheck):
             return ""
         if self.against == "signed_loo":
             return (
-                f"{self.erasing} the most attended tokens gives {percentage(evidence.value)} of the gain over random "
-                f"tokens that {self.erasing.lower()} the tokens with the largest measured effects gives."
+                f"Compared with random tokens, {self.erasing.lower()} the most attended tokens gains "
+                f"{percentage(evidence.value)} of what {self.erasing.lower()} the tokens with the largest measured "
+                "effects gains."
             )
         what = "share of other decisions" if self.measure == "decision" else "drop in the predicted probability"
         more = "larger" if (evidence.value >= 0) == (self.sign > 0) else "smaller"

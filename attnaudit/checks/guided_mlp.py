@@ -101,8 +101,13 @@ class GuidedMLP(RetrainingCheck):
     def cost(self) -> str:
         adversaries = len(self.adversaries)
         mlps = len(self.retrainings()) - adversaries
-        more = f", and {adversaries} adversaries, each at up to {LONGER} times that cost" if adversaries else ""
-        return f"Trains {mlps} MLPs, each at less than the cost of training the audited model{more}."
+        trained = f"The check trains {mlps} MLPs, each at a lower cost than training the audited model."
+        if not adversaries:
+            return trained
+        return (
+            f"{trained} It also trains {adversaries} adversaries, each at up to {LONGER} times the cost of training "
+            "the audited model."
+        )
 
     def evidence(self, measurements: Measurements) -> Evidence:
         self.require_trained(measurements)

@@ -71,8 +71,9 @@ class InformationRanking(Check):
         "where the decision came from. The first rank often holds nearly all weight, so see the unweighted τ-b too."
     )
     how_to_read = (
-        "The weighted τ runs from −1 to 1: at 1, ranks with more attention hold hidden states with more information "
-        "about the output. The first ranks dominate it, so read the unweighted τ-b as well."
+        "The hidden states of each text are ranked by attention. At a weighted τ of 1, states on ranks with more "
+        "attention always have more information about the output; at −1, they always have less. The first ranks "
+        "dominate the value, so read the unweighted τ-b as well."
     )
     statistic = "weighted"
     unit = "Shieh's τ"
@@ -192,7 +193,7 @@ class InformationRanking(Check):
         return Reference(
             name="floor",
             value=value,
-            meaning="weighted τ with each instance's attention shuffled over its ranked states"
+            meaning="weighted τ if the attention of each instance is shuffled over its ranked states"
             + ("" if value is not None else "; the value is undefined or too expensive to compute"),
             n=n,
         )

@@ -69,9 +69,10 @@ class PairedGate(Check):
 
     statistic = "difference"
     how_to_read = (
-        "The value of this model minus the value of the baseline, on the same instances. At 0, the two models do not "
-        "differ. The gate passes if the whole interval is on the required side of the margin, and fails if the whole "
-        "of a wider interval, corrected for the number of gates, is on the other side."
+        "The difference is the value of this model minus the value of the baseline, on the same instances. At 0, "
+        "the two models do not differ. The gate passes if the whole interval is on the required side of the "
+        "margin, and fails if the whole of a wider interval, corrected for the number of gates, is on the other "
+        "side."
     )
 
     def validate(self) -> None:

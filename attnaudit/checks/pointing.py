@@ -111,8 +111,9 @@ class Pointing(PerInstanceCheck):
         if self.measure == "share":
             return (
                 "The value is the share of the texts on which attention points at the influential tokens clearly "
-                "better than equal weights do: its cosine with the effects is at least a quarter of the way from that "
-                "of equal weights to 1. Texts whose tokens have larger and more unequal effects count more."
+                "better than equal weights do. On such a text, the cosine between attention and the effects is at "
+                "least a quarter of the way from the cosine of equal weights to 1. Texts whose tokens have larger "
+                "and more unequal effects count more."
             )
         return (
             "At 1, every token gets attention in proportion to its effect on the prediction. At 0, attention points at "
@@ -328,7 +329,7 @@ class Pointing(PerInstanceCheck):
             "the same with uniform weights": float(effect @ uniform / total),
             PRECISION: precision,
             BY_CHANCE: by_chance,
-            "share of the texts on which attention is at least a quarter of the way to the effects": (
+            "share of the texts on which the cosine is at least a quarter of the way from equal weights to 1": (
                 self._value_of(measurements, column, "share")
             ),
             "the same, at least half of the way": self._value_of(measurements, column, "share", POINTS_CLOSELY),

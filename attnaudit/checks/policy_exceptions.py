@@ -67,8 +67,8 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
         raise CheckError(f"{where}: unvalidated is {unvalidated!r}, expected one of {expected}.")
     if not validated_on:
         raise CheckError(
-            f"{where}: unvalidated says what happens to models on whose family the policy was not validated, but "
-            f"validated_on is missing or empty. Name the families, for example {example}, or remove unvalidated."
+            f"{where}: unvalidated says what happens to models of a family on which the policy was not validated, "
+            f"but validated_on is missing or empty. Name the families, for example {example}, or remove unvalidated."
         )
 
 

@@ -90,7 +90,9 @@ class RetrainingCheck(Check):
             for number, times in ((adversaries, f"up to {LONGER} times"), (others, "about"))
             if number
         ]
-        return f"Trains {'; '.join(parts)}. A model that another check has already trained is not trained again."
+        return (
+            f"The check trains {'; '.join(parts)}. A model that another check has already trained is not trained again."
+        )
 
     def require_trained(self, measurements: Measurements) -> None:
         """Require that every copy was trained.

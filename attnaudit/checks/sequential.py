@@ -21,7 +21,7 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
 NO_SEQUENCE = "its statistic is not a mean, or ratio of means, of independent values with known bounds"
 #: The names of two details.
 ROWS = "rows in random order until the verdict"
-SPENT_ERROR = "largest probability of the wrong verdict"
+SPENT_ERROR = "upper bound on the probability of a wrong verdict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         reasons = refusals(record, version=__version__)
         failed = [] if options.allow_failed_gates else not_passed(record)
         reasons += [
-            f"{gate}. Improve the model, or add --allow-failed-gates: the baseline file then lists the gate."
+            f"{gate}. Improve the model, or add --allow-failed-gates. The baseline file then lists this gate."
             for gate in failed
         ]
         if reasons:

@@ -139,12 +139,15 @@ def _cells(plan: GatePlan, rows: int | None) -> list[str]:
 def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return sentences that say how many rows the policy needs, and for which gates the number is unknown."""
     lines = [
-        f"With these rows, a gate passes or fails with {POWER:.0%} probability if the distance of the true "
-        "value from the threshold is the effect.",
+        f"With these rows, a gate passes or fails with a probability of {POWER:.0%} if the true value is exactly "
+        "the effect away from the threshold.",
     ]
     if rows is not None:
-        lines.append(f"With {plural(rows, 'row')}, this needs the distances that “pass at” and “fail at” show.")
-    lines.append("Rows of one source count less than rows of different sources.")
+        lines.append(
+            f"With {plural(rows, 'row')}, it does so if the true value is as far away as the columns “pass "
+            "at” and “fail at” show."
+        )
+    lines.append("Rows with the same source give less information than rows with different sources.")
     for plan in plans:
         if plan.problem:
             lines.append(f"{plan.check}: the number of rows is unknown, because {plan.problem}.")

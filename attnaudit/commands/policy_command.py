@@ -74,7 +74,9 @@ def run(options: argparse.Namespace) -> int:
     if not changes:
         print("The policies are the same.")
     elif suspect:
-        print(f"The new policy may pass what the old one blocks: see the first {suspect} of {len(changes)} lines.")
+        print(
+            f"The new policy may pass models that the old one blocks: see the first {suspect} of {len(changes)} lines."
+        )
     else:
         print("Nothing became laxer.")
     return int(suspect > 0)

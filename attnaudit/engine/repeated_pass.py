@@ -137,14 +137,14 @@ class FirstPass:
             row = int(worst.argmax())
             instance, different = instances[row], int((worst > TOLERANCE).sum())
             in_logits = differences[row, 0] >= differences[row, 1]
-            what = "logits, which differ" if in_logits else "attention weights, whose weighted sum differs"
+            what = "logits" if in_logits else "weighted sum of the attention weights"
             raise ChangedModelError(
-                f"{instance.where or instance.id}: measured a second time, this row gives other {what} by "
+                f"{instance.where or instance.id}: when this row was measured a second time, its {what} differed by "
                 f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {TOLERANCE:g}. "
-                f"{different:,} of {len(chosen):,} rows that ran again differ. A model must give the same result for "
-                "the same text throughout an audit. Look for dropout or sampling that eval() does not switch off (use "
-                "nn.Dropout instead of functional dropout), for state that forward() or the adapter keeps from one "
-                "call to the next, and for results that depend on the other rows of a batch."
+                f"{different:,} of the {len(chosen):,} rows that ran again differed. A model must give the same "
+                "result for the same text throughout an audit. Look for dropout or sampling that eval() does not "
+                "switch off (use nn.Dropout instead of functional dropout), for state that forward() or the "
+                "adapter keeps from one call to the next, and for results that depend on the other rows of a batch."
             )
         return RepeatedPass(rows=len(chosen), largest_difference=float(worst.max()))
 

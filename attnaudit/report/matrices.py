@@ -87,9 +87,10 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
         label=f"{title} by {record.row_label} and {record.column_label}, from {number(min(known))} to "
         f"{number(max(known))}",
         shapes=tuple(shapes),
-        note=f"Blue cells are above 0, magenta cells below 0; the darkest cell is {number(largest)} from 0.{scaled} "
-        f"The highest value, {number(best[0])}, is that of {best[1]}. As the highest of {len(known)} values, it is "
-        "likely to be too high: choose a head on texts that you do not report results for.",
+        note="The values of blue cells are above 0, those of magenta cells below 0. The darker a cell, the further "
+        f"its value is from 0, up to {number(largest)}.{scaled} The highest value, {number(best[0])}, is that "
+        f"of {best[1]}. Because it is the highest of {len(known)} values, it is likely to be too high. To "
+        "choose a head, use other texts than those on which you report results.",
     )
 
 

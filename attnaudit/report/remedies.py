@@ -101,8 +101,8 @@ def _better_reading(check: CheckRecord, run: RunRecord) -> str:
         return ""
     value = number(sign * best[0], digits=digits(check))
     return (
-        f"show another reading of the attention: of the measured readings, {best[1]} has the best value of "
-        f"{check.check}, {value}; accuracy unchanged"
+        f"show another reading of the attention: {best[1]} has the best value of {check.check} among the measured "
+        f"readings ({value}); the accuracy does not change"
     )
 
 

@@ -35,14 +35,20 @@ def unvalidated_sentence(one: UnvalidatedModel, policy: PolicyRecord | None) -> 
         f"{', '.join(one.validated_on)}."
     )
     if one.unvalidated == "gate":
-        return f'{fact} Its thresholds were applied nevertheless, because it sets unvalidated = "gate".'
+        return (
+            f"{fact} The thresholds of the policy were applied nevertheless, because the policy sets unvalidated = "
+            '"gate".'
+        )
     if one.unvalidated == "report":
-        return f'{fact} Its gates are informational for this model, because it sets unvalidated = "report".'
+        return (
+            f"{fact} The gates of the policy are informational for this model, because the policy sets unvalidated "
+            '= "report".'
+        )
     place = f"under [policy] in {policy.file}" if policy is not None else "in the policy file or in @audit"
     return (
-        f"{fact} Its gates were measured, but they cannot show that this model may be released, so the run fails. Use "
-        f'a policy that was validated on this family. To apply the thresholds nevertheless, set unvalidated = "gate" '
-        f"{place}."
+        f"{fact} The gates of the policy were measured, but they cannot show that this model may be released, so "
+        "the run fails. Use a policy that was validated on this family. To apply the thresholds nevertheless, set "
+        f'unvalidated = "gate" {place}.'
     )
 
 

@@ -111,21 +111,24 @@ def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | N
 def _objection(baseline: Baseline, subject: BaselineSubject | None, audited: AuditedPair) -> str:
     """Return why a baseline as a whole is not comparable, as a clause; "" if it is."""
     if baseline.policy_sha256 != audited.policy_sha256:
-        return f"the policy differs ({baseline.policy_sha256[:12]} there, {audited.policy_sha256[:12]} here)"
+        return (
+            f"the policy differs ({baseline.policy_sha256[:12]} in the baseline, {audited.policy_sha256[:12]} in "
+            "this run)"
+        )
     if baseline.measures_sha256 != audited.measures_sha256:
         versions = (
-            f"attnaudit {baseline.attnaudit} there, {audited.attnaudit} here"
+            f"attnaudit {baseline.attnaudit} in the baseline, {audited.attnaudit} in this run"
             if baseline.attnaudit != audited.attnaudit
-            else f"code {baseline.measures_sha256[:12]} there, {audited.measures_sha256[:12]} here"
+            else f"code {baseline.measures_sha256[:12]} in the baseline, {audited.measures_sha256[:12]} in this run"
         )
         return f"the version of the measures differs ({versions})"
     if baseline.seed != audited.seed:
-        return f"the seed differs ({baseline.seed} there, {audited.seed} here)"
+        return f"the seed differs ({baseline.seed} in the baseline, {audited.seed} in this run)"
     if baseline.unit != audited.unit:
-        return f"the statistics are over {baseline.unit} there, and over {audited.unit} here"
+        return f"the statistics are over {baseline.unit} in the baseline, and over {audited.unit} in this run"
     if subject is None:
         models = ", ".join(sorted({f"{one.model} on {one.data}" for one in baseline.subjects})) or "nothing"
-        return f"it has no model to compare with {audited.model} on {audited.data}, only {models}"
+        return f"the baseline has no model to compare with {audited.model} on {audited.data}, only {models}"
     if not _same_data(subject, audited):
         sample = subject.data_sha256 == audited.data_sha256
         return f"the sample of the data {audited.data} differs" if sample else f"the data {audited.data} differ"
@@ -137,19 +140,20 @@ def _objection_to_check(
 ) -> str:
     """Return why the numbers of one check are not comparable, as a clause; "" if they are."""
     if subject is None:
-        return "it has no such model"
+        return "the baseline has no such model"
     check = next((one for one in subject.checks if one.check == gate.base_id), None)
     if check is None:
-        return f"it lacks the check {gate.base_id}"
+        return f"the baseline lacks the check {gate.base_id}"
     if check.reading != reading:
         return (
-            f"the reading differs ({check.reading or 'pooled attention'} there, {reading or 'pooled attention'} here)"
+            f"the reading differs ({check.reading or 'pooled attention'} in the baseline, "
+            f"{reading or 'pooled attention'} in this run)"
         )
     missing = [one for one in measurements.ids if one not in subject.values]
     if missing:
-        return f"it lacks {plural(len(missing), 'instance')}, such as {missing[0]}"
+        return f"the baseline lacks {plural(len(missing), 'instance')}, such as {missing[0]}"
     additional = len(subject.values) - len(measurements)
-    return f"it has {plural(additional, 'instance')} that this run lacks" if additional else ""
+    return f"the baseline has {plural(additional, 'instance')} that this run lacks" if additional else ""
 
 
 def _never_fails(gate: PairedGate, baseline: float) -> str:

@@ -87,14 +87,14 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
         return ""
     if groups.effective >= FEW_GROUPS:
         return (
-            f"a rare class has as much weight as the others, so the {len(groups)} sources are worth only "
-            f"{effective:.1f} sources with equally many rows of every class"
+            f"a rare class has as much weight as the others, so the {len(groups)} sources give only as "
+            f"much information as {effective:.1f} sources with equally many rows of every class"
         )
     if len(groups) < FEW_GROUPS:
         return f"there are only {len(groups)} independent sources"
     return (
-        f"most rows come from a few of the {len(groups)} sources, and all sources together are worth only "
-        f"{groups.effective:.1f} sources of equal size"
+        f"most rows come from a few of the {len(groups)} sources, and all sources together give only as much "
+        f"information as {groups.effective:.1f} sources of equal size"
     )
 
 

@@ -254,7 +254,7 @@ def test_another_policy_or_other_data_are_not_comparable_until_they_are_accepted
     assert "the data change: 1 instances are added, 0 are removed" in shown
     assert release.audit().ret == 0
     assert release.audit("--audit-seed", "3").ret == 1
-    assert "the seed differs (0 there, 3 here)" in release.record()["reason"]
+    assert "the seed differs (0 in the baseline, 3 in this run)" in release.record()["reason"]
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ def test_the_plan_lists_every_gate_and_the_rows_of_the_policy(policy: str, capsy
     first, second = (" ".join(line.split()) for line in lines[1:3])
     assert first == "agreement.gradient.jain_wallace.inputs at least 0.3 0.1 698 878 worst case"
     assert second == "conicity at most 0.97 0.02 1,367 1,101 worst case"
-    assert "With these rows, a gate passes or fails with 80% probability" in lines[4]
+    assert "With these rows, a gate passes or fails with a probability of 80%" in lines[4]
     assert lines[-1] == "The policy needs 1,367 rows."
 
 

@@ -46,7 +46,7 @@ def test_diff_shows_laxer_changes_first_and_fails(files: tuple[Path, Path], caps
         "laxer: uniform_fragility.tvd: at_least changed from 0.1 to 0.05",
         "disappeared: conicity: an informational check",
         "appeared: information_ranking: a gate with at_least 0.1",
-        "The new policy may pass what the old one blocks: see the first 2 of 3 lines.",
+        "The new policy may pass models that the old one blocks: see the first 2 of 3 lines.",
     ]
 
 

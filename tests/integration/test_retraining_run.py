@@ -58,7 +58,7 @@ def test_the_four_checks_are_judged_on_a_checkpoint(folder: Path, project: pytes
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert not [*project.path.rglob("*.safetensors"), *project.path.rglob("*.pt")]
     page = next((project.path / "reports").rglob("report.html")).read_text(encoding="utf-8")
-    assert "Trains 1 model, at about the cost of training the audited one" in page
+    assert "The check trains 1 model, at about the cost of training the audited one" in page
     assert "Attention of the trained adversary" in page
 
 

@@ -54,7 +54,7 @@ def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: Audite
             assert record["parameters"]["sampling"] == "sequential"
             assert record["interval"]["method"] == "betting confidence sequence"
             assert 30 <= record["details"]["rows in random order until the verdict"] <= 250
-            assert record["details"]["largest probability of the wrong verdict"] == pytest.approx(0.025)
+            assert record["details"]["upper bound on the probability of a wrong verdict"] == pytest.approx(0.025)
         else:
             assert "valid only for a fixed number of rows" in record["note"]
     verified = audited.verify("--data=many", "--policy=policy.toml")

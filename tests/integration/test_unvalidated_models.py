@@ -110,7 +110,7 @@ def test_gate_applies_the_thresholds_and_says_that_they_were_not_validated(
     assert (result.ret, content["status"]) == (int(status == "failed"), status)
     for output in (page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)):
         assert NOT_VALIDATED in output
-        assert "Its thresholds were applied nevertheless" in output
+        assert "The thresholds of the policy were applied nevertheless" in output
     assert "was not validated on this family of models" in (project.path / "junit.xml").read_text(encoding="utf-8")
     assert all("was not validated on this family" in failure for failure in junit_failures(project))
     verified, out = verify(project, capsys, "tiny")

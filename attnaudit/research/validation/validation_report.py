@@ -108,7 +108,7 @@ def markdown(validation: Validation) -> str:
         lines += _family_section(family)
     if validation.invariances:
         head, rows = figure_text.law_table(validation.invariances)
-        lines += ["## Laws: the largest change of a value where nothing about faithfulness changes", ""]
+        lines += ["## Laws: the largest change of a value under changes that do not affect faithfulness", ""]
         lines += markdown_table(head, rows)
         lines += [f"* Law broken: {phrase}." for phrase in figure_text.broken_laws(validation.invariances)]
         lines += [f"* {phrase}." for phrase in _inapplicable_laws(validation.invariances)]
@@ -127,7 +127,10 @@ def _family_section(family: FamilyFigures) -> list[str]:
     lines = [f"## {figure_text.MODELS[family.family].capitalize()}", "", f"{figure_text.outcome(family)}.", ""]
     counts = ", ".join(f"{count} {name}" for name, count in family.counts.items())
     gates = "; ".join(f"`{gate}`" for gate in family.gates) or "none"
-    lines += [f"* Policy: {family.policy}. Gates: {gates}.", f"* Models: {counts}. Looks at them: {family.looks}."]
+    lines += [
+        f"* Policy: {family.policy}. Gates: {gates}.",
+        f"* Models: {counts}. Looks at the held-out models: {family.looks}.",
+    ]
     if family.held_out_errors is not None:
         lines += [f"* Held out: {phrase}." for phrase in figure_text.error_phrases(family.held_out_errors)]
     for turn in family.in_turn:

@@ -204,7 +204,7 @@ def test_the_share_is_that_of_the_texts_on_which_attention_points() -> None:
     assert record.worst[0].value == pytest.approx(0.8 * 0.5)
     assert record.details["cosine above uniform weights"] == checks.Pointing(at_least=0.5).judge(m).value
     half = checks.Pointing(at_least=0.5).judge(m).details
-    name = "share of the texts on which attention is at least a quarter of the way to the effects"
+    name = "share of the texts on which the cosine is at least a quarter of the way from equal weights to 1"
     assert half[name] == record.value
     with pytest.raises(CheckError, match=r"at_least is 1\.2"):
         checks.Pointing(at_least=1.2, measure="share")

@@ -58,7 +58,7 @@ def test_a_record_is_complete_and_informational_by_default(check: checks.Check) 
     assert record.interval is not None
     assert record.interval.low <= record.value <= record.interval.high
     assert record.family == "retraining"
-    assert "Trains" in record.why
+    assert "The check trains" in record.why
     assert record.severity == "gate" or not record.blocks
     assert all(series.y for chart in record.charts for series in chart.series)
 

@@ -137,7 +137,10 @@ def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
             "the run fails. Use a policy that was validated on this family. To apply the thresholds nevertheless, "
             'set unvalidated = "gate" under [policy] in p.toml.',
         ),
-        ("gate", 'Its thresholds were applied nevertheless, because it sets unvalidated = "gate".'),
+        (
+            "gate",
+            'The thresholds of the policy were applied nevertheless, because the policy sets unvalidated = "gate".',
+        ),
         ("report", 'Its gates are informational for this model, because it sets unvalidated = "report".'),
     ],
 )

@@ -112,18 +112,24 @@ OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", val
 @pytest.mark.parametrize(
     ("present", "reason"),
     [
-        (baseline(policy_sha256="0" * 64), "the policy differs (000000000000 there, cccccccccccc here)"),
-        (baseline(measures_sha256="0" * 64), "measures differs (code 000000000000 there, dddddddddddd here)"),
-        (baseline(measures_sha256="0" * 64, attnaudit="0.1.0"), "(attnaudit 0.1.0 there, 0.2.0 here)"),
-        (baseline(seed=7), "the seed differs (7 there, 0 here)"),
-        (baseline(unit="words"), "the statistics are over words there, and over tokens here"),
+        (
+            baseline(policy_sha256="0" * 64),
+            "the policy differs (000000000000 in the baseline, cccccccccccc in this run)",
+        ),
+        (baseline(measures_sha256="0" * 64), "measures differs (code 000000000000 in the baseline, dddd"),
+        (baseline(measures_sha256="0" * 64, attnaudit="0.1.0"), "(attnaudit 0.1.0 in the baseline, 0.2.0 in this run)"),
+        (baseline(seed=7), "the seed differs (7 in the baseline, 0 in this run)"),
+        (baseline(unit="words"), "the statistics are over words in the baseline, and over tokens in this run"),
         (baseline(subject(data_sha256="0" * 64)), "the data rows differ"),
         (baseline(subject(sample_sha256="0" * 64)), "the sample of the data rows differs"),
         (baseline(subject(data="x", data_sha256="0" * 64)), "no model to compare with release on rows, only release"),
-        (baseline(subject(checks=[OTHER_CHECK])), f"it lacks the check {BASE}"),
-        (baseline(subject(checks=[OTHER_READING])), "the reading differs (cls@layer=-1,heads=mean there, pooled"),
-        (baseline(subject(values=without(VALUES, "row-0007"))), "it lacks 1 instance, such as row-0007"),
-        (baseline(subject(values=VALUES | {"more": [0.5]})), "it has 1 instance that this run lacks"),
+        (baseline(subject(checks=[OTHER_CHECK])), f"the baseline lacks the check {BASE}"),
+        (
+            baseline(subject(checks=[OTHER_READING])),
+            "the reading differs (cls@layer=-1,heads=mean in the baseline, pooled",
+        ),
+        (baseline(subject(values=without(VALUES, "row-0007"))), "the baseline lacks 1 instance, such as row-0007"),
+        (baseline(subject(values=VALUES | {"more": [0.5]})), "the baseline has 1 instance that this run lacks"),
     ],
 )
 def test_what_differs_is_named_with_the_command_that_resolves_it(present: Baseline, reason: str) -> None:

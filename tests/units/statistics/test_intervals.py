@@ -183,7 +183,7 @@ def test_sources_that_weigh_as_few_have_student_t():
     assert groups.effective < 2
     assert spread.method == "Student's t over sources"
     assert spread.coverage_warning.startswith(
-        "most rows come from a few of the 20 sources, and all sources together are worth only 1.2 sources of"
+        "most rows come from a few of the 20 sources, and all sources together give only as much information as 1.2 "
     )
 
 

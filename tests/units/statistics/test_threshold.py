@@ -115,7 +115,10 @@ def test_an_expression_is_worth_what_python_makes_of_it(text, floor, gradient_lo
             lambda: checks.Agreement(at_least="flor + 0.2"),
             "Agreement: at_least: 'flor + 0.2': unknown reference 'flor'",
         ),
-        (lambda: checks.Agreement(at_least="floor + 3"), "at_least='floor + 3' is impossible: it lies between 2 and 4"),
+        (
+            lambda: checks.Agreement(at_least="floor + 3"),
+            "at_least='floor + 3' is impossible: the threshold lies between 2 and 4",
+        ),
         (lambda: checks.Agreement(at_least="0.3"), "at_least is '0.3'; expected a number. Write it without quotes"),
         (lambda: checks.UniformFragility(at_least="floor"), "this check has no reference that is measured"),
         (lambda: checks.InformationRanking(at_least="floor + 0.2"), "this check has no reference that is measured"),
