@@ -95,4 +95,4 @@ def test_cells_show_two_significant_digits(largest: float, cells: list[str], uni
     assert first.startswith("layer 0, head 0: ")
     assert ", interval " in first
     assert unit in drawing.note
-    assert "is that of layer 0, head 0. As the highest of 2 values" in drawing.note
+    assert "is that of layer 0, head 0. Because it is the highest of 2 values" in drawing.note

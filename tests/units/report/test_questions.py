@@ -141,7 +141,10 @@ def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
             "gate",
             'The thresholds of the policy were applied nevertheless, because the policy sets unvalidated = "gate".',
         ),
-        ("report", 'Its gates are informational for this model, because it sets unvalidated = "report".'),
+        (
+            "report",
+            'The gates of the policy are informational for this model, because the policy sets unvalidated = "report".',
+        ),
     ],
 )
 def test_the_note_says_what_the_policy_does_with_another_family(rule: UnvalidatedRule, words: str) -> None:
@@ -221,7 +224,10 @@ def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:
         gate, check="first/own@layer=*,heads=*", matrix=table, severity="report", blocks=False
     )
     (text,) = remedies(msgspec.structs.replace(failed, checks=[gate, sweep]))
-    assert "layer 1, head 0 has the best value of first, 0.900; accuracy unchanged" in text
+    assert (
+        "layer 1, head 0 has the best value of first among the measured readings (0.900); the accuracy does not change"
+        in text
+    )
     worse = msgspec.structs.replace(table, values=[[0.1, None], [0.1, 0.2]])
     sweep = msgspec.structs.replace(sweep, matrix=worse)
     assert remedies(msgspec.structs.replace(failed, checks=[gate, sweep])) == []
