@@ -28,7 +28,7 @@ class PermutationFragility(Fragility):
 
     Args:
         draws: Which permutations are used. "published": random permutations, as in the published code. Some of these
-            change nothing; with two tokens, half of them do not. "distinct": only permutations that change the weights,
+            change nothing: with two tokens, half of them. "distinct": only permutations that change the weights,
             and all such permutations if there are few. Texts with one token or with equal weights have no such
             permutation and are left out.
     """

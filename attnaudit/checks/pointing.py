@@ -50,12 +50,12 @@ ROUNDING = 1e-9
 @registered
 @dataclass(frozen=True, kw_only=True)
 class Pointing(PerInstanceCheck):
-    """How much closer attention is, in cosine, to the effects of the tokens than uniform weights are.
+    """How much closer attention is to the effects of the tokens than uniform weights are, measured by the cosine.
 
     The effect e_i of token i on the output f is ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)], the mean of
     what the output loses without token i and what it gains from token i alone. A removed token is replaced by the mask
-    token or the unknown token. Meanwhile, the attention α that is shown as the explanation keeps its values, so that
-    only the weighted states change. Let m_x = max |e_i|. The value is C:
+    token or the unknown token. While tokens are replaced, the attention α that is shown as the explanation keeps its
+    values, so that only the weighted states change. Let m_x = max |e_i|. The value is C:
 
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 

@@ -39,7 +39,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error was raised because memory ran out."""
+    """Return whether an error was raised because memory ran out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error).lower()

@@ -27,9 +27,9 @@ ROUNDING = 1e-9
 def contradictions(run: RunRecord) -> list[str]:
     """List the contradictions in the record of a run that has ended, one clause each.
 
-    Every verdict must follow from its value, intervals and threshold, the state of every gate from the verdicts, and
-    the status of the run from the gates. The thresholds must be those of the effective policy. Each gate of this policy
-    must be listed once for every model and data set.
+    Every verdict must follow from its value, intervals and threshold. The state of every gate must follow from the
+    verdicts, and the status of the run must follow from the states of the gates. The thresholds must be those of the
+    effective policy. Each gate of this policy must be listed once for every model and data set.
     """
     tables = tables_by_id(run.effective_policy, run.checks)
     found = [f"{place(record)}: {what}" for record in run.checks for what in _of_check(record, run, tables)]

@@ -54,7 +54,7 @@ class GatePlan:
         to_pass: The number of rows with which the gate passes in 80% of samples, if the true value is on the required
             side of the threshold, at the distance `effect`. None if this value is impossible, or if `problem` is set.
         to_fail: The number of rows with which the gate fails in 80% of samples, if the true value is on the other side,
-            at the same distance. None as for `to_pass`.
+            at the same distance. None in the same cases as `to_pass`.
         smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples. Each is None
             if no value can be that far from the threshold, or if no number of rows was given.
         basis: Where the spread of the values comes from; "" if `problem` is set.

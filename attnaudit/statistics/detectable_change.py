@@ -43,7 +43,7 @@ def detectable_change(
 
     How far the bounds of samples are from the true value depends on the kind of interval. For the bootstrap, the bounds
     themselves are resampled (see `ResampledLimits`). For a share of rows, the number of rows that count follows a
-    binomial distribution, and the interval is Wilson's. For other intervals, it is the distance between the observed
+    binomial distribution, and the interval is Wilson's. For other intervals, the distance is that between the observed
     bound and the observed value, plus z_0.8 · s.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share. For other

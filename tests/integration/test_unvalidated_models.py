@@ -129,7 +129,7 @@ def test_report_makes_the_gates_informational_and_decides_nothing(
     assert not any(entry["blocks"] for entry in content["checks"])
     for output in (page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)):
         assert NOT_VALIDATED in output
-        assert "Its gates are informational for this model" in output
+        assert "The gates of the policy are informational for this model" in output
         assert "gates passed" not in output
     status, out = verify(project, capsys, "tiny")
     assert status == 1
