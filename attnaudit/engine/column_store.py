@@ -1,4 +1,4 @@
-"""Storage of the columns of all batches, in arrays over the whole data set on the CPU."""
+"""Storage of the columns of all batches of a shard, in arrays on the CPU."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.planning import PlannedMeasure
+from attnaudit.engine.ragged_columns import Array
 from attnaudit.readings import named
 
 
 class ColumnStore:
-    """The columns of the whole data set. Each batch adds the numbers of its instances.
+    """The columns of one shard. Each batch adds the numbers of its instances.
 
-    `Measurements` has attributes with the same names and the same contents: `predicted`, `scalars`, `vectors`,
-    `per_token`, `facts` and `shared`.
+    `ShardNumbers` has attributes with the same names: `predicted`, `scalars`, `vectors`, `states`, `per_token`, `facts`
+    and `shared`.
 
     Args:
-        n: number of instances in the whole data set.
+        n: number of instances in the shard.
+        first: index of the first instance of the shard in the whole data set.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, first: int) -> None:
         self.n = n
+        self.first = first
         self.predicted: Integers = np.zeros(n, dtype=np.int64)
         self.scalars: dict[str, Floats] = {}
         self.vectors: dict[str, list[Floats]] = {}
+        self.states: dict[str, list[Array]] = {}
         self.per_token: set[str] = set()
         self.facts: dict[str, str] = {}
         self.shared: set[str] = set()
 
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
         """Store the columns that a measure returned for a batch. Their names are extended by the reading."""
-        positions = list(batch.positions)
+        positions = [position - self.first for position in batch.positions]
         self.predicted[positions] = batch.predicted.cpu().numpy()
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
         if not planned.measure.depends_on_reading:
@@ -52,6 +56,10 @@ class ColumnStore:
         for name, vector in columns.vectors.items():
             self._add_vectors(full_name[name], positions, list(vector.double().cpu().numpy()))
         self.facts.update({full_name[name]: fact for name, fact in columns.facts.items()})
+        for name, rows in columns.states.items():
+            stored = self.states.setdefault(named(name, planned.reading), [np.empty(0)] * self.n)
+            for position, array in zip(positions, rows, strict=True):
+                stored[position] = array
 
     def _add_vectors(self, name: str, positions: Sequence[int], rows: list[Floats]) -> None:
         column = self.vectors.setdefault(name, [np.empty(0)] * self.n)

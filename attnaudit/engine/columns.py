@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from attnaudit.engine.ragged_columns import Array
+
 
 @dataclass(slots=True, kw_only=True)
 class Columns:
@@ -16,12 +18,16 @@ class Columns:
         tokens: column name -> (B, T) one number per unit (a token or a word). Only the numbers of real units are kept.
         vectors: column name -> (B, L) L numbers per instance.
         facts: name -> a short text that says how something was measured, such as "adversarial.method" -> "exact".
+        states: name -> B arrays, one per instance, that `StatefulMeasure.finish` reads from `Measurements.states`. They
+            are not results: they are kept on disk until then, and no check sees them. The shapes of the arrays may
+            differ in their first dimension only.
     """
 
     scalars: dict[str, Tensor] = field(default_factory=dict)
     tokens: dict[str, Tensor] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    states: dict[str, list[Array]] = field(default_factory=dict)
 
     def update(self, other: Columns) -> None:
         """Add the columns of another measure for the same batch."""

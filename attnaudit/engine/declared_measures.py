@@ -17,7 +17,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from attnaudit.adapters.protocol import Capabilities
 from attnaudit.engine.attention_view import AttentionView
@@ -51,13 +51,24 @@ class Request:
 class StatefulMeasure(ABC):
     """Base class of measures that keep state during an audit, such as measures over the whole data set.
 
-    The engine creates one object per audit and reading, calls `compute` for every batch, and `finish` once at the end.
+    The engine creates one object per process, audit and reading, and calls `compute` for every batch. At the end, it
+    calls `finish` once, in the process that judges.
 
     Args:
         name: the need, as in `Request.name`.
         argument: the parsed argument, as in `Request.argument`.
-        lengths: (n,) number of real units of every instance, in the order of `Measurements.instances`.
+        lengths: (n,) number of real units of every instance, in the order of `Measurements.instances`; empty if
+            `uses_lengths` is False.
+
+    Attributes:
+        uses_lengths: whether the measure uses `lengths`. All texts are then encoded before the first batch.
+        keeps_rows: whether the object keeps numbers of the rows from `compute` until `finish`. All rows are then
+            measured in one process, and such an audit cannot be resumed. False if `finish` uses only the columns and
+            the states that `compute` returned.
     """
+
+    uses_lengths: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
 
     def __init__(self, name: str, argument: Any, lengths: Sequence[int]) -> None:
         self.name = name
@@ -72,7 +83,10 @@ class StatefulMeasure(ABC):
         """
 
     def finish(self, measurements: Measurements) -> None:  # noqa: B027 - overriding it is optional
-        """Add tables or facts to the measurements after the last batch. Does nothing unless overridden."""
+        """Add tables or facts to the measurements after the last batch. Does nothing unless overridden.
+
+        The states that `compute` returned for all instances are in `measurements.states`.
+        """
 
 
 #: Computes the columns of one batch.
@@ -81,6 +95,9 @@ BatchFunction = Callable[[AttentionView, Request], Columns]
 
 class _FunctionMeasure(StatefulMeasure):
     """Runs a decorated function, which keeps no state."""
+
+    uses_lengths = False
+    keeps_rows = False
 
     def __init__(self, function: BatchFunction, name: str, argument: Any, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
@@ -104,6 +121,8 @@ class Measure:
         depends_on_reading: whether the columns differ between readings. If not, one measurement serves all readings.
         one_site: whether the measure needs a reading of a single attention site. Rollout is then refused, because it
             combines all layers.
+        uses_lengths: see `StatefulMeasure`.
+        keeps_rows: see `StatefulMeasure`.
         create: (name, argument, lengths) -> the object that computes the measure during one audit.
     """
 
@@ -115,6 +134,8 @@ class Measure:
     gradients: bool
     depends_on_reading: bool
     one_site: bool
+    uses_lengths: bool
+    keeps_rows: bool
     create: Callable[[str, Any, Sequence[int]], StatefulMeasure]
 
     def lacking(self, capabilities: Capabilities) -> list[str]:
@@ -198,6 +219,7 @@ class MeasureDeclaration:
                     f"{nearest(capability, CAPABILITIES)}"
                 )
         body = self.body
+        stateful: type[StatefulMeasure] = body if isinstance(body, type) else _FunctionMeasure
         return Measure(
             name=f"{self.family}.{canonical}" if canonical else self.family,
             argument=argument,
@@ -207,6 +229,8 @@ class MeasureDeclaration:
             gradients=self.gradients,
             depends_on_reading=_flag(self.depends_on_reading, argument),
             one_site=_flag(self.one_site, argument),
+            uses_lengths=stateful.uses_lengths,
+            keeps_rows=stateful.keeps_rows,
             create=body if isinstance(body, type) else functools.partial(_FunctionMeasure, body),
         )
 

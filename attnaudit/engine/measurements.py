@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance
 from attnaudit.readings import split
+from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
 
 #: Columns that every run has and whose names do not begin with the name of a measure.
@@ -39,12 +41,14 @@ class Measurements:
         labels: (n,) class indices; -1 for instances without a label.
         predicted: (n,) predicted class indices.
         scalars: column name -> (n,) numbers; NaN where undefined.
-        vectors: column name -> n arrays, one per instance.
+        vectors: column name -> n arrays, one per instance. If there are many instances, they are in a file.
         per_token: names of the vector columns with one number per real unit.
         tables: name -> an array that a measure computed from the whole data set. If its entries belong to single
             instances or tokens, the table "<measure>.instances" has the index of each entry's instance.
         facts: name -> a short text that says how something was measured.
-        keep_alive: objects that must live as long as the tables, such as the temporary folder of a memory map.
+        states: name -> n arrays, which `compute` of a measure returned and its `finish` reads. Empty afterwards.
+        keep_alive: objects that must live as long as the columns and tables, such as the temporary folder of their
+            files.
         shared: names of the columns that do not depend on the reading.
         readings: a reading that a check names -> the single readings that it stands for in this model. The names of
             columns contain single readings. "" is the model's own reading.
@@ -64,10 +68,11 @@ class Measurements:
     labels: Integers
     predicted: Integers
     scalars: dict[str, Floats] = field(default_factory=dict)
-    vectors: dict[str, list[Floats]] = field(default_factory=dict)
+    vectors: dict[str, Sequence[Floats]] = field(default_factory=dict)
     per_token: set[str] = field(default_factory=set)
     tables: dict[str, Table] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    states: dict[str, RaggedColumn] = field(default_factory=dict)
     keep_alive: list[object] = field(default_factory=list)
     shared: set[str] = field(default_factory=set)
     readings: dict[str, list[str]] = field(default_factory=dict)
@@ -86,6 +91,9 @@ class Measurements:
     @property
     def lengths(self) -> Integers:
         """(n,) number of real units of each instance."""
+        attention = self.vectors.get("attention")  # it has one number per unit
+        if isinstance(attention, RaggedColumn):
+            return np.diff(attention.ends, prepend=0)
         return np.array([len(t) for t in self.tokens], dtype=np.int64)
 
     @property
@@ -110,13 +118,14 @@ class Measurements:
             chosen: (n,) True for the instances to include.
         """
         rows = np.flatnonzero(chosen).tolist()
+        sources = self.sources
         return Measurements(
             model=self.model,
             data=self.data,
             seed=self.seed,
             classes=self.classes,
             instances=[self.instances[i] for i in rows],
-            sources=[self.sources[i] for i in rows],
+            sources=sources.only(chosen) if isinstance(sources, GroupNames) else [sources[i] for i in rows],
             tokens=[self.tokens[i] for i in rows],
             labels=self.labels[rows],
             predicted=self.predicted[rows],
@@ -171,6 +180,7 @@ class Measurements:
             scalars=renamed(self.scalars),
             vectors=renamed(self.vectors),
             tables=renamed(self.tables),
+            states=renamed(self.states),
             facts=renamed(self.facts),
             per_token=set(renamed(dict.fromkeys(self.per_token))),
         )
@@ -190,8 +200,8 @@ class Measurements:
 
     def freeze(self) -> None:
         """Make every array read-only, so that one check cannot change the numbers that another check reads."""
-        columns = chain(self.scalars.values(), *self.vectors.values(), self.tables.values())
-        for array in (self.labels, self.predicted, *columns):
+        vectors = chain(*(column for column in self.vectors.values() if not isinstance(column, RaggedColumn)))
+        for array in chain((self.labels, self.predicted), self.scalars.values(), vectors, self.tables.values()):
             array.setflags(write=False)
 
     def scalar(self, name: str) -> Floats:
@@ -205,7 +215,7 @@ class Measurements:
         except KeyError:
             raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)} {DECLARED}") from None
 
-    def vector(self, name: str) -> list[Floats]:
+    def vector(self, name: str) -> Sequence[Floats]:
         """Return a vector column, which has one array per instance.
 
         Raises:

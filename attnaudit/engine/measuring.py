@@ -1,48 +1,37 @@
 """The engine, which computes the measures that the checks need.
 
-It runs the instances in batches of similar length. Measures that need the same pass of the model share it.
+The rows are divided into shards, which may be measured in several processes. The numbers of a shard do not depend on
+any other shard.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
-import torch
 
 from attnaudit.adapters.protocol import ModelAdapter
-from attnaudit.engine.attention_view import AttentionView
-from attnaudit.engine.batch import Batch
-from attnaudit.engine.batch_loop import run_in_batches
+from attnaudit.engine.assembled_shards import ROWS_IN_MEMORY, AssembledShards
 from attnaudit.engine.clean_pass import Unit
-from attnaudit.engine.column_store import ColumnStore
-from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.measurements import Measurements
-from attnaudit.engine.merged_sources import merged_sources
-from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
-from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
-from attnaudit.engine.repeated_pass import FirstPass
-from attnaudit.engine.scopes import scope_of
+from attnaudit.engine.merged_sources import merged_rows, merged_sources
+from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass, RepeatedPass, rows_to_repeat
+from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
+from attnaudit.engine.shard_numbers import ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
-from attnaudit.errors import AdapterError, DataError
-from attnaudit.instances import Dataset
+from attnaudit.errors import DataError
+from attnaudit.instances import Dataset, Instance
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
 
-#: Default number of tokens (rows × padded length) in one forward pass, by device type.
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-#: The default for models that declare a reading, such as Transformers. Their number of attention weights grows with the
-#: square of the length, in every layer and head.
-BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
-#: Kinds of counts in `pass_counts` that are numbers of rows.
-PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
-#: Largest accepted difference between 1 and the sum of an attention row.
-SUM_TOLERANCE = 1e-3
+#: Measures the shards of a data set, and yields their numbers in the order of the shards. The arguments are the object
+#: that can measure them in this process, the shards, the lengths of all instances (empty if no measure uses them), and
+#: a function to call with the number of finished rows.
+ShardRunner = Callable[[ShardMeasurer, Sequence[Shard], Sequence[int], Callable[[int], None]], Iterable[ShardNumbers]]
 
 
 def measure(
@@ -60,6 +49,7 @@ def measure(
     worker: str = "main",
     sha256: str | None = None,
     rows_before: int | None = None,
+    run_shards: ShardRunner | None = None,
 ) -> tuple[Measurements, MeasureRecord]:
     """Compute every needed measure for every instance.
 
@@ -85,6 +75,7 @@ def measure(
             any parameters. In both cases, the hash must be the same after measuring.
         rows_before: number of rows that earlier calls measured, if later calls may measure more; progress then has no
             total. None if this call measures all rows.
+        run_shards: measures the shards, for example in other processes; None to measure them in this process.
 
     Returns:
         The measurements, with the instances sorted by id; and a record of the time and the passes that measuring took.
@@ -99,100 +90,60 @@ def measure(
             message names the row.
     """
     started = time.perf_counter()
-    refuse_unauditable(adapter)
     if not dataset.instances:
         raise DataError(f"Data set '{dataset.name}' has no instances, so there is nothing to audit.")
-    plan = resolve(needs, adapter)
-    order = sorted(range(len(dataset.instances)), key=lambda i: dataset.instances[i].id)
-    instances = [dataset.instances[i] for i in order]
-    ordered_labels = [-1] * len(instances) if labels is None else [labels[i] for i in order]
-    for module in adapter.modules:
-        module.eval().to(device).requires_grad_(False)
-    identity = identity_of(adapter)
-    refuse_changed_parameters(sha256 or identity.sha256, identity.sha256)
-    tokens, widths, sequences = encode_instances(adapter, instances, unit)
-    refuse_unable(adapter, plan)
-    lengths = [len(row) for row in tokens]
-    states = [planned.measure.start(lengths) for planned in plan.measures]
-
-    pass_counts: Counter[str] = Counter()
-    store = ColumnStore(len(instances))
-    default_budget = BATCH_TOKENS_OF_HEADS if plan.own_reading else BATCH_TOKENS
-    budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
-    first_pass = FirstPass(len(instances))
-    scopes = [scope_of(adapter, reading) for reading in plan.parsed.values()]
-
-    def run(positions: list[int], budget: int) -> None:
-        """Compute all measures for the instances at these positions, as one batch."""
-        batch = Batch(
-            adapter,
-            [instances[i] for i in positions],
-            positions,
-            seed=seed,
-            keep_graph=plan.keep_graph,
-            budget=budget,
-            pass_counts=pass_counts,
-            unit=unit,
-            progress=progress,
-            scopes=scopes,
-        )
-        views = {name: AttentionView(batch, reading) for name, reading in plan.parsed.items()}
-        _refuse_invalid_output(batch)
-        first_pass.add(batch)
-        # A measure under a reading may also require columns that do not depend on the reading.
-        shared, by_reading = Columns(), {name: Columns() for name in views}
-        for planned, state in zip(plan.measures, states, strict=True):
-            depends = planned.measure.depends_on_reading
-            required = by_reading[planned.reading] if depends else shared
-            request = planned.measure.request(required, adapter.capabilities)
-            columns = state.compute(views[planned.reading], request)
-            for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
-                known.update(columns)
-            store.add(batch, columns, planned)
+    instances, order = in_order_of_ids(dataset.instances)
+    measurer = ShardMeasurer(
+        adapter, needs, seed=seed, device=device, batch_tokens=batch_tokens, unit=unit, sha256=sha256
+    )
+    lengths: list[int] = []
+    if measurer.uses_lengths or len(instances) <= ROWS_IN_MEMORY:  # a row that cannot be encoded is found early
+        lengths = [len(row) for row in encode_instances(adapter, instances, unit)[0]]
 
     def report_progress(done: int) -> None:
         if progress is not None:
             done, total = (done, len(instances)) if rows_before is None else (done + rows_before, None)
             progress(done, total, f"measuring {model} on {dataset.name}")
 
+    measurer.start(lengths)
     report_progress(0)
-    everything = range(len(instances))
-    largest = run_in_batches(run, instances, everything, widths, device=device, budget=budget, report=report_progress)
-    refuse_changed_model(identity, identity_of(adapter))
-    repeated = first_pass.repeat(
-        adapter,
-        instances,
-        widths,
-        store.vectors["logits"],
-        rows_of_passes=sum(pass_counts[kind] for kind in PASSES_BY_ROWS),
-        seed=seed,
-        device=device,
-        budget=budget,
-        scopes=scopes,
-    )
+    shards = Shards(instances)
+    assembled = AssembledShards(len(instances))
+    for numbers in (run_shards or in_this_process(progress))(measurer, shards, lengths, report_progress):
+        assembled.add(numbers)
+    vectors = assembled.vectors()
+    repeated = _repeat_over_shards(measurer, instances, assembled, vectors["logits"]) if len(shards) > 1 else None
 
+    plan = measurer.plan
+    labels_in_order = np.full(len(instances), -1, dtype=np.int64)
+    if labels is not None:
+        labels_in_order[:] = np.asarray(labels, dtype=np.int64)[order]
+    distinct, sources = _sources(instances, assembled)
     measurements = Measurements(
         model=model,
         data=dataset.name,
         seed=seed,
         classes=adapter.capabilities.classes,
         instances=instances,
-        sources=merged_sources(instances, sequences),
-        tokens=tokens,
-        labels=np.array(ordered_labels, dtype=np.int64),
-        predicted=store.predicted,
-        scalars=store.scalars,
-        vectors=store.vectors,
-        per_token=store.per_token,
-        facts=store.facts,
-        shared=store.shared,
+        sources=sources,
+        tokens=assembled.tokens,
+        labels=labels_in_order,
+        predicted=assembled.predicted,
+        scalars=assembled.scalars,
+        vectors=dict(vectors),
+        per_token=assembled.per_token,
+        facts=assembled.facts,
+        states=assembled.states(),
+        shared=assembled.shared,
         readings=plan.readings,
         own_reading=plan.own_reading.text if plan.own_reading else "",
         unseen_mixers=adapter.capabilities.unseen_mixers,
         no_decision=adapter.capabilities.no_decision,
+        keep_alive=[assembled.folder],
     )
-    for planned, state in zip(plan.measures, states, strict=True):
+    for planned, state in zip(plan.measures, measurer.states, strict=True):
         _finish(state, measurements, planned.reading)
+    measurements.states = {}
     measurements.freeze()
     return measurements, MeasureRecord(
         model=model,
@@ -200,16 +151,107 @@ def measure(
         needs=sorted(needs),
         seconds=time.perf_counter() - started,
         instances=len(instances),
-        tokens=sum(lengths),
-        passes=dict(pass_counts),
-        batch_size=largest,
+        tokens=int(measurements.lengths.sum()),
+        passes=dict(assembled.passes),
+        batch_size=assembled.batch_size,
         device=str(device),
         worker=worker,
-        notes=_notes(measurements, unit, repeated=len(sequences) - len(set(sequences))),
-        repeated_rows=repeated.rows,
-        repeated_difference=repeated.largest_difference,
+        notes=_notes(measurements, unit, repeated=len(instances) - distinct),
+        repeated_rows=assembled.repeated_rows + (repeated.rows if repeated else 0),
+        repeated_difference=max(assembled.repeated_difference, repeated.largest_difference if repeated else 0.0),
         **_scores(measurements),
         own_reading=measurements.own_reading,
+    )
+
+
+class Shards(Sequence[Shard]):
+    """The shards of a data set. They depend on its rows only, and never on the processes that measure them.
+
+    Args:
+        instances: the instances, sorted by id.
+    """
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._instances = instances
+
+    def __len__(self) -> int:
+        return -(-len(self._instances) // SHARD_ROWS)
+
+    @overload
+    def __getitem__(self, index: int) -> Shard: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Shard]: ...
+    def __getitem__(self, index: int | slice) -> Shard | list[Shard]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(f"shard {index} of {len(self)}")
+        first = index * SHARD_ROWS
+        rows = self._instances[first : first + SHARD_ROWS]
+        return Shard(index=index, first=first, instances=rows, alone=len(self) == 1)
+
+
+def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
+    """Return a runner that measures one shard after the other in this process.
+
+    Args:
+        progress: called during batches that take long; None to report no progress.
+    """
+
+    def run(
+        measurer: ShardMeasurer, shards: Sequence[Shard], lengths: Sequence[int], report: Callable[[int], None]
+    ) -> Iterator[ShardNumbers]:
+        for shard in shards:
+            yield measurer.measure(shard, progress=progress, report=_after(shard.first, report))
+
+    return run
+
+
+def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
+    """Return a function that reports a number of rows in addition to the rows before them."""
+    return lambda done: report(rows + done)
+
+
+def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], list[int] | slice]:
+    """Return the instances sorted by id, and their positions before."""
+    order = sorted(range(len(instances)), key=lambda i: instances[i].id)
+    return [instances[i] for i in order], order
+
+
+def _sources(instances: Sequence[Instance], assembled: AssembledShards) -> tuple[int, Sequence[str]]:
+    """Return the number of distinct token sequences, and the group to which each instance belongs."""
+    if len(instances) > ROWS_IN_MEMORY and not any(one.source for one in instances):
+        rows = merged_rows(assembled.ids, assembled.sequences)
+        return rows.distinct(), rows
+    return len(set(assembled.sequences)), merged_sources(instances, assembled.sequences)
+
+
+def _repeat_over_shards(
+    measurer: ShardMeasurer, instances: Sequence[Instance], assembled: AssembledShards, logits: Sequence[Any]
+) -> RepeatedPass:
+    """Run rows of all shards again in this process, and compare them with the results of their shards.
+
+    This finds a model that changes slowly, and a process that measured with another model.
+
+    Raises:
+        ChangedModelError: the results of a row differ.
+    """
+    chosen = sorted(rows_to_repeat(assembled.ids, 0, measurer.seed))
+    rows = [instances[i] for i in chosen]
+    first_pass = FirstPass(len(rows))
+    summaries = assembled.summaries
+    first_pass.summaries = np.stack([summaries[i] for i in chosen])
+    return first_pass.repeat(
+        measurer.adapter,
+        rows,
+        encode_instances(measurer.adapter, rows, measurer.unit)[1],
+        [logits[i] for i in chosen],
+        rows_of_passes=0,
+        fewest=FEWEST_ROWS,
+        seed=measurer.seed,
+        device=measurer.device,
+        budget=measurer.budget,
+        scopes=measurer.scopes,
     )
 
 
@@ -274,42 +316,3 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
             "earlier one. A source that only repeats another one is merged into it and does not narrow an interval."
         )
     return notes
-
-
-def _refuse_invalid_output(batch: Batch) -> None:
-    """Check the logits and the attention of a batch's clean pass.
-
-    Raises:
-        AdapterError: the number of logits does not fit the classes, logits are not finite, or the attention weights of
-            a query are not a distribution. In the last two cases, the message names the row.
-    """
-    classes = batch.adapter.capabilities.classes
-    if batch.probabilities.shape[-1] != len(classes):
-        raise AdapterError(
-            f"The model gives {batch.logits.shape[-1]} logits for {len(classes)} classes "
-            f"({', '.join(classes)}). Expected {len(classes)} logits"
-            + (", or one for a sigmoid output." if len(classes) == 2 else ".")
-        )
-    finite = batch.logits.isfinite().all(-1)
-    if not bool(finite.all()):
-        instance = batch.instances[int((~finite).int().argmax())]
-        raise AdapterError(
-            f"{instance.where or instance.id}: the model's logits are not finite (NaN or infinite) for "
-            f"{instance.text[:40]!r}. Look for a division by zero, an overflow in half precision, or damaged weights."
-        )
-    for site in batch.recorded_sites:
-        weights, allowed = batch.trace.attention[site.key].detach(), batch.trace.allowed[site.key]
-        total = weights.sum(-1)
-        deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()
-        attends = allowed.any(-1).expand_as(deviation)
-        invalid = (deviation > SUM_TOLERANCE) & attends
-        invalid = invalid | (weights < -SUM_TOLERANCE).any(-1) | weights.isnan().any(-1)
-        if bool(invalid.any()):
-            row, head, query = (int(i) for i in invalid.nonzero()[0])
-            instance, attention_row = batch.instances[row], weights[row, head, query]
-            raise AdapterError(
-                f"{instance.where or instance.id}: attention at site '{site.key}' sums to "
-                f"{attention_row.sum().item():.4g} with smallest weight {attention_row.min().item():.4g}. Expected "
-                "non-negative weights that sum to 1 over the tokens. Normalise after masking, and do not apply "
-                "dropout to the weights in the trace."
-            )

@@ -13,6 +13,7 @@ Shapes: B instances, H heads, Q queries, K keys, C classes.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
 from attnaudit.seeding import keyed_integer
 
-#: Smallest number of rows that run again. If the data set has fewer rows, all of them run again.
+#: Smallest number of rows that run again. If there are fewer rows, all of them run again.
 FEWEST_ROWS = 64
 #: Number of rows that run again, as a share of the rows of all passes of the audit.
 SHARE_OF_PASSES = 0.05
@@ -61,19 +62,24 @@ class FirstPass:
     The summary has one number for every row, site and head.
 
     Args:
-        n: number of instances in the whole data set.
+        n: number of instances.
+        first: index of the first of these instances in the whole data set.
+
+    Attributes:
+        summaries: (n, S) the summaries.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, first: int = 0) -> None:
         self.n = n
-        self._attention: Floats = np.empty((n, 0))
+        self.first = first
+        self.summaries: Floats = np.empty((n, 0))
 
     def add(self, batch: CleanPass) -> None:
         """Store the attention summaries of a batch."""
         summaries = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace)
-        if not self._attention.shape[1]:
-            self._attention = np.full((self.n, summaries.shape[1]), np.nan)
-        self._attention[list(batch.positions)] = summaries.cpu().numpy()
+        if not self.summaries.shape[1]:
+            self.summaries = np.full((self.n, summaries.shape[1]), np.nan)
+        self.summaries[[position - self.first for position in batch.positions]] = summaries.cpu().numpy()
 
     def repeat(
         self,
@@ -83,6 +89,7 @@ class FirstPass:
         logits: Sequence[Floats],
         *,
         rows_of_passes: int,
+        fewest: int = FEWEST_ROWS,
         seed: int,
         device: str,
         budget: int,
@@ -95,7 +102,8 @@ class FirstPass:
             instances: the n instances.
             widths: (n,) number of tokens of every instance.
             logits: one array (C,) per instance: its logits in the first pass.
-            rows_of_passes: total number of rows in all passes of the audit.
+            rows_of_passes: total number of rows in all passes over the instances.
+            fewest: smallest number of rows that run again.
             seed: seed of the audit. It determines which rows run again.
             device: the device of the model.
             budget: largest number of tokens in one forward pass. The second pass uses half of it.
@@ -107,7 +115,7 @@ class FirstPass:
         Raises:
             ChangedModelError: the logits or the attention of a row differ from those of the first pass.
         """
-        chosen = rows_to_repeat(instances, rows_of_passes, seed)
+        chosen = rows_to_repeat([one.id for one in instances], rows_of_passes, seed, fewest=fewest)
         sizes = logit_sizes(np.stack(logits))
         differences = np.zeros((len(instances), 2))
 
@@ -127,7 +135,7 @@ class FirstPass:
             again = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace).cpu().numpy()
             gaps = np.abs(batch.logits.cpu().numpy() - np.stack([logits[i] for i in positions]))
             differences[positions, 0] = _largest(gaps / sizes[positions])
-            differences[positions, 1] = _largest(np.abs(again - self._attention[positions]))
+            differences[positions, 1] = _largest(np.abs(again - self.summaries[positions]))
 
         run_in_batches(
             run, instances, chosen, widths, device=device, budget=budget // 2, most=math.ceil(len(chosen) / 2)
@@ -149,22 +157,24 @@ class FirstPass:
         return RepeatedPass(rows=len(chosen), largest_difference=float(worst.max()))
 
 
-def rows_to_repeat(instances: Sequence[Instance], rows_of_passes: int, seed: int) -> list[int]:
+def rows_to_repeat(ids: Sequence[str], rows_of_passes: int, seed: int, *, fewest: int = FEWEST_ROWS) -> list[int]:
     """Choose the rows that run again.
 
     The rows are drawn in an order that depends only on the seed and the ids of the instances. A larger sample therefore
     contains every smaller one.
 
     Args:
-        instances: the n instances.
-        rows_of_passes: total number of rows in all passes of the audit.
+        ids: the ids of the n instances.
+        rows_of_passes: total number of rows in all passes over the instances.
         seed: seed of the audit.
+        fewest: smallest number of chosen instances.
 
     Returns:
-        The indices of the chosen instances. Their number is 5% of `rows_of_passes`, but at least 64 and at most n.
+        The indices of the chosen instances. Their number is 5% of `rows_of_passes`, but at least `fewest` and at most
+        n.
     """
-    drawn = sorted(range(len(instances)), key=lambda i: (keyed_integer(seed, "repeated", instances[i].id), i))
-    return drawn[: max(FEWEST_ROWS, int(SHARE_OF_PASSES * rows_of_passes))]
+    keys = ((keyed_integer(seed, "repeated", one), i) for i, one in enumerate(ids))
+    return [i for _, i in heapq.nsmallest(max(fewest, int(SHARE_OF_PASSES * rows_of_passes)), keys)]
 
 
 def logit_sizes(logits: Floats) -> Floats:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.arrays import Integers
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.ragged_columns import Array
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure, one_of
 from attnaudit.seeding import keyed_generator, keyed_integer
 
@@ -24,6 +25,9 @@ MOST_WORDS, MOST_CLUSTERS, BATCH = 1000, 1000, 100
 MOST_OCCURRENCES = 50_000
 #: Smallest number of occurrences from which the information can be estimated.
 FEWEST_OCCURRENCES = 100
+
+#: What is stored of each occurrence until the words are chosen.
+STORED = ("ids", "embeddings", "states")
 
 Vectors = NDArray[np.float32]
 
@@ -96,11 +100,12 @@ class Retained(StatefulMeasure):
     fact `.sizes` gives the numbers of occurrences, words and clusters.
     """
 
+    keeps_rows = False
+
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         self._offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
         self._sample: NDArray[np.bool_] | None = None
-        self._rows: dict[int, tuple[Integers, Vectors, Vectors]] = {}
 
     def _sampled(self, seed: int) -> NDArray[np.bool_]:
         """Return a mask over all occurrences in all instances, True for those in the sample."""
@@ -114,28 +119,32 @@ class Retained(StatefulMeasure):
         return self._sample
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Store the word ids, embeddings and hidden states of the sampled occurrences. Return no columns."""
+        """Return the word ids, embeddings and hidden states of the sampled occurrences as states."""
         sample = self._sampled(view.seed)
         ids = view.inputs.ids[TEXT].cpu().numpy()
         embeddings = view.embeddings[TEXT].detach().float().cpu().numpy()
         states = view.hidden.detach().float().cpu().numpy()
+        found: dict[str, list[Array]] = {f"{self.name}.{what}": [] for what in STORED}
         for b, (position, row) in enumerate(zip(view.positions, view.real.cpu().numpy(), strict=True)):
             tokens = row.nonzero()[0][sample[self._offsets[position] : self._offsets[position + 1]]]
-            self._rows[position] = (ids[b, tokens].astype(np.int64), embeddings[b, tokens], states[b, tokens])
-        return Columns()
+            stored = (ids[b, tokens].astype(np.int64), embeddings[b, tokens], states[b, tokens])
+            for rows, array in zip(found.values(), stored, strict=True):
+                rows.append(array)
+        return Columns(states=found)
 
     def finish(self, measurements: Measurements) -> None:
         """Choose the words, cluster their embeddings and states, and add the tables."""
-        order = sorted(self._rows)
-        ids = np.concatenate([self._rows[p][0] for p in order])
-        instances = np.repeat(np.array(order, dtype=np.int64), [len(self._rows[p][0]) for p in order])
+        stored = [measurements.states[f"{self.name}.{what}"] for what in STORED]
+        ids = stored[0].values().astype(np.int64)
+        counts = np.diff(stored[0].ends, prepend=0)
+        instances = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         chosen = np.isin(ids, choose_words(ids, self.argument, seed=measurements.seed))
         occurrences, words = int(chosen.sum()), len(np.unique(ids[chosen]))
         sides: list[Integers] = [np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)]
         clusters = clusters_for(occurrences, words)
         if occurrences >= FEWEST_OCCURRENCES and words >= 2:
             for side in (0, 1):
-                points = np.concatenate([self._rows[p][1 + side] for p in order])[chosen]
+                points = stored[1 + side].values().astype(np.float32, copy=False)[chosen]
                 seed = keyed_integer(measurements.seed, self.name, ("embeddings", "states")[side])
                 sides[side] = quantised(points, clusters, seed=seed)
         else:
@@ -145,4 +154,3 @@ class Retained(StatefulMeasure):
         measurements.facts[f"{self.name}.sizes"] = (
             f"{occurrences:,} occurrences of {words:,} words in {clusters:,} clusters"
         )
-        self._rows = {}

@@ -100,6 +100,9 @@ class Randomised(StatefulMeasure):
     are tied.
     """
 
+    uses_lengths = False
+    keeps_rows = False
+
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         self._copies: list[dict[str, Tensor]] = []

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.ragged_columns import Array
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
 
@@ -34,54 +35,63 @@ class RankedHidden(StatefulMeasure):
     The fact `.k_rule` describes the rule that determined k (see `choose_ranks`).
     """
 
+    keeps_rows = False
+
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         # k never exceeds the 10th percentile of the lengths, so ranks beyond it are not stored.
         self._ranks = max(1, int(np.percentile(lengths, 10)))
-        self._states: NDArray[np.float32] | None = None
-        self._weights = np.zeros((len(lengths), self._ranks))
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def _new_states(self, width: int) -> NDArray[np.float32]:
-        """Return an array for states with `width` features, in memory or in a temporary file."""
-        shape = (len(self.lengths), self._ranks, width)
-        if int(np.prod(shape)) * 4 <= IN_MEMORY_BYTES:
-            return np.zeros(shape, dtype=np.float32)
-        self._folder = tempfile.TemporaryDirectory(prefix="attnaudit-")
-        return np.lib.format.open_memmap(
-            Path(self._folder.name) / "states.npy", mode="w+", dtype=np.float32, shape=shape
-        )
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
-        """Store the hidden states of the most attended tokens. Return no columns."""
-        if self._states is None:
-            self._states = self._new_states(view.hidden.shape[-1])
+        """Return the hidden states of the most attended tokens, and their weights, as states."""
         weights = view.attention.nan_to_num(0.0).masked_fill(~view.real, -1.0)
         ranks = min(self._ranks, weights.shape[1])
         top, index = weights.sort(dim=1, descending=True, stable=True)
         top, index = top[:, :ranks], index[:, :ranks]
         states = view.hidden.detach().gather(1, index[:, :, None].expand(-1, -1, view.hidden.shape[-1]))
-        rows = list(view.positions)
-        self._weights[rows, :ranks] = top.clamp_min(0.0).cpu().numpy()
-        self._states[rows, :ranks] = states.float().cpu().numpy()
-        return Columns()
+        counts = view.lengths.clamp_max(ranks).tolist()
+        return Columns(
+            states={
+                f"{self.name}.weights": _first(top.clamp_min(0.0).cpu().numpy(), counts),
+                f"{self.name}.states": _first(states.float().cpu().numpy(), counts),
+            }
+        )
 
     def finish(self, measurements: Measurements) -> None:
         """Choose the number of ranks k, and add the tables and the fact."""
         lengths = np.array(self.lengths, dtype=np.int64)
-        k, rule = choose_ranks(lengths, self._weights)
+        weights = np.zeros((len(lengths), self._ranks))
+        for row, first in enumerate(measurements.states[f"{self.name}.weights"]):
+            weights[row, : len(first)] = first
+        k, rule = choose_ranks(lengths, weights)
         rows = (lengths >= k).nonzero()[0]
-        logits = np.stack([measurements.vector("logits")[i] for i in rows])
-        assert self._states is not None
-        # The array may be larger than the memory, so the rows are moved in place. The row indices ascend, so no row is
-        # overwritten before it is moved.
-        for target, row in enumerate(rows):
-            if target != row:
-                self._states[target] = self._states[row]
-        measurements.tables[f"{self.name}.states"] = self._states[: len(rows), :k]
-        measurements.tables[f"{self.name}.weights"] = self._weights[rows, :k]
+        width = next(iter(measurements.states[f"{self.name}.states"])).shape[1]
+        states, folder = _new_states((len(rows), k, width))
+        target = 0
+        for length, first in zip(lengths, measurements.states[f"{self.name}.states"], strict=True):
+            if length >= k:
+                states[target] = first[:k]
+                target += 1
+        measurements.tables[f"{self.name}.states"] = states
+        measurements.tables[f"{self.name}.weights"] = weights[rows, :k]
         measurements.tables[f"{self.name}.instances"] = rows.astype(np.int64)
-        measurements.tables[f"{self.name}.outputs"] = logits
+        measurements.tables[f"{self.name}.outputs"] = np.stack(
+            [measurements.vector("logits")[i] for i in rows.tolist()]
+        )
         measurements.facts[f"{self.name}.k_rule"] = rule
         # The folder of the memory-mapped file must exist as long as the tables.
-        measurements.keep_alive.append(self._folder)
+        measurements.keep_alive.append(folder)
+
+
+def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int]) -> list[Array]:
+    """Return the first entries of each row, whose numbers are given."""
+    return [row[:count] for row, count in zip(rows, counts, strict=True)]
+
+
+def _new_states(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], tempfile.TemporaryDirectory[str] | None]:
+    """Return an array of a shape, in memory or in a temporary folder, and this folder."""
+    if int(np.prod(shape)) * 4 <= IN_MEMORY_BYTES:
+        return np.zeros(shape, dtype=np.float32), None
+    folder = tempfile.TemporaryDirectory(prefix="attnaudit-")
+    path = Path(folder.name) / "states.npy"
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape), folder

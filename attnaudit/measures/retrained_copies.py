@@ -47,6 +47,9 @@ class Retrained(StatefulMeasure):
     the reason.
     """
 
+    uses_lengths = False
+    keeps_rows = False
+
     def __init__(self, name: str, argument: Retraining, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         self.retraining = argument

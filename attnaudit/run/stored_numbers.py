@@ -230,7 +230,7 @@ def _columns(
     flat = _flat(rows.column("values"))
     names, codes = np.unique(rows.column("measure").to_numpy().astype(str), return_inverse=True)
     scalars: dict[str, Floats] = {}
-    vectors: dict[str, list[Floats]] = {}
+    vectors: dict[str, Sequence[Floats]] = {}
     per_token: set[str] = set()
     for code, name in enumerate(names.tolist()):
         chosen = np.flatnonzero(codes == code)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
+from attnaudit.statistics.group_names import GroupNames
 
 #: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.
 FEW_GROUPS = 10
@@ -42,6 +43,11 @@ class Groups:
             ids: The id of each instance; n_all ids.
             chosen: (n_all,) mask, True at the instances to select.
         """
+        if isinstance(sources, GroupNames):  # its instances are sorted by id
+            some = np.flatnonzero(chosen)
+            some = some[np.argsort(sources.codes[some], kind="stable")]
+            codes = sources.codes[some]
+            return cls(some, np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)]))
         names = list(zip(sources, ids, strict=True))
         rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
         starts = [i for i, row in enumerate(rows) if i == 0 or names[row][0] != names[rows[i - 1]][0]]

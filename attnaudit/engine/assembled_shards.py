@@ -1,0 +1,143 @@
+"""Put the numbers of the shards of a data set together, in memory or, for many rows, in files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from attnaudit.arrays import Floats, Integers
+from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
+from attnaudit.engine.shard_numbers import Rows, ShardNumbers
+
+#: Data sets with more rows are put together in files.
+ROWS_IN_MEMORY = 20_000
+
+
+class AssembledShards:
+    """The numbers of all n rows. Add the shards in the order of their rows.
+
+    Args:
+        n: number of rows of the whole data set.
+
+    Attributes:
+        folder: the temporary folder of the files; None if all numbers are in memory.
+        ids: the ids of the instances.
+        sequences: a hash of the tokens of each instance.
+        predicted: (n,) predicted class indices.
+        summaries: the summaries of the attention of each instance.
+        scalars: column name -> (n,) numbers; NaN where undefined.
+        facts: name -> a short text that says how something was measured.
+        per_token: names of the vector columns with one number per real unit.
+        shared: names of the columns that do not depend on the reading.
+        passes: kind of work -> how often it was done.
+        batch_size: the largest number of instances in a batch.
+        repeated_rows: the number of instances that ran a second time.
+        repeated_difference: the largest difference between the two results of these instances.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-") if n > ROWS_IN_MEMORY else None
+        self.ids: list[str] = []
+        self.sequences: list[bytes] = []
+        self.predicted: Integers = np.zeros(n, dtype=np.int64)
+        self.scalars: dict[str, Floats] = {}
+        self.facts: dict[str, str] = {}
+        self.per_token: set[str] = set()
+        self.shared: set[str] = set()
+        self.passes: Counter[str] = Counter()
+        self.batch_size = self.repeated_rows = 0
+        self.repeated_difference = 0.0
+        self._rows = 0
+        self._files = 0
+        self._vectors: dict[str, RaggedBuilder] = {}
+        self._states: dict[str, RaggedBuilder] = {}
+        self._summaries = self._builder()
+        self._tokens: list[list[str]] = []
+        self._interned: dict[str, str] = {}  # one string object per distinct token
+        self._token_ends: list[int] = []
+        self._token_file: BinaryIO | None = None
+        if self.folder is not None:
+            self._token_file = (Path(self.folder.name) / "tokens").open("wb")
+
+    def _path(self) -> Path | None:
+        """Return the path of a new file; None if all numbers are in memory."""
+        self._files += 1
+        return None if self.folder is None else Path(self.folder.name) / str(self._files)
+
+    def _builder(self) -> RaggedBuilder:
+        return RaggedBuilder(self._path())
+
+    def add(self, shard: ShardNumbers) -> None:
+        """Add the next shard."""
+        first, stop = self._rows, self._rows + len(shard)
+        self._rows = stop
+        self.ids += shard.ids
+        self.sequences += shard.sequences
+        self.predicted[first:stop] = shard.predicted
+        self._add_tokens(shard.tokens)
+        for name, numbers in shard.scalars.items():
+            if name not in self.scalars:
+                self.scalars[name] = self._new_scalar()
+            self.scalars[name][first:stop] = numbers
+        summaries = Rows(shard.summaries.reshape(-1), np.full(len(shard), shard.summaries.shape[1], dtype=np.int64))
+        self._summaries.add(*summaries)
+        for builders, columns in ((self._vectors, shard.vectors), (self._states, shard.states)):
+            for name, rows in columns.items():
+                if name not in builders:
+                    builders[name] = self._builder()
+                    builders[name].add_empty(first)
+                builders[name].add(*rows)
+            for name in builders.keys() - columns.keys():
+                builders[name].add_empty(len(shard))
+        self.facts.update(shard.facts)
+        self.per_token |= shard.per_token
+        self.shared |= shard.shared
+        self.passes.update(shard.passes)
+        self.batch_size = max(self.batch_size, shard.batch_size)
+        self.repeated_rows += shard.repeated_rows
+        self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)
+
+    def _new_scalar(self) -> Floats:
+        path = self._path()
+        if path is None:
+            return np.full(self.n, np.nan)
+        column: Floats = np.memmap(path, dtype=np.float64, mode="w+", shape=(self.n,))
+        column[:] = np.nan
+        return column
+
+    def _add_tokens(self, tokens: Sequence[Sequence[str]]) -> None:
+        if self._token_file is None:
+            self._tokens += [[self._interned.setdefault(token, token) for token in row] for row in tokens]
+            return
+        for row in tokens:
+            self._token_file.write(msgspec.msgpack.encode(row))
+            self._token_ends.append(self._token_file.tell())
+
+    @property
+    def tokens(self) -> Sequence[Sequence[str]]:
+        """The real units of each instance, as strings."""
+        if self.folder is None or self._token_file is None:
+            return self._tokens
+        self._token_file.flush()
+        ends = np.array(self._token_ends, dtype=np.int64)
+        return FiledStrings(Path(self.folder.name) / "tokens", ends)
+
+    @property
+    def summaries(self) -> RaggedColumn:
+        """The summaries of the attention of each instance."""
+        return self._summaries.column()
+
+    def vectors(self) -> dict[str, RaggedColumn]:
+        """Return column name -> the arrays of the rows."""
+        return {name: builder.column() for name, builder in self._vectors.items()}
+
+    def states(self) -> dict[str, RaggedColumn]:
+        """Return name -> the arrays of the rows that `StatefulMeasure.finish` reads."""
+        return {name: builder.column() for name, builder in self._states.items()}

@@ -1,0 +1,153 @@
+"""Columns whose rows have different lengths, in memory or in a file. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attnaudit.arrays import Integers
+
+#: An array of numbers of any type.
+Array: TypeAlias = NDArray[Any]
+#: Number of rows that are read from a file at once.
+ROWS_AT_ONCE = 256
+
+
+class RaggedColumn(Sequence[Array]):
+    """One array per row. The arrays have the same data type, and differ in their first dimension only.
+
+    Args:
+        values: (E, ...) the arrays of all rows, one after the other.
+        ends: (n,) the position in `values` at which each row ends.
+    """
+
+    def __init__(self, values: Array, ends: Integers) -> None:
+        self.ends = ends
+        self._values = values
+        values.setflags(write=False)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, row: int) -> Array: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Array]: ...
+    def __getitem__(self, row: int | slice) -> Array | list[Array]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        row %= len(self)
+        start = int(self.ends[row - 1]) if row else 0
+        return self.between(start, int(self.ends[row]))
+
+    def __iter__(self) -> Iterator[Array]:
+        for first in range(0, len(self), ROWS_AT_ONCE):
+            ends = self.ends[first : first + ROWS_AT_ONCE]
+            offset = int(self.ends[first - 1]) if first else 0
+            yield from np.split(self.between(offset, int(ends[-1])), ends[:-1] - offset)
+
+    def between(self, start: int, stop: int) -> Array:
+        """Return `values[start:stop]`, which cannot be written to."""
+        return self._values[start:stop]
+
+    def values(self) -> Array:
+        """Return the arrays of all rows, one after the other."""
+        return self.between(0, int(self.ends[-1]) if len(self) else 0)
+
+
+class FiledColumn(RaggedColumn):
+    """A ragged column in a file, of which only the rows that are read are in memory.
+
+    Args:
+        path: The file, which contains the values and nothing else.
+        dtype: The data type of the values.
+        shape: The shape of one value: () for numbers, (m,) for states of m features.
+        ends: (n,) the position, in values, at which each row ends.
+    """
+
+    def __init__(self, path: Path, dtype: DTypeLike, shape: tuple[int, ...], ends: Integers) -> None:
+        super().__init__(np.zeros((0, *shape), dtype=dtype), ends)
+        self._path = path
+        self._size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
+
+    def between(self, start: int, stop: int) -> Array:
+        with self._path.open("rb") as file:
+            file.seek(start * self._size)
+            content = file.read((stop - start) * self._size)
+        found: Array = np.frombuffer(content, dtype=self._values.dtype).reshape(-1, *self._values.shape[1:])
+        return found
+
+
+class FiledStrings(Sequence[Sequence[str]]):
+    """Lists of strings in a file, of which only the rows that are read are in memory.
+
+    Args:
+        path: The file, which contains one list in MessagePack per row.
+        ends: (n,) the position, in bytes, at which each row ends.
+    """
+
+    def __init__(self, path: Path, ends: Integers) -> None:
+        self._bytes = FiledColumn(path, np.uint8, (), ends)
+
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    @overload
+    def __getitem__(self, row: int) -> Sequence[str]: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Sequence[str]]: ...
+    def __getitem__(self, row: int | slice) -> Sequence[str] | list[Sequence[str]]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        strings: list[str] = msgspec.msgpack.decode(self._bytes[row].tobytes(), type=list[str])
+        return strings
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for content in self._bytes:
+            yield msgspec.msgpack.decode(content.tobytes(), type=list[str])
+
+
+class RaggedBuilder:
+    """Appends rows to a ragged column, in memory or in a file.
+
+    Args:
+        path: The file to write; None to keep the values in memory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._chunks: list[Array] = []
+        self._counts: list[Integers] = []
+        self._dtype: np.dtype[Any] = np.dtype(np.float64)
+        self._shape: tuple[int, ...] = ()
+
+    def add(self, values: Array, counts: Integers) -> None:
+        """Append rows: their values, one after the other, and the number of values of each row."""
+        if len(values):
+            self._dtype, self._shape = values.dtype, values.shape[1:]
+        self._counts.append(counts)
+        if self._path is None:
+            self._chunks.append(values)
+        elif len(values):
+            with self._path.open("ab") as file:
+                file.write(np.ascontiguousarray(values).data)
+
+    def add_empty(self, rows: int) -> None:
+        """Append rows without values."""
+        self._counts.append(np.zeros(rows, dtype=np.int64))
+
+    def column(self) -> RaggedColumn:
+        """Return the column of all rows."""
+        ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int64), *self._counts]), dtype=np.int64)
+        if self._path is None:
+            chunks = [chunk for chunk in self._chunks if len(chunk)]
+            return RaggedColumn(np.concatenate(chunks) if chunks else np.zeros(0), ends)
+        self._path.touch()
+        return FiledColumn(self._path, self._dtype, self._shape, ends)

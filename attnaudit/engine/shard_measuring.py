@@ -1,0 +1,266 @@
+"""Measure one shard: a block of consecutive rows, whose numbers do not depend on any other row.
+
+Every process that measures rows of an audit has a `ShardMeasurer`. It runs the instances of a shard in batches of
+similar length. Measures that need the same pass of the model share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.engine.attention_view import AttentionView
+from attnaudit.engine.batch import Batch
+from attnaudit.engine.batch_loop import run_in_batches
+from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.column_store import ColumnStore
+from attnaudit.engine.columns import Columns
+from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
+from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
+from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
+from attnaudit.engine.scopes import scope_of
+from attnaudit.engine.shard_numbers import Rows, ShardNumbers
+from attnaudit.engine.unit_strings import encode_instances
+from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
+from attnaudit.progress import ProgressCallback
+
+#: Default number of tokens (rows × padded length) in one forward pass, by device type.
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+#: The default for models that declare a reading, such as Transformers. Their number of attention weights grows with the
+#: square of the length, in every layer and head.
+BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
+#: Kinds of counts in `pass_counts` that are numbers of rows.
+PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
+#: Largest accepted difference between 1 and the sum of an attention row.
+SUM_TOLERANCE = 1e-3
+#: Number of rows in a shard. It decides which rows share a batch, so that another number changes rounding errors.
+SHARD_ROWS = 256
+#: Smallest number of rows of a shard that run a second time, if there are several shards. When all shards are measured,
+#: some rows of the whole data set run again as well.
+FEWEST_ROWS_OF_SHARD = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A block of consecutive rows of a data set, in the order of their ids.
+
+    Attributes:
+        index: the number of the shard, counted from 0.
+        first: the index of its first row in the whole data set.
+        instances: its instances.
+        alone: whether it is the only shard of the data set.
+    """
+
+    index: int
+    first: int
+    instances: Sequence[Instance]
+    alone: bool = False
+
+
+class ShardMeasurer:
+    """Measures the shards of one audit of a model.
+
+    Args:
+        adapter: the model.
+        needs: the needs of the checks.
+        seed: seed of all random numbers.
+        device: the device to measure on.
+        batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
+        unit: "tokens" or "words".
+        sha256: the hash that the parameters must have; None to accept any parameters.
+
+    Raises:
+        CheckError: a need is invalid.
+        AdapterError: the model cannot be audited, or lacks a capability.
+        ChangedModelError: the parameters have another hash.
+    """
+
+    def __init__(
+        self,
+        adapter: ModelAdapter,
+        needs: Sequence[str],
+        *,
+        seed: int,
+        device: str,
+        batch_tokens: int | None,
+        unit: Unit,
+        sha256: str | None = None,
+    ) -> None:
+        refuse_unauditable(adapter)
+        self.adapter = adapter
+        self.plan = resolve(needs, adapter)
+        self.seed = seed
+        self.device = device
+        self.unit: Unit = unit
+        for module in adapter.modules:
+            module.eval().to(device).requires_grad_(False)
+        self._identity = identity_of(adapter)
+        refuse_changed_parameters(sha256 or self._identity.sha256, self._identity.sha256)
+        default_budget = BATCH_TOKENS_OF_HEADS if self.plan.own_reading else BATCH_TOKENS
+        self.budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
+        self.scopes = [scope_of(adapter, reading) for reading in self.plan.parsed.values()]
+        self.started = False
+
+    @property
+    def uses_lengths(self) -> bool:
+        """Whether a measure needs the lengths of all instances of the data set before the first shard."""
+        return any(planned.measure.uses_lengths for planned in self.plan.measures)
+
+    @property
+    def keeps_rows(self) -> list[str]:
+        """The measures whose objects keep numbers of the rows, so that all shards must be measured in this process."""
+        return [planned.measure.name for planned in self.plan.measures if planned.measure.keeps_rows]
+
+    def start(self, lengths: Sequence[int]) -> None:
+        """Create the objects that compute the measures.
+
+        Args:
+            lengths: (n,) number of real units of every instance of the whole data set; empty if no measure needs them.
+
+        Raises:
+            AdapterError: the model lacks a capability that a measure needs.
+        """
+        refuse_unable(self.adapter, self.plan)
+        self.states = [planned.measure.start(lengths) for planned in self.plan.measures]
+        self.started = True
+
+    def measure(
+        self,
+        shard: Shard,
+        *,
+        progress: ProgressCallback | None = None,
+        report: Callable[[int], None] | None = None,
+    ) -> ShardNumbers:
+        """Compute every needed measure for every instance of a shard. Call `start` first.
+
+        Args:
+            shard: the shard.
+            progress: called during batches that take long; None to report no progress.
+            report: called after every batch with the number of finished instances; None to report no progress.
+
+        Raises:
+            DataError: a row cannot be measured. The message names the row.
+            AdapterError: the model gives invalid logits or attention.
+            ChangedModelError: the parameters or the mode of the model changed, or the model gives other results when
+                the same rows run again.
+            AuditError: the model or a measure raised an error, or there is not enough memory for a single instance. The
+                message names the row.
+        """
+        began = time.perf_counter()
+        instances = shard.instances
+        tokens, widths, sequences = encode_instances(self.adapter, instances, self.unit)
+        pass_counts: Counter[str] = Counter()
+        store = ColumnStore(len(instances), shard.first)
+        first_pass = FirstPass(len(instances), shard.first)
+
+        def run(positions: list[int], budget: int) -> None:
+            """Compute all measures for the instances at these positions of the shard, as one batch."""
+            batch = Batch(
+                self.adapter,
+                [instances[i] for i in positions],
+                [shard.first + i for i in positions],
+                seed=self.seed,
+                keep_graph=self.plan.keep_graph,
+                budget=budget,
+                pass_counts=pass_counts,
+                unit=self.unit,
+                progress=progress,
+                scopes=self.scopes,
+            )
+            self._run_batch(batch, store, first_pass)
+
+        largest = run_in_batches(
+            run, instances, range(len(instances)), widths, device=self.device, budget=self.budget, report=report
+        )
+        refuse_changed_model(self._identity, identity_of(self.adapter))
+        repeated = first_pass.repeat(
+            self.adapter,
+            instances,
+            widths,
+            store.vectors["logits"],
+            rows_of_passes=sum(pass_counts[kind] for kind in PASSES_BY_ROWS),
+            fewest=FEWEST_ROWS if shard.alone else FEWEST_ROWS_OF_SHARD,
+            seed=self.seed,
+            device=self.device,
+            budget=self.budget,
+            scopes=self.scopes,
+        )
+        return ShardNumbers(
+            ids=[instance.id for instance in instances],
+            tokens=tokens,
+            sequences=sequences,
+            predicted=store.predicted,
+            summaries=first_pass.summaries,
+            scalars=store.scalars,
+            vectors={name: Rows.of(rows) for name, rows in store.vectors.items()},
+            states={name: Rows.of(rows) for name, rows in store.states.items()},
+            per_token=store.per_token,
+            facts=store.facts,
+            shared=store.shared,
+            passes=dict(pass_counts),
+            batch_size=largest,
+            repeated_rows=repeated.rows,
+            repeated_difference=repeated.largest_difference,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _run_batch(self, batch: Batch, store: ColumnStore, first_pass: FirstPass) -> None:
+        """Compute all measures for one batch, and store their columns."""
+        views = {name: AttentionView(batch, reading) for name, reading in self.plan.parsed.items()}
+        _refuse_invalid_output(batch)
+        first_pass.add(batch)
+        # A measure under a reading may also require columns that do not depend on the reading.
+        shared, by_reading = Columns(), {name: Columns() for name in views}
+        for planned, state in zip(self.plan.measures, self.states, strict=True):
+            depends = planned.measure.depends_on_reading
+            required = by_reading[planned.reading] if depends else shared
+            request = planned.measure.request(required, self.adapter.capabilities)
+            columns = state.compute(views[planned.reading], request)
+            for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
+                known.update(columns)
+            store.add(batch, columns, planned)
+
+
+def _refuse_invalid_output(batch: Batch) -> None:
+    """Check the logits and the attention of a batch's clean pass.
+
+    Raises:
+        AdapterError: the number of logits does not fit the classes, logits are not finite, or the attention weights of
+            a query are not a distribution. In the last two cases, the message names the row.
+    """
+    classes = batch.adapter.capabilities.classes
+    if batch.probabilities.shape[-1] != len(classes):
+        raise AdapterError(
+            f"The model gives {batch.logits.shape[-1]} logits for {len(classes)} classes "
+            f"({', '.join(classes)}). Expected {len(classes)} logits"
+            + (", or one for a sigmoid output." if len(classes) == 2 else ".")
+        )
+    finite = batch.logits.isfinite().all(-1)
+    if not bool(finite.all()):
+        instance = batch.instances[int((~finite).int().argmax())]
+        raise AdapterError(
+            f"{instance.where or instance.id}: the model's logits are not finite (NaN or infinite) for "
+            f"{instance.text[:40]!r}. Look for a division by zero, an overflow in half precision, or damaged weights."
+        )
+    for site in batch.recorded_sites:
+        weights, allowed = batch.trace.attention[site.key].detach(), batch.trace.allowed[site.key]
+        total = weights.sum(-1)
+        deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()
+        attends = allowed.any(-1).expand_as(deviation)
+        invalid = (deviation > SUM_TOLERANCE) & attends
+        invalid = invalid | (weights < -SUM_TOLERANCE).any(-1) | weights.isnan().any(-1)
+        if bool(invalid.any()):
+            row, head, query = (int(i) for i in invalid.nonzero()[0])
+            instance, attention_row = batch.instances[row], weights[row, head, query]
+            raise AdapterError(
+                f"{instance.where or instance.id}: attention at site '{site.key}' sums to "
+                f"{attention_row.sum().item():.4g} with smallest weight {attention_row.min().item():.4g}. Expected "
+                "non-negative weights that sum to 1 over the tokens. Normalise after masking, and do not apply "
+                "dropout to the weights in the trace."
+            )
