@@ -216,7 +216,7 @@ def _rows(path: Path, case: Case, needs: Sequence[str]) -> pa.Table:
 
 def _columns(
     rows: pa.Table, positions: Integers, size: int
-) -> tuple[dict[str, Floats], dict[str, list[Floats]], set[str]]:
+) -> tuple[dict[str, Floats], dict[str, Sequence[Floats]], set[str]]:
     """Return the numbers per instance, the vectors, and the names of the vectors with a number per token.
 
     Args:

@@ -232,7 +232,10 @@ def test_the_sample_depends_on_the_seed_and_the_ids_only(
     orders: tuple[list[Instance], list[Instance]], seed: int, passes: int, more: int
 ) -> None:
     first, second = orders
-    chosen = [{rows[i].id for i in repeated_pass.rows_to_repeat([row.id for row in rows], passes, seed)} for rows in (first, second)]
+    chosen = [
+        {rows[i].id for i in repeated_pass.rows_to_repeat([row.id for row in rows], passes, seed)}
+        for rows in (first, second)
+    ]
     assert chosen[0] == chosen[1]
     assert len(chosen[0]) == min(len(first), max(64, passes // 20))
     larger = repeated_pass.rows_to_repeat([row.id for row in first], passes + more, seed)
