@@ -31,10 +31,10 @@ REPORTS = "papers"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit reproduce` to a parser."""
     parser.description = (
-        "Train the models of a paper, audit them with the same checks that a user's audit declares, and print each "
-        "table with the paper's numbers, ours and the differences. Finished models and audits are kept below --out: "
-        "a run that was stopped resumes, and the rows of earlier runs stay in the report. With --render, only the "
-        "pages are rebuilt from earlier results."
+        "Train the models of a paper, audit them with the checks that every audit uses, and print each table with "
+        "the paper's numbers, ours and the differences. Finished models and audits are kept below --out: a run "
+        "that was stopped resumes, and the rows of earlier runs stay in the report. With --render, only the pages "
+        "are rebuilt from earlier results."
     )
     parser.add_argument("paper", metavar="PAPER", nargs="?", help=", ".join(PAPERS))
     parser.add_argument(
