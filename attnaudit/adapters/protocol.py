@@ -72,6 +72,8 @@ class Capabilities:
         unseen_mixers: Modules that carry information between tokens outside the attention sites, such as
             "model.layers.0.mixer (MambaMixer)". An audit cannot see their weights, so no reading includes them. Gates
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
+        erasure: How units are erased, in one or two sentences for reports, such as "An erased patch is replaced by the
+            mean patch of its picture."; "" if tokens are deleted or replaced by the mask token.
     """
 
     classes: tuple[str, ...]
@@ -96,6 +98,7 @@ class Capabilities:
     selects_queries: bool = False
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
+    erasure: str = ""
 
     @property
     def no_decision(self) -> str:

@@ -18,6 +18,8 @@ from attnaudit.instances import Instance
 
 #: Number of instances that are encoded at once.
 ENCODE_AT_ONCE = 512
+#: The same number for instances that are files, whose contents need much more memory than a text.
+FILES_AT_ONCE = 32
 
 
 def encode_instances(
@@ -43,7 +45,8 @@ def encode_instances(
     sequences: list[bytes] = []
     reads_query = adapter.capabilities.query
     interned: dict[str, str] = {}  # one string object per distinct token
-    for chunk in _chunks(instances, ENCODE_AT_ONCE):
+    at_once = FILES_AT_ONCE if any(one.file is not None for one in instances) else ENCODE_AT_ONCE
+    for chunk in _chunks(instances, at_once):
         for instance in chunk:
             if instance.query is not None and not reads_query:
                 raise DataError(

@@ -27,6 +27,7 @@ def transformer(
     logits: Callable[[Any, Mapping[str, Any]], Any] | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
+    erased: str | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for a Transformers model, so that it can be audited.
 
@@ -40,7 +41,8 @@ def transformer(
     Args:
         source: A checkpoint folder, or a model in memory. A model in memory may be wrapped by PEFT, torch.compile or
             DataParallel, or be a custom module that contains one Transformers model.
-        tokenizer: The tokenizer of a model in memory; ignored for a checkpoint folder.
+        tokenizer: The tokenizer of a model in memory, or its image processor if it classifies pictures; ignored for a
+            checkpoint folder.
         labels: Class name -> word that stands for the class, such as `{"positive": " good", "negative": " bad"}`. Each
             word must be a single token. With a single label, a second class named "other" stands for all other tokens.
         template: The prompt of a language model, in which {text} stands for the text and {query}, if present, for the
@@ -77,6 +79,7 @@ def transformer(
             max_tokens=max_tokens,
             target=target,
             query_first=query_first,
+            erased=erased,
         )
     return from_model(
         source,
@@ -88,4 +91,5 @@ def transformer(
         read_logits=logits,
         target=target,
         query_first=query_first,
+        erased=erased,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder
+from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder, picture_build
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
@@ -43,6 +43,10 @@ from attnaudit.targets import Target
 _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
+#: The task of models that classify pictures.
+IMAGES = "image classifier"
+
+
 def from_folder(
     folder: Path,
     *,
@@ -51,6 +55,7 @@ def from_folder(
     max_tokens: int | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
+    erased: str | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a checkpoint folder.
 
@@ -68,7 +73,10 @@ def from_folder(
             query_first=query_first,
         )
     checkpoint = checkpoint_files.examine(folder)
-    tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
+    if checkpoint.task == IMAGES:
+        tokenizer = picture_build.read_image_processor(checkpoint.folder)
+    else:
+        tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
     if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
         note = f"the kernel {checkpoint.requested_kernel}, which the checkpoint asks for, was not compared"
@@ -94,6 +102,7 @@ def from_folder(
         where=folder,
         target=target,
         query_first=query_first,
+        erased=erased,
     )
 
 
@@ -108,6 +117,7 @@ def from_model(
     read_logits: ReadLogits | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
+    erased: str | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a model in memory.
 
@@ -137,6 +147,8 @@ def from_model(
         )
     if not attention_interface.uses_interface(model):
         _require_eager_inside(model, name)
+    task = IMAGES if picture_build.is_image_processor(tokenizer) else None
+    task = task or _task_in_memory(model, name, labels, target)
     given = model
     if dtype != torch.float32:
         model = copy.deepcopy(model).float()
@@ -149,7 +161,7 @@ def from_model(
     adapter = _build(
         model,
         tokenizer,
-        _task_in_memory(model, name, labels, target),
+        task,
         original,
         labels=labels,
         template=template,
@@ -158,6 +170,7 @@ def from_model(
         classes=classes,
         target=target,
         query_first=query_first,
+        erased=erased,
     )
     if any(one.startswith("PEFT") for one in removed):
         _require_logits_of_container(adapter, container, removed)
@@ -231,7 +244,9 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
             f"transformer({name}): expected a checkpoint folder, or a Transformers model with its tokenizer."
         )
     if tokenizer is None:
-        raise ModelError(f"transformer({name}): a model in memory needs its tokenizer as the second argument.")
+        raise ModelError(
+            f"transformer({name}): a model in memory needs its tokenizer, or its image processor, as the second argument."
+        )
     method = quantisation_of(model)
     if method:
         raise ModelError(
@@ -261,7 +276,16 @@ def _build(
     classes: Sequence[str] | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
+    erased: str | None = None,
 ) -> HuggingFaceAdapter:
+    if task == IMAGES:
+        if labels is not None or template is not None or max_tokens is not None:
+            raise ModelError(f"{where}: labels, template and max_tokens are for texts, but the model reads pictures.")
+        return picture_build.build_picture_adapter(
+            model, tokenizer, original, where=where, classes=classes, erased=erased
+        )
+    if erased is not None:
+        raise ModelError(f"{where}: erased is for models that read pictures, but {type(model).__name__} reads texts.")
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
             f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "

@@ -128,8 +128,8 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
 def task_of(where: object, architecture: str) -> str:
     """Return the task of a model class.
 
-    It is "classifier", "tagger", "extractor" (of the span that answers a question), "causal", "encoder-decoder" or
-    "masked".
+    It is "classifier", "tagger", "extractor" (of the span that answers a question), "causal", "encoder-decoder",
+    "masked" or "image classifier".
 
     Args:
         where: The folder or the name of the model, for messages.
@@ -144,6 +144,8 @@ def task_of(where: object, architecture: str) -> str:
         return "tagger"
     if architecture.endswith("ForQuestionAnswering"):
         return "extractor"
+    if architecture.endswith(("ForImageClassification", "ForImageClassificationWithTeacher")):
+        return "image classifier"
     from transformers.models.auto import modeling_auto as auto
 
     if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
@@ -263,6 +265,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "masked": transformers.AutoModelForMaskedLM,
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
+        "image classifier": transformers.AutoModelForImageClassification,
     }[checkpoint.task]
     config = _load_config(checkpoint.folder)
     if checkpoint.classes not in (None, config.num_labels):

@@ -25,7 +25,7 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
         head: Reads the class logits.
     """
     content = {
-        "config": _cleaned(json.loads(config.to_json_string(use_diff=False))),
+        "config": cleaned(json.loads(config.to_json_string(use_diff=False))),
         "tokenizer": _tokenizer(text_encoder.tokenizer),
         "limit": text_encoder.limit,
         "template": text_encoder.template,
@@ -39,15 +39,15 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
     return json.dumps(content, sort_keys=True)
 
 
-def _cleaned(value: Any) -> Any:
+def cleaned(value: Any) -> Any:
     """Remove private entries, such as the path of the checkpoint, and the entries in _WITHOUT_EFFECT from JSON."""
     if isinstance(value, dict):
         return {
-            key: _cleaned(one)
+            key: cleaned(one)
             for key, one in value.items()
             if not str(key).startswith("_") and key not in _WITHOUT_EFFECT
         }
-    return [_cleaned(one) for one in value] if isinstance(value, list) else value
+    return [cleaned(one) for one in value] if isinstance(value, list) else value
 
 
 def _tokenizer(tokenizer: Any) -> dict[str, Any]:

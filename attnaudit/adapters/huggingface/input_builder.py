@@ -5,15 +5,17 @@ Shapes: B rows, T tokens of the text, V variants, d features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.configuration import configuration_text
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.target_heads import MARKS
 from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInputs
 from attnaudit.adapters.huggingface.tokenization import TextEncoder
@@ -74,6 +76,30 @@ class InputBuilder:
         """The stream that the logits are read from."""
         return TEXT if self.decoder is None else DECODER
 
+    @property
+    def deletes(self) -> bool:
+        """Whether units can be deleted."""
+        return True
+
+    @property
+    def pads(self) -> bool:
+        """Whether inputs can have different lengths, so that batches need padding."""
+        return True
+
+    @property
+    def masks(self) -> bool:
+        """Whether units can be replaced by the mask token, or by what stands for it."""
+        return self.tokenizer.mask_token_id is not None
+
+    @property
+    def erasure(self) -> str:
+        """How units are erased, for reports (see `Capabilities.erasure`)."""
+        return ""
+
+    def configuration(self, head: Head) -> str:
+        """Return everything besides the parameters that determines the logits, as JSON."""
+        return configuration_text(self.model.config, self.text_encoder, head)
+
     # -- batches --------------------------------------------------------------------------------------------------
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
@@ -128,6 +154,16 @@ class InputBuilder:
         picked = torch.randint(len(candidates), ids.shape, generator=torch.Generator().manual_seed(0))
         random_ids = torch.where(real, candidates[picked].to(ids), ids)
         return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: random_ids}))
+
+    def perturbed(self, inputs: Inputs, positions: Collection[int]) -> Inputs:
+        """Return a copy of a batch of one row, with other tokens at the given positions of the text."""
+        ids = inputs.ids[TEXT].clone()
+        reserved = {*self.tokenizer.all_special_ids, self.pad_id, *ids[0].tolist()}
+        size = min(int(self.model.config.get_text_config().vocab_size), len(self.tokenizer))
+        others = [token for token in range(size) if token not in reserved]
+        for position in positions:
+            ids[0, position] = others[position % len(others)]
+        return self.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: ids}))
 
     def with_decoder(self, inputs: Inputs) -> Inputs:
         """Return the batch with the decoder's tokens, which are computed from the text.
@@ -219,7 +255,7 @@ class InputBuilder:
             name: value for name, value in arguments.items() if self.accepts_others or name in self.accepted_arguments
         }
 
-    def masks(self, inputs: Inputs) -> dict[str, Tensor]:
+    def token_masks(self, inputs: Inputs) -> dict[str, Tensor]:
         """Return stream -> (B, T) mask of the tokens that the model runs on, True on tokens."""
         masks = {TEXT: inputs.mask[TEXT]}
         if self.decoder is not None:
@@ -228,7 +264,11 @@ class InputBuilder:
 
     def output_mask(self, inputs: Inputs) -> Tensor:
         """Return the mask (B, T) of the stream that the logits are read from."""
-        return self.masks(inputs)[self.output_stream]
+        return self.token_masks(inputs)[self.output_stream]
+
+    def pooled_tokens(self, inputs: Inputs) -> Tensor:
+        """Return a mask (B, T) of the tokens that a head which pools all tokens reads."""
+        return self.output_mask(inputs)
 
     def _token_types(self, inputs: Inputs) -> Tensor:
         """Return the token types (B, T). If the ids have more padding than the token types, append zeros to these.

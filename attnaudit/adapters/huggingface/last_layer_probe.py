@@ -33,7 +33,7 @@ def last_layer_at_read_token(runner: Runner, read_tokens: ReadTokens) -> LastLay
         )
         if last_layer is None:
             return None
-        embeddings = runner.layout.embedding(runner.builder.token_ids(batch)).detach()
+        embeddings = runner.embed(batch).detach()
     shorter = replace(runner, last_layer=last_layer)
 
     def with_gradient(candidate: Runner) -> Tensor:

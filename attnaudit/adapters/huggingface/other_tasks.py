@@ -6,10 +6,10 @@ from attnaudit.targets import PAGE
 
 CUSTOM = "docs/transformers.md#wrapped-and-custom-models"
 ADAPTER = "docs/adapters.md"
+PICTURES = "docs/pictures.md"
 #: Parts of the class name of a model, what such a model is, and the key of what to do in `other_task`. The first entry
 #: with a part that occurs in the name applies.
 _TASKS = (
-    (("ImageClassification", "ImageClassificationWithTeacher"), "a classifier of images", "inputs"),
     (("AudioClassification", "SequenceClassificationAudio", "XVector", "AudioFrameClassification", "CTC"),
      "a model of sound", "inputs"),
     (("ObjectDetection", "Segmentation", "DepthEstimation", "MaskedImageModeling", "VideoClassification"),
@@ -41,7 +41,8 @@ def other_task(where: object, architecture: str) -> str:
         ("a model without a classification head, so it makes no decision", "head"),
     )
     fix = {
-        "inputs": f"attnaudit's own adapter takes only texts. For other inputs, write a custom adapter: see {ADAPTER}.",
+        "inputs": "attnaudit's own adapter takes texts, and pictures if the model assigns one class to a picture: see "
+        f"{PICTURES}. For other inputs, write a custom adapter: see {ADAPTER}.",
         "output": f"{PAGE} lists the outputs that an audit can explain. For another output, wrap the model in a module "
         f"that returns the logits of one decision, and audit this module: see {CUSTOM}.",
         "head": f"Audit the classifier that contains this model. If the classifier is a custom module, see {CUSTOM}.",

@@ -81,12 +81,13 @@ def first_left_padded_position(runner: Runner, read_tokens: ReadTokens) -> int |
     """Find the first position id with which padding on the left gives the same logits as padding on the right.
 
     Returns:
-        The position id. None if no position id gives the same logits, or if the logits are read from the first token.
+        The position id. None if no position id gives the same logits, if the logits are read from the first token, or
+        if all inputs have the same length.
     """
     offset = runner.builder.position_offset
     if runner.builder.pads_left:
         return offset
-    if read_tokens == "first":
+    if read_tokens == "first" or not runner.builder.pads:
         # With padding on the left, the first token of a row may be padding.
         return None
     inputs = runner.builder.synthetic()
@@ -142,7 +143,7 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
         return "last"
     if bool((used == (positions == 0)).all()):
         return "first"
-    return "all" if bool(used[mask].all()) else ""
+    return "all" if bool(used[runner.builder.pooled_tokens(inputs)].all()) else ""
 
 
 # -- attention -----------------------------------------------------------------------------------------------------
@@ -249,7 +250,7 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
     """
     name = runner.name
     with torch.no_grad():
-        embeddings = runner.layout.embedding(runner.builder.token_ids(inputs)).detach()
+        embeddings = runner.embed(inputs).detach()
     embeddings.requires_grad_(True)
     with torch.enable_grad(), frozen_parameters(runner.model):
         trace = runner.run(inputs, embeddings={TEXT: embeddings}, hidden=True)

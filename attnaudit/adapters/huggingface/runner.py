@@ -99,9 +99,23 @@ class Runner:
         """
         return self.builder.decoder is None and bool(((arguments["input_ids"] == self.builder.pad_id) & mask).any())
 
-    def logits(self, inputs: Inputs, observer: Observer | None = None) -> Tensor:
-        """Run the model on a batch and return its logits (B, C)."""
-        return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer, inputs.extra)
+    def logits(
+        self, inputs: Inputs, observer: Observer | None = None, embeddings: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Run the model on a batch and return its logits (B, C).
+
+        Args:
+            inputs: The batch.
+            observer: As in `call`.
+            embeddings: As in `ModelAdapter.run`.
+        """
+        with replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)):
+            return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer, inputs.extra)
+
+    def embed(self, inputs: Inputs) -> Tensor:
+        """Return the embeddings (B, T, d) of the text."""
+        embeddings: Tensor = self.layout.embedding(self.builder.token_ids(inputs))
+        return embeddings
 
     def run(
         self,
@@ -124,8 +138,7 @@ class Runner:
             if cache is not None:
                 stack.enter_context(recorded_value_states(self.layout, states))
                 stack.enter_context(recorded_layer_states(self.layout, cache))
-            stack.enter_context(replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)))
-            logits = self.logits(inputs, recorder)
+            logits = self.logits(inputs, recorder, embeddings)
         recorder.require_complete()
         return Trace(
             logits=logits,
@@ -161,7 +174,7 @@ class Runner:
         keys = {call.site.key for call in self.layout.calls[first:]}
         return Recorder(
             self.layout.calls,
-            self.builder.masks(inputs),
+            self.builder.token_masks(inputs),
             intervene=intervene,
             first=first,
             fused=fused,

@@ -99,7 +99,14 @@ class DiscoveryObserver:
         )
 
 
-def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object], *, encoder_decoder: bool) -> Layout:
+def discover_layout(
+    model: nn.Module,
+    ids: Tensor,
+    forward: Callable[[], object],
+    *,
+    encoder_decoder: bool,
+    embedding: nn.Module | None = None,
+) -> Layout:
     """Find the layout of a model by running it twice.
 
     Args:
@@ -107,12 +114,14 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
         ids: (B, T) token ids of the text, with B and T different and no padding in the first row.
         forward: Runs the model once on these ids, with its attention observable.
         encoder_decoder: Whether the model has an encoder and a decoder.
+        embedding: The module that returns the embeddings; None to search for the `nn.Embedding` of the ids.
 
     Raises:
         AdapterError: Some attention of the model cannot be observed or does not have the expected shape, or no
             embedding of the ids is found.
     """
-    observer, embedding = _first_pass(model, ids, forward)
+    observer, found = _first_pass(model, ids, forward)
+    found = found if embedding is None else (embedding, False)
     if not observer.seen:
         raise AdapterError(
             f"{name_of(model)}: no attention weights were found in a forward pass over synthetic tokens. Either "
@@ -121,7 +130,7 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     names = {module: name for name, module in model.named_modules()}
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
     observer, layers, projections = _second_pass(model, forward, layer_of)
-    if embedding is None:
+    if found is None:
         advice = _ONE_TEXT_PER_ROW if isinstance(model, CustomModel) else "This architecture cannot be audited."
         raise AdapterError(
             f"{name_of(model)}: no nn.Embedding was called with the token ids, so there are no input embeddings at "
@@ -132,9 +141,9 @@ def discover_layout(model: nn.Module, ids: Tensor, forward: Callable[[], object]
     return Layout(
         calls=calls,
         layers=tuple(layers),
-        embedding=embedding[0],
-        embedding_time_first=embedding[1],
-        decoder_embeddings=(tuple(m for m in model.modules() if _is_alike(m, embedding[0])) if encoder_decoder else ()),
+        embedding=found[0],
+        embedding_time_first=found[1],
+        decoder_embeddings=(tuple(m for m in model.modules() if _is_alike(m, found[0])) if encoder_decoder else ()),
         output_projections={calls[n].site.key: module for n, module in projections.items()},
         causal=all(one.causal for one in self_attention) and not encoder_decoder,
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ def unseen_mixers(runner: Runner) -> tuple[str, ...]:
     """
     inputs = _single_text(runner)
     clean = _observed(runner, inputs, Observation())
-    variants = [_perturbed(runner, inputs, {position}) for position in _positions(inputs)]
+    variants = [runner.builder.perturbed(inputs, {position}) for position in _positions(inputs)]
     found: dict[nn.Module, None] = {}
     while True:
         # Each round looks inside the modules that the previous round found. The modules inside them get the inputs of
@@ -57,7 +57,7 @@ def unseen_mixers(runner: Runner) -> tuple[str, ...]:
         found |= dict.fromkeys(unknown)
         if not unknown:
             break
-    both = _perturbed(runner, inputs, set(_positions(inputs)))
+    both = runner.builder.perturbed(inputs, set(_positions(inputs)))
     runs.append(_observed(runner, both, Observation(clean, _changed(inputs, both), dict(found))))
     found |= dict.fromkeys(_selective_pooling(runner, clean, runs))
     return tuple(
@@ -77,7 +77,7 @@ def _single_text(runner: Runner) -> Inputs:
     """
     inputs = single_row(runner.builder.synthetic(), 0)
     sizes = {size for parameter in runner.model.parameters() for size in parameter.shape}
-    while inputs.mask[TEXT].shape[1] in sizes and int(inputs.real().sum()) > FEWEST:
+    while runner.builder.deletes and inputs.mask[TEXT].shape[1] in sizes and int(inputs.real().sum()) > FEWEST:
         drop = int(inputs.real().nonzero()[-1, 1])
         inputs = runner.builder.delete(inputs, TEXT, [(0, drop)])
     return inputs
@@ -87,17 +87,6 @@ def _positions(inputs: Inputs) -> tuple[int, int]:
     """Return the positions of the tokens to change: the first real token, and the real token in the middle."""
     real = inputs.real()[0].nonzero()[:, 0].tolist()
     return real[0], real[len(real) // 2]
-
-
-def _perturbed(runner: Runner, inputs: Inputs, positions: set[int]) -> Inputs:
-    """Return a copy of the text with different tokens at the given positions."""
-    ids, builder = inputs.ids[TEXT].clone(), runner.builder
-    reserved = {*builder.tokenizer.all_special_ids, builder.pad_id, *ids[0].tolist()}
-    size = min(int(builder.model.config.get_text_config().vocab_size), len(builder.tokenizer))
-    others = [token for token in range(size) if token not in reserved]
-    for position in positions:
-        ids[0, position] = others[position % len(others)]
-    return builder.with_decoder(replace(inputs, ids={**inputs.ids, TEXT: ids}))
 
 
 def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:

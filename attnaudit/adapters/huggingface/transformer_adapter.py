@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
-from attnaudit.adapters.huggingface.configuration import configuration_text
 from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.layer_states import LayerStates
@@ -53,17 +52,17 @@ class HuggingFaceAdapter:
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, target.family)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         layout, builder = runner.layout, runner.builder
-        self.configuration = configuration_text(self.model.config, builder.text_encoder, runner.head)
+        self.configuration = builder.configuration(runner.head)
         self._capabilities = Capabilities(
             classes=runner.head.classes,
             target=target,
             labels=runner.head.names if isinstance(runner.head, OneLogitHead) and target.kind == "label" else (),
             decides=target.decides,
-            deletion=not target.at_tokens,
             replays=True,
             value_vectors=len(layout.output_projections) == len(layout.calls),
             shares_states=facts.shares_prefixes,
-            mask=builder.tokenizer.mask_token_id is not None,
+            deletion=builder.deletes and not target.at_tokens,
+            mask=builder.masks,
             query=builder.text_encoder.takes_query,
             max_tokens=builder.text_encoder.limit,
             left_padding=facts.left_padding,
@@ -71,6 +70,7 @@ class HuggingFaceAdapter:
             selects_queries=facts.selects_queries,
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
+            erasure=builder.erasure,
         )
         # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
         # one layer.
@@ -102,8 +102,7 @@ class HuggingFaceAdapter:
         return self.runner.builder.substitute(inputs, stream, rows, replaced)
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        embeddings: Tensor = self.runner.layout.embedding(self.runner.builder.token_ids(inputs))
-        return {TEXT: embeddings}
+        return {TEXT: self.runner.embed(inputs)}
 
     # -- passes ---------------------------------------------------------------------------------------------------
 

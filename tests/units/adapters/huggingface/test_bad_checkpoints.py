@@ -92,8 +92,9 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
             "for pretraining.*docs/targets.md.*wrap the model in a module.*docs/transformers.md#w",
         ),
         (["BertForMultipleChoice"], "is a model that chooses among several texts.*docs/targets.md"),
-        (["ViTForImageClassification"], "is a classifier of images.*docs/adapters.md"),
-        (["Wav2Vec2ForSequenceClassificationAudio"], "is a model of sound.*docs/adapters.md"),
+        (["ViTForImageClassification"], "no image processor.*image_processor.save_pretrained"),
+        (["ViTForMaskedImageModeling"], "is a model of images.*docs/pictures.md.*docs/adapters.md"),
+        (["Wav2Vec2ForSequenceClassificationAudio"], "is a model of sound.*docs/pictures.md.*docs/adapters.md"),
         (None, "names no architecture.*save_pretrained"),
     ],
 )

@@ -1,0 +1,185 @@
+"""Build an adapter for a Transformers model that classifies pictures, from its model and its image processor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
+from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface.input_builder import single_row
+from attnaudit.adapters.huggingface.logit_comparison import close
+from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.output_heads import ClassifierHead
+from attnaudit.adapters.huggingface.patch_grid import Erased, find_patches
+from attnaudit.adapters.huggingface.picture_inputs import PictureEncoder, PictureInputBuilder, random_pixels
+from attnaudit.adapters.huggingface.picture_runner import PictureRunner, prepare_picture_runner
+from attnaudit.adapters.huggingface.probe import probe_model
+from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
+from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.errors import AdapterError, AuditError, ModelError
+
+#: The files in which a checkpoint folder stores its image processor.
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+#: The argument of forward() that takes the pixels, in all image classifiers of Transformers.
+_ARGUMENT = "pixel_values"
+
+
+def is_image_processor(processor: Any) -> bool:
+    """Return whether an object is an image processor of Transformers."""
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    return isinstance(processor, ImageProcessingMixin)
+
+
+def read_image_processor(folder: Path) -> Any:
+    """Load the image processor in a folder.
+
+    Raises:
+        ModelError: The folder has no image processor, or it cannot be loaded.
+    """
+    fix = "Save it next to the model: image_processor.save_pretrained(folder)."
+    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
+        raise ModelError(f"{folder}: no image processor ({PROCESSOR_FILES[0]}). {fix}")
+    try:
+        from transformers import AutoImageProcessor
+
+        with checkpoint_files.quiet():
+            return AutoImageProcessor.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            f"{folder}: its image processor cannot be loaded ({type(error).__name__}: "
+            f"{checkpoint_files.first_line(error)}). {fix}"
+        ) from error
+
+
+def build_picture_adapter(
+    model: Any,
+    processor: Any,
+    original: OriginalModel,
+    *,
+    where: object,
+    classes: Sequence[str] | None = None,
+    erased: str | None = None,
+) -> HuggingFaceAdapter:
+    """Build an adapter for an image classifier.
+
+    Args:
+        model: The model, in float32.
+        processor: Its image processor.
+        original: The model before it was prepared for the audit.
+        where: The folder or the name of the model, for messages.
+        classes: Class names in the order of the logits; None for those in the model's configuration.
+        erased: What replaces an erased patch, "mean" or "mask"; None for "mean".
+
+    Raises:
+        ModelError: The image processor, the class names or `erased` do not fit the model.
+        AdapterError: The architecture cannot be audited.
+    """
+    if erased not in (None, "mean", "mask"):
+        raise ModelError(f"{where}: erased is {erased!r}; expected 'mean' (the mean patch of the picture) or 'mask'.")
+    head = ClassifierHead(_class_names(model.config, where) if classes is None else tuple(classes))
+    kernel: Kernel = SoftmaxKernel()
+    if attention_interface.uses_interface(model):
+        attention_interface.register()
+        model.set_attn_implementation(attention_interface.NAME)
+        kernel = InterfaceKernel()
+    model.eval()
+    encoder = PictureEncoder(processor)
+    try:
+        size = _size(model, encoder, where)
+        grid = find_patches(model, _ARGUMENT, random_pixels(size), cast(Erased, erased or "mean"))
+        builder = PictureInputBuilder(
+            model=model,
+            text_encoder=cast(Any, encoder),
+            pad_id=0,
+            accepted_arguments=frozenset({_ARGUMENT}),
+            accepts_others=False,
+            decoder=None,
+            position_offset=0,
+            first_position=0,
+            encoder=encoder,
+            grid=grid,
+        )
+        runner = prepare_picture_runner(head, kernel, builder)
+        runner = replace(runner, builder=replace(builder, deletable=_deletes_exactly(runner)))
+        return HuggingFaceAdapter(runner, probe_model(runner), original)
+    except AuditError:
+        raise
+    except Exception as error:
+        raise AdapterError(
+            f"{where}: running the model on random pictures, as an audit does, failed ({type(error).__name__}: "
+            f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
+        ) from error
+
+
+def _class_names(config: Any, where: object) -> tuple[str, ...]:
+    """Return the class names in the configuration of a model.
+
+    Raises:
+        ModelError: The model does not assign one of several classes to a picture, or two classes have the same name.
+    """
+    problem = getattr(config, "problem_type", None)
+    if problem in ("multi_label_classification", "regression") or config.num_labels < 2:
+        raise ModelError(
+            f"{where}: the model's task is {problem or 'regression'} ({config.num_labels} outputs); expected an image "
+            "classifier with one label per picture and at least two classes."
+        )
+    names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
+    if len(set(names)) != len(names):
+        raise ModelError(f"{where}: id2label in config.json is {names}. Give every class a different name.")
+    return tuple(names)
+
+
+def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int, int]:
+    """Return the channels, the height and the width of the pixels that the image processor gives.
+
+    Raises:
+        ModelError: The image processor fails, or gives another number of channels than the model reads.
+    """
+    from PIL import Image
+
+    image_size = getattr(model.config, "image_size", 224)
+    height, width = image_size if isinstance(image_size, list | tuple) else (image_size, image_size)
+    try:
+        pixels = encoder.pixels([Image.new("RGB", (width, height), (90, 120, 150))])
+    except Exception as error:
+        raise ModelError(
+            f"{where}: the image processor {type(encoder.processor).__name__} cannot process a picture of {width} × "
+            f"{height} pixels ({type(error).__name__}: {checkpoint_files.first_line(error)}). Save the image processor "
+            "that the model was trained with into the folder."
+        ) from error
+    channels = getattr(model.config, "num_channels", pixels.shape[1])
+    if tuple(pixels.shape[1:]) != (channels, height, width):
+        raise ModelError(
+            f"{where}: the image processor gives pixels of the shape {tuple(pixels.shape[1:])}, but the model reads "
+            f"{(channels, height, width)} (channels, height, width). Save the image processor that the model was "
+            "trained with into the folder."
+        )
+    return channels, height, width
+
+
+def _deletes_exactly(runner: PictureRunner) -> bool:
+    """Return whether a picture with deleted patches gives the same logits alone and in a batch with whole pictures.
+
+    A head that averages over all positions would also average over padding.
+    """
+    builder = runner.builder
+    inputs = builder.synthetic()
+    first = int(inputs.real()[0].nonzero()[0, 0])
+    mask = inputs.mask[TEXT][:2].clone()
+    mask[0, [first, first + 2]] = False
+    rows = torch.arange(2, device=builder.device)
+    try:
+        variants = builder.keep(inputs, TEXT, rows, mask)
+        with torch.no_grad():
+            together, alone = runner.logits(variants), runner.logits(single_row(variants, 0))
+    # An architecture with a fixed number of positions, such as one with relative position biases, fails in many ways.
+    except Exception:
+        return False
+    return close(together[:1], alone)
