@@ -156,7 +156,7 @@ def measure(
         batch_size=assembled.batch_size,
         device=str(device),
         worker=worker,
-        notes=_notes(measurements, unit, repeated=len(instances) - distinct),
+        notes=_notes(measurements, unit, adapter.capabilities.erasure, repeated=len(instances) - distinct),
         repeated_rows=assembled.repeated_rows + (repeated.rows if repeated else 0),
         repeated_difference=max(assembled.repeated_difference, repeated.largest_difference if repeated else 0.0),
         **_scores(measurements),
@@ -285,12 +285,13 @@ def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) ->
         measurements.facts.update(new_facts)
 
 
-def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str]:
+def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: int) -> list[str]:
     """Return sentences for the report that say how the numbers were computed.
 
     Args:
         measurements: the measurements.
         unit: "tokens" or "words".
+        erasure: how units are erased (see `Capabilities.erasure`).
         repeated: number of texts whose tokens are the same as those of an earlier text.
     """
     notes = []
@@ -300,6 +301,8 @@ def _notes(measurements: Measurements, unit: Unit, *, repeated: int) -> list[str
             f"The attention shown is the reading {measurements.own_reading}, renormalised over the {unit} of the text; "
             f"on average, {share:.0%} of its weight is on special tokens and is left out."
         )
+    if erasure:
+        notes.append(erasure)
     if unit == "words":
         notes.append(
             "Statistics are computed over words: the attention on the tokens of a word is summed, their gradients are "

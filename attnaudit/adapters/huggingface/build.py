@@ -245,7 +245,8 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
         )
     if tokenizer is None:
         raise ModelError(
-            f"transformer({name}): a model in memory needs its tokenizer, or its image processor, as the second argument."
+            f"transformer({name}): a model in memory needs its tokenizer, or its image processor, as the second "
+            "argument."
         )
     method = quantisation_of(model)
     if method:

@@ -189,6 +189,11 @@ def _require_one_by_one(model: Any, grid: PatchGrid, pixels: Tensor, expected: T
     Raises:
         AdapterError: Replacing the embedding of a patch changes another token of `embeddings_module`.
     """
+    outputs: list[Tensor] = []
+
+    def record(_module: nn.Module, _args: object, output: Tensor) -> None:
+        outputs.append(output.detach())
+
     for place in {0, grid.patches // 2, grid.patches - 1}:
 
         def replace(_module: nn.Module, _args: object, output: Tensor, place: int = place) -> Tensor:
@@ -196,14 +201,13 @@ def _require_one_by_one(model: Any, grid: PatchGrid, pixels: Tensor, expected: T
             changed[:, place] += 1.0
             return changed
 
-        outputs: list[Tensor] = []
         handles = [
             grid.patch_module.register_forward_hook(replace),
-            grid.embeddings_module.register_forward_hook(lambda _m, _a, output: outputs.append(output.detach())),
+            grid.embeddings_module.register_forward_hook(record),
         ]
         with temporary_hooks(handles), torch.no_grad():
             model(**{grid.argument: pixels})
-        differs = (outputs[0] - expected).abs().amax((0, 2)) > ROUNDING * float(expected.abs().max())
+        differs = (outputs[-1] - expected).abs().amax((0, 2)) > ROUNDING * float(expected.abs().max())
         if differs.nonzero()[:, 0].tolist() != [grid.special + place]:
             raise AdapterError(
                 f"{name_of(model)}: the embedding of one patch reaches the tokens {differs.nonzero()[:, 0].tolist()} "
