@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -253,10 +253,25 @@ def typical_instances(measurements: Measurements, evidence: Evidence) -> list[Ra
 
 
 def _tokens(measurements: Measurements, row: int) -> str:
-    """Return the tokens around the most attended token as text, with the most attended token marked."""
+    """Return the tokens around the most attended token as text, with the most attended token marked.
+
+    Of a part of a picture or a recording, return its name and its place.
+    """
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
+    if most_attended is not None and measurements.boxes:
+        return f"«{measurements.tokens[row][most_attended]}» at {box_in_words(measurements.boxes[row][most_attended].tolist())}"
+    if most_attended is not None and measurements.times:
+        return "«{}» from {:.3g} s to {:.3g} s".format(
+            measurements.tokens[row][most_attended], *measurements.times[row][most_attended].tolist()
+        )
     return marked_tokens(measurements.tokens[row], most_attended)
+
+
+def box_in_words(box: Sequence[float]) -> str:
+    """Return the place of a box (x, y, width, height) in its picture, in words."""
+    x, y, width, height = box
+    return f"{x:.0%} to {x + width:.0%} of the width and {y:.0%} to {y + height:.0%} of the height"
 
 
 def with_note(record: CheckRecord, remark: str) -> CheckRecord:

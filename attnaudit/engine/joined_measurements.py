@@ -27,6 +27,8 @@ def joined(first: Measurements, second: Measurements) -> Measurements:
         instances=instances,
         sources=merged_sources(instances, sequences),
         tokens=tokens,
+        boxes=[[*first.boxes, *second.boxes][i] for i in order] if first.boxes else (),
+        times=[[*first.times, *second.times][i] for i in order] if first.times else (),
         labels=np.concatenate([first.labels, second.labels])[order],
         predicted=np.concatenate([first.predicted, second.predicted])[order],
         scalars={name: np.concatenate([one, second.scalars[name]])[order] for name, one in first.scalars.items()},

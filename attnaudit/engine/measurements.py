@@ -56,6 +56,10 @@ class Measurements:
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
         no_decision: why nothing that needs decisions is defined, as a clause; "" if the output stands for decisions. If
             not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
+        boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the width and the
+            height of the picture; empty if the units are not parts of a picture.
+        times: for each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not
+            parts of a recording.
     """
 
     model: str
@@ -79,6 +83,8 @@ class Measurements:
     own_reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
     no_decision: str = ""
+    boxes: Sequence[Floats] = ()
+    times: Sequence[Floats] = ()
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -138,6 +144,8 @@ class Measurements:
             own_reading=self.own_reading,
             unseen_mixers=self.unseen_mixers,
             no_decision=self.no_decision,
+            boxes=[self.boxes[i] for i in rows] if self.boxes else (),
+            times=[self.times[i] for i in rows] if self.times else (),
         )
 
     def under(self, reading: str) -> Measurements:

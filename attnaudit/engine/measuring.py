@@ -20,7 +20,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_sources import merged_rows, merged_sources
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass, RepeatedPass, rows_to_repeat
 from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
-from attnaudit.engine.shard_numbers import ShardNumbers
+from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
@@ -98,7 +98,7 @@ def measure(
     )
     lengths: list[int] = []
     if measurer.uses_lengths or len(instances) <= ROWS_IN_MEMORY:  # a row that cannot be encoded is found early
-        lengths = [len(row) for row in encode_instances(adapter, instances, unit)[0]]
+        lengths = [len(row) for row in encode_instances(adapter, instances, unit).units]
 
     def report_progress(done: int) -> None:
         if progress is not None:
@@ -130,7 +130,7 @@ def measure(
         labels=labels_in_order,
         predicted=assembled.predicted,
         scalars=assembled.scalars,
-        vectors=dict(vectors),
+        vectors={name: column for name, column in vectors.items() if name not in (BOXES, TIMES)},
         per_token=assembled.per_token,
         facts=assembled.facts,
         states=assembled.states(),
@@ -140,6 +140,8 @@ def measure(
         unseen_mixers=adapter.capabilities.unseen_mixers,
         no_decision=adapter.capabilities.no_decision,
         keep_alive=[assembled.folder],
+        boxes=[row.reshape(-1, 4) for row in vectors.get(BOXES, ())],
+        times=[row.reshape(-1, 2) for row in vectors.get(TIMES, ())],
     )
     for planned, state in zip(plan.measures, measurer.states, strict=True):
         _finish(state, measurements, planned.reading)
@@ -244,7 +246,7 @@ def _repeat_over_shards(
     return first_pass.repeat(
         measurer.adapter,
         rows,
-        encode_instances(measurer.adapter, rows, measurer.unit)[1],
+        encode_instances(measurer.adapter, rows, measurer.unit).widths,
         [logits[i] for i in chosen],
         rows_of_passes=0,
         fewest=FEWEST_ROWS,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from attnaudit.adapters.protocol import ModelAdapter
@@ -24,7 +25,7 @@ from attnaudit.engine.model_identity import identity_of, refuse_changed_model, r
 from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.scopes import scope_of
-from attnaudit.engine.shard_numbers import Rows, ShardNumbers
+from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -154,7 +155,8 @@ class ShardMeasurer:
         """
         began = time.perf_counter()
         instances = shard.instances
-        tokens, widths, sequences = encode_instances(self.adapter, instances, self.unit)
+        encoded = encode_instances(self.adapter, instances, self.unit)
+        widths = encoded.widths
         pass_counts: Counter[str] = Counter()
         store = ColumnStore(len(instances), shard.first)
         first_pass = FirstPass(len(instances), shard.first)
@@ -191,14 +193,18 @@ class ShardMeasurer:
             budget=self.budget,
             scopes=self.scopes,
         )
+        vectors = {name: Rows.of(rows) for name, rows in store.vectors.items()}
+        for name, places in ((BOXES, encoded.boxes), (TIMES, encoded.times)):
+            if places:
+                vectors[name] = Rows.of([np.array(row, dtype=np.float64).reshape(-1) for row in places])
         return ShardNumbers(
             ids=[instance.id for instance in instances],
-            tokens=tokens,
-            sequences=sequences,
+            tokens=encoded.units,
+            sequences=encoded.sequences,
             predicted=store.predicted,
             summaries=first_pass.summaries,
             scalars=store.scalars,
-            vectors={name: Rows.of(rows) for name, rows in store.vectors.items()},
+            vectors=vectors,
             states={name: Rows.of(rows) for name, rows in store.states.items()},
             per_token=store.per_token,
             facts=store.facts,

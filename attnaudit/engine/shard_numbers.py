@@ -18,6 +18,9 @@ from attnaudit.errors import ReportError
 METADATA = b"attnaudit"
 #: The beginnings of the names of the columns of the Parquet file.
 SCALAR, VECTOR, STATE = "scalar ", "vector ", "state "
+#: The names under which the boxes and the times of the units are among the vectors, with four or two numbers per unit.
+#: No measure has such a name, because a measure's name has no space.
+BOXES, TIMES = "unit boxes", "unit times"
 
 
 class Rows(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
 
-from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter
+from attnaudit.adapters.protocol import TEXT, Box, Inputs, ModelAdapter, TimeSpan
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.failures import with_its_row
 from attnaudit.errors import AuditError, DataError
@@ -22,27 +23,38 @@ ENCODE_AT_ONCE = 512
 FILES_AT_ONCE = 32
 
 
-def encode_instances(
-    adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit
-) -> tuple[list[list[str]], list[int], list[bytes]]:
-    """Encode every instance, and return what the engine must know before the first pass.
+@dataclass(frozen=True, slots=True)
+class EncodedInstances:
+    """What the engine must know about n instances before the first pass.
+
+    Attributes:
+        units: the real units of each instance, as strings.
+        widths: the number of tokens of each instance, including special tokens.
+        sequences: a hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
+        boxes: the box of each unit of each instance; empty if the units are not parts of a picture.
+        times: the time span of each unit of each instance; empty if the units are not parts of a recording.
+    """
+
+    units: list[list[str]] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
+    sequences: list[bytes] = field(default_factory=list)
+    boxes: list[list[Box]] = field(default_factory=list)
+    times: list[list[TimeSpan]] = field(default_factory=list)
+
+
+def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) -> EncodedInstances:
+    """Encode every instance.
 
     Args:
         adapter: the model.
         instances: the n instances.
         unit: "tokens" or "words".
 
-    Returns:
-        Three lists with n entries: the real units of each instance as strings; its number of tokens, including special
-        tokens; and a hash of its tokens. The hash is equal for instances that the model cannot distinguish.
-
     Raises:
         DataError: an instance has no real tokens, or it has a query but the model reads none.
         AuditError: the adapter raised an error for an instance. The message names the row.
     """
-    units: list[list[str]] = []
-    widths: list[int] = []
-    sequences: list[bytes] = []
+    encoded = EncodedInstances()
     reads_query = adapter.capabilities.query
     interned: dict[str, str] = {}  # one string object per distinct token
     at_once = FILES_AT_ONCE if any(one.file is not None for one in instances) else ENCODE_AT_ONCE
@@ -59,7 +71,7 @@ def encode_instances(
             raise
         except Exception as error:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
-        sequences += _token_hashes(inputs)
+        encoded.sequences.extend(_token_hashes(inputs))
         real = inputs.real().cpu()
         words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, instance in enumerate(chunk):
@@ -68,6 +80,10 @@ def encode_instances(
             flags = real[b, offset : offset + len(strings)].tolist()
             positions = [position for position, is_real in enumerate(flags) if is_real]
             row = [interned.setdefault(strings[position], strings[position]) for position in positions]
+            if TEXT in inputs.boxes:
+                encoded.boxes.append([inputs.boxes[TEXT][b][position] for position in positions])
+            if TEXT in inputs.times:
+                encoded.times.append([inputs.times[TEXT][b][position] for position in positions])
             if not row:
                 raise DataError(
                     f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
@@ -77,9 +93,9 @@ def encode_instances(
                 numbers = [int(words[b, offset + position]) for position in positions]
                 grouped = groupby(zip(numbers, row), key=itemgetter(0))
                 row = ["".join(string for _, string in members) for _, members in grouped]
-            units.append(row)
-            widths.append(int(inputs.mask[TEXT][b].sum()))
-    return units, widths, sequences
+            encoded.units.append(row)
+            encoded.widths.append(int(inputs.mask[TEXT][b].sum()))
+    return encoded
 
 
 def _token_hashes(inputs: Inputs) -> list[bytes]:

@@ -6,10 +6,13 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from attnaudit.formatting import number, plural, visible
 from attnaudit.records import CheckRecord
+from attnaudit.report.pictures import EmbeddedPicture, PictureStore
+from attnaudit.report.placed_units import PlacedRow, placed_row
 from attnaudit.report.run_files import MeasuredInstance
 from attnaudit.report.wording import column_name, shorten
 
@@ -70,6 +73,7 @@ class TokenRow:
         cells: The tokens that are shown.
         skipped_at_end: Number of tokens that are left out after the last one that is shown.
         note: Why the column cannot be drawn; "" if it can. A row with a note has no cells.
+        placed: The tokens at their places in the picture or the recording; None for a text.
     """
 
     name: str
@@ -78,6 +82,7 @@ class TokenRow:
     cells: tuple[TokenCell, ...] = ()
     skipped_at_end: int = 0
     note: str = ""
+    placed: PlacedRow | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,8 @@ class Heatmap:
         rows: One row per column.
         direction: "rtl" if most letters of the tokens are written from right to left, otherwise "ltr".
         note: Why the instance cannot be drawn; "" if it can. An instance with a note has no rows.
+        layout: How the rows are drawn: as "text", over the "picture", or over a "timeline".
+        picture: The picture; None unless the layout is "picture".
     """
 
     instance: str
@@ -108,6 +115,8 @@ class Heatmap:
     outputs: str = ""
     direction: str = "ltr"
     note: str = ""
+    layout: Literal["text", "picture", "timeline"] = "text"
+    picture: EmbeddedPicture | None = None
 
 
 def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
@@ -172,6 +181,12 @@ def darkest_share(count: int) -> float:
     return min(1.0, STRONG / count) if count else 1.0
 
 
+def heats(values: Sequence[float | None]) -> list[float]:
+    """Return how dark each token of a row is, from 0 to 1 (see `darkest_share`)."""
+    total, darkest = sum(map(_size, values)), darkest_share(len(values))
+    return [round(min(1.0, _size(value) / total / darkest), 2) if total else 0.0 for value in values]
+
+
 def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
     """Return the row of one column over the tokens of an instance.
 
@@ -181,8 +196,7 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         tokens: All tokens of the instance.
         shown: The positions of the tokens to show, in ascending order.
     """
-    largest, total = max(map(_size, values), default=0.0), sum(map(_size, values))
-    darkest = darkest_share(len(values))
+    largest, heat = max(map(_size, values), default=0.0), heats(values)
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
     cells = []
     previous = -1
@@ -192,7 +206,7 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
             TokenCell(
                 text=_token_text(tokens[i]),
                 tooltip=_tooltip(tokens[i], value, position=i),
-                heat=round(min(1.0, _size(value) / total / darkest), 2) if total else 0.0,
+                heat=heat[i],
                 negative=value is not None and value < 0,
                 value=number(value, digits=4) if value is not None and math.isfinite(value) else "undefined",
                 number=number(value, digits=2) if i in numbered else "",
@@ -218,6 +232,7 @@ def heatmap(
     *,
     classes: Sequence[str],
     file_absent: bool,
+    pictures: PictureStore | None = None,
 ) -> Heatmap:
     """Return the heatmap of one instance. If a row cannot be drawn, its note gives the reason.
 
@@ -229,6 +244,7 @@ def heatmap(
         measured: The names of the columns that the run measured.
         classes: The class names, in the order of the logits.
         file_absent: Whether the run folder has no measurements.parquet.
+        pictures: The pictures that the report embeds; None to embed none.
     """
     if instance is None or not instance.tokens:
         note = (
@@ -268,7 +284,23 @@ def heatmap(
         else TokenRow(name=KIND_NAMES.get(name, column_name(name)), hue=_hue(name), note=notes[name])
         for name in names
     ]
+    layout: Literal["text", "picture", "timeline"] = "text"
+    picture = None
+    if len(instance.boxes) == count:
+        layout, picture = "picture", (pictures or PictureStore()).of(instance.file, instance.file_sha256)
+    elif len(instance.times) == count:
+        layout = "timeline"
+    if layout != "text":
+        aspect = picture.aspect if picture else 1.0
+        rows = [
+            replace(row, placed=_placed(row.name, drawable[name], instance, layout, aspect))
+            if name in drawable
+            else row
+            for name, row in zip(names, rows, strict=True)
+        ]
     return Heatmap(
+        layout=layout,
+        picture=picture,
         instance=instance_id,
         value=number(value),
         label=instance.label,
@@ -279,6 +311,14 @@ def heatmap(
         shown_tokens=len(shown),
         rows=tuple(rows),
     )
+
+
+def _placed(
+    name: str, values: Sequence[float | None], instance: MeasuredInstance, layout: str, aspect: float
+) -> PlacedRow:
+    boxes = instance.boxes if layout == "picture" else ()
+    times = instance.times if layout == "timeline" else ()
+    return placed_row(name, values, instance.tokens, heats=heats(values), boxes=boxes, times=times, aspect=aspect)
 
 
 def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:

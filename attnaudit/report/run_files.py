@@ -13,6 +13,8 @@ import msgspec
 from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
+#: Columns that only runs have whose units have a place in a picture or a recording.
+PLACES = ("file", "file_sha256", "boxes", "times")
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
 RUN_AGAIN = "Run the audit again to write a new file."
 KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
@@ -35,10 +37,18 @@ class MeasuredInstance:
         tokens: The tokens of the instance.
         columns: Name of a measure -> one number per token. A number that is undefined is None. If the measure is
             undefined on the whole instance, None replaces the list.
+        file: The file that the instance was read from; "" for a text.
+        file_sha256: The SHA-256 hash of the file; "" if it is unknown.
+        boxes: x, y, width and height of each token, as fractions of the picture; empty if it has none.
+        times: The start and the end of each token in seconds; empty if it has none.
     """
 
     label: str | None
     predicted: str
+    file: str = ""
+    file_sha256: str = ""
+    boxes: list[list[float]] = field(default_factory=list)
+    times: list[list[float]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     columns: dict[str, list[float | None] | None] = field(default_factory=dict)
 
@@ -126,8 +136,8 @@ class MeasurementsFile:
         import pyarrow.parquet as pq
 
         with self._report_errors():
-            present = pq.read_schema(self.path).names
-        absent = [name for name in COLUMNS if name not in present]
+            self._present: list[str] = pq.read_schema(self.path).names
+        absent = [name for name in COLUMNS if name not in self._present]
         if absent:
             raise ReportError(
                 f"{self.path}: has no column {', '.join(map(repr, absent))}. "
@@ -149,7 +159,9 @@ class MeasurementsFile:
 
         types = {"seed": pa.int64(), "value": pa.float64()}
         types |= {"values": pa.list_(pa.float64()), "tokens": pa.list_(pa.string())}
-        schema = pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS])
+        types |= {name: pa.list_(pa.list_(pa.float32())) for name in ("boxes", "times")}
+        names = [*COLUMNS, *(name for name in PLACES if name in self._present)]
+        schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
         return ds.dataset(self.path, schema=schema, format="parquet")
 
     def _measure_names(self) -> dict[Case, set[str]]:
@@ -202,4 +214,6 @@ def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Cas
     instance = instances.setdefault(key, MeasuredInstance(label=row["label"], predicted=row["predicted"] or ""))
     if row["tokens"] is not None and not instance.tokens:
         instance.tokens = [token or "" for token in row["tokens"]]
+        instance.boxes, instance.times = row.get("boxes") or [], row.get("times") or []
+        instance.file, instance.file_sha256 = row.get("file") or "", row.get("file_sha256") or ""
     instance.columns[row["measure"]] = row["values"]

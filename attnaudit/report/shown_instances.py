@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from attnaudit.records import CheckRecord, RankedInstance, RunRecord
 from attnaudit.report.heatmaps import OUTPUT_COLUMNS, Heatmap, columns_to_show, heatmap
+from attnaudit.report.pictures import PictureStore
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 
 #: Largest number of the worst instances that the report shows for a case.
@@ -21,11 +22,12 @@ RecordKey: TypeAlias = tuple[str, str, str, int]  # model, data, check, seed
 
 
 def shown_instances(
-    run: RunRecord, measurements: MeasurementsFile
+    run: RunRecord, measurements: MeasurementsFile, pictures: PictureStore
 ) -> tuple[dict[RecordKey, tuple[Heatmap, ...]], dict[RecordKey, tuple[Heatmap, ...]]]:
     """Return the heatmaps of the worst and of the typical instances of each case.
 
-    MOST_TOKEN_CELLS limits the number of the worst instances. Typical instances are shown for gates only.
+    MOST_TOKEN_CELLS limits the number of the worst instances. Typical instances are shown for gates only. The pictures
+    that the heatmaps show are added to `pictures`.
     """
     measured = measurements.measured or {}
     pairs: list[tuple[Case, str]] = []
@@ -46,6 +48,7 @@ def shown_instances(
             instances=instances,
             classes=classes.get(record.model, []),
             most_cells=cells_per_case,
+            pictures=pictures,
         )
         worst[record.key] = draw(record.worst[:MOST_INSTANCES])
         typical[record.key] = draw(_typical_of_gate(record))
@@ -64,6 +67,7 @@ def _heatmaps_of_case(
     instances: dict[tuple[Case, str], MeasuredInstance],
     classes: Sequence[str],
     most_cells: int,
+    pictures: PictureStore,
 ) -> tuple[Heatmap, ...]:
     """Return the heatmaps of some instances of one case.
 
@@ -82,6 +86,7 @@ def _heatmaps_of_case(
             (measurements.measured or {}).get(case, ()),
             classes=classes,
             file_absent=measurements.measured is None,
+            pictures=pictures,
         )
         cells += sum(len(row.cells) for row in view.rows)
         if heatmaps and cells > most_cells:

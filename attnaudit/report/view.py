@@ -16,6 +16,7 @@ from attnaudit.report.check_charts import histogram, strip, strip_range
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
+from attnaudit.report.pictures import EmbeddedPicture, PictureStore
 from attnaudit.report.questions import seriousness
 from attnaudit.report.run_files import Case, MeasurementsFile
 from attnaudit.report.scores import Score, scores
@@ -170,6 +171,7 @@ class Page:
         missing: Pairs of a reason and the selected cases that have no verdict for this reason.
         title: The names of the models.
         baselines: The tables that compare the models with the baselines of the policy.
+        pictures: The pictures that the page embeds.
     """
 
     run: RunRecord
@@ -184,6 +186,7 @@ class Page:
     missing: tuple[tuple[str, tuple[MissingCase, ...]], ...]
     title: str
     baselines: tuple[BaselineTable, ...]
+    pictures: tuple[EmbeddedPicture, ...] = ()
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun] = ()) -> Page:
@@ -196,7 +199,8 @@ def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequ
     """
     cases: dict[Case, None] = {(c.model, c.data, c.seed): None for c in run.checks}
     names = _subject_names(list(cases))
-    heatmaps, typical = shown_instances(run, measurements)
+    pictures = PictureStore()
+    heatmaps, typical = shown_instances(run, measurements, pictures)
     records_of_check: dict[str, list[CheckRecord]] = {}
     for record in run.checks:
         records_of_check.setdefault(record.check, []).append(record)
@@ -232,6 +236,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequ
         missing=_missing_by_reason(run.missing),
         title=", ".join(model.name for model in run.models) or "no model was measured",
         baselines=baseline_tables(run, measurements, baseline_runs),
+        pictures=tuple(pictures.embedded),
     )
 
 

@@ -26,6 +26,15 @@ SCHEMA = pa.schema(
         ("tokens", pa.list_(pa.string())),
     ]
 )
+#: Further columns of a run whose units have a place in a picture or a recording.
+PLACES = pa.schema(
+    [
+        ("file", pa.string()),
+        ("file_sha256", pa.string()),
+        ("boxes", pa.list_(pa.list_(pa.float32()))),
+        ("times", pa.list_(pa.list_(pa.float32()))),
+    ]
+)
 
 
 def write_measurements(measurements: Measurements, path: Path) -> None:
@@ -34,6 +43,10 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     The column `source` names the group to which the instance belongs when groups are resampled. Undefined values (NaN)
     are written as null. The column `tokens` is null except for measures with one value per token. The columns `label`
     and `predicted` are null if the output stands for no decision.
+
+    If the units have a place, there are further columns: `file` and `file_sha256` name the file that the instance was
+    read from. In the rows with `tokens`, `boxes` has x, y, width and height of each unit, as fractions of the picture,
+    and `times` has its start and its end in seconds.
 
     Args:
         measurements: The numbers of one model on one data set.
@@ -52,7 +65,16 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         if measurements.no_decision
         else pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
     }
-    with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+    schema, places = SCHEMA, dict[str, pa.Array]()
+    if measurements.boxes or measurements.times:
+        schema = pa.schema([*SCHEMA, *PLACES])
+        shared["file"] = pa.array([instance.file for instance in measurements.instances], type=pa.string())
+        hashes = [instance.file_sha256 or None for instance in measurements.instances]
+        shared["file_sha256"] = pa.array(hashes, type=pa.string())
+        for name in ("boxes", "times"):
+            rows = [row.tolist() for row in getattr(measurements, name)] or [None] * n
+            places[name] = pa.array(rows, type=PLACES.field(name).type)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for name in sorted({*measurements.scalars, *measurements.vectors}):
             scalar = measurements.scalars.get(name)
             vector = measurements.vectors.get(name)
@@ -63,7 +85,9 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
                 "values": pa.nulls(n, pa.list_(pa.float64())) if vector is None else _lists(vector),
                 "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
             }
-            writer.write_table(pa.table(columns, schema=SCHEMA))
+            for place, rows in places.items():
+                columns[place] = rows if name in measurements.per_token else pa.nulls(n, rows.type)
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _labels(measurements: Measurements) -> list[str | None]:
@@ -98,9 +122,14 @@ def merge_measurements(parts: Sequence[Path], path: Path) -> None:
         parts[0].replace(path)
         return
     partial = path.with_name(path.name + ".partial")
-    with pq.ParquetWriter(partial, SCHEMA, compression="zstd") as writer:
+    # Of the parts, perhaps only some have the columns of places.
+    schema = pa.unify_schemas([SCHEMA, *(pq.read_schema(part) for part in parts)])
+    with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for part in parts:
             with pq.ParquetFile(part) as file:
                 for group in range(file.num_row_groups):
-                    writer.write_table(file.read_row_group(group))
+                    table = file.read_row_group(group)
+                    for absent in (one for one in schema if one.name not in table.column_names):
+                        table = table.append_column(absent, pa.nulls(len(table), absent.type))
+                    writer.write_table(table.select(schema.names))
     partial.replace(path)

@@ -189,7 +189,7 @@ def test_a_pair_is_repeated_only_if_text_and_query_are() -> None:
     model = adapter(query=lambda embeddings, mask: (embeddings * mask[..., None]).sum(1))
     pairs = [("good film", "is it"), (" good  film", "is it "), ("good film", "is film"), ("good film is", "it")]
     instances = [Instance(id=f"{i}", text=text, query=query) for i, (text, query) in enumerate(pairs)]
-    _, _, sequences = encode_instances(model, instances, "tokens")
+    sequences = encode_instances(model, instances, "tokens").sequences
     assert merged_sources(instances, sequences) == ["row 0", "row 0", "row 2", "row 3"]
 
 
