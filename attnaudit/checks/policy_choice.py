@@ -46,8 +46,8 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
     """
     chosen: dict[str, Policy] = {}
     for model, family in families.items():
-        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on what is
-        # explained, and decides what happens to such models (see `PolicyRecord.unvalidated`).
+        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on what
+        # is explained, and decides what happens to such models (see `PolicyRecord.unvalidated`).
         applying = [policy for policy in policies if covers(families_of(policy.record), family)] or [
             policy for policy in policies if covers(families_of(policy.record), split_target(family)[0])
         ]
