@@ -70,7 +70,7 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
     if classes == "as_sampled":
         return ""
     if measurements.no_decision:
-        return f"every text has the same weight, and not every class, because {measurements.no_decision}"
+        return f"the texts, not the classes, have equal weight, because {measurements.no_decision}"
     remarks = []
     missing = int(np.count_nonzero(measurements.labels < 0))
     if missing:

@@ -64,7 +64,7 @@ class TopTokenErasure(PerInstanceCheck):
         best = flippable - (top + other * others - flippable) / others
         return (
             Reference(name="floor", value=0.0, meaning="a token drawn at random instead of the top one", n=len(values)),
-            ReferenceValues("best_token", best, "a token that flips the decision wherever there is one"),
+            ReferenceValues("best_token", best, "a token that flips the decision, in every text that has one"),
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -303,7 +303,7 @@ class AuditPlugin:
         """Show the path of the report, because pytest may not have shown its summary."""
         if state.run_record is not None and self.config.pluginmanager.hasplugin("terminalreporter"):
             report = displayed_path(state.folder.path / "report.html", self.config)
-            line = f"\nattention audit: the report of the verdicts reached so far is {terminal_safe(report)}"
+            line = f"\nattention audit: the report shows the verdicts reached so far: {terminal_safe(report)}"
             self.config.get_terminal_writer().line(line)
 
     @staticmethod

@@ -31,7 +31,7 @@ def pytest_sessionfinish(session):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert judged_checks(project) == CHECKS
     assert newest_audit(project.path)["exit_status"] == 1
-    result.stdout.fnmatch_lines(["attention audit: the report of the verdicts reached so far is reports*report.html"])
+    result.stdout.fnmatch_lines(["attention audit: the report shows the verdicts reached so far: reports*report.html"])
     result.stderr.fnmatch_lines(["*FileNotFoundError: /proc/x*"])
 
 

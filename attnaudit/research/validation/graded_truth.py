@@ -150,7 +150,10 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
         return None
     share = min(passing)
     if share <= 0:
-        sentence = "A pass guarantees no share: a model of a graded mechanism whose attention is right nowhere passed"
+        sentence = (
+            "A pass guarantees no share, because a model of a graded mechanism passed although its attention is "
+            "right nowhere"
+        )
         return Guarantee(share=0.0, source="graded models", sentence=sentence)
     below = sum(_level(model) < share for model in graded)
     most = wilson(0, below).high
