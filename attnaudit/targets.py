@@ -7,8 +7,11 @@ follow. Except for a class and a tag, the target has a single logit, whose sigmo
 from __future__ import annotations
 
 import math
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from attnaudit.errors import ModelError, nearest
@@ -27,6 +30,9 @@ FAMILIES: Mapping[Kind, str] = {
     "span": "span",
     "string": "string",
 }
+#: The file in a checkpoint folder with the target.
+FILE = "attnaudit.toml"
+_WITH_LABEL = re.compile(r"(.+)\[([^\[\]]+)\]")
 #: Kind -> the settings that it takes.
 _SETTINGS: Mapping[Kind, tuple[str, ...]] = {
     "class": (),
@@ -197,6 +203,35 @@ def targets_of(table: object, where: object) -> tuple[Target, ...]:
         return tuple(Target(**settings, name=name) for name in names)
     except ModelError as error:
         raise ModelError(f"{where}: {error}") from error
+
+
+def split_label(name: str, base: Path = Path()) -> tuple[str, str]:
+    """Split "FOLDER[LABEL]", a checkpoint folder with the label to explain, into the folder and the label.
+
+    Args:
+        name: The value of `--model`.
+        base: The folder that relative paths start from.
+
+    Returns:
+        The folder and the label; the value itself and "" if it does not have this form.
+    """
+    found = _WITH_LABEL.fullmatch(name)
+    if found is None or (base / name).is_dir() or not (base / found.group(1)).is_dir():
+        return name, ""
+    return found.group(1), found.group(2)
+
+
+def labels_in(folder: Path) -> tuple[str, ...]:
+    """Return the labels that the attnaudit.toml in a checkpoint folder names in a list.
+
+    The result is empty if the folder has no such file, or if the file is invalid. Loading the model then reports it.
+    """
+    try:
+        contents = tomllib.loads((folder / FILE).read_text(encoding="utf-8-sig"))
+        found = targets_of(contents["target"], folder / FILE)
+    except (OSError, ValueError, RecursionError, KeyError, ModelError):
+        return ()
+    return tuple(one.name for one in found) if "labels" in contents["target"] else ()
 
 
 #: The lines of an example table, for messages.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from attnaudit.errors import (
 )
 from attnaudit.model_families import POOLED
 from attnaudit.registry import checkpoint_formats, models
-from attnaudit.targets import CLASS
+from attnaudit.targets import CLASS, split_label
 
 #: Members that every adapter has.
 _REQUIRED_MEMBERS = ("capabilities", "modules", "collate", "embed", "sites", "run")
@@ -85,13 +86,15 @@ def load_model(name: str) -> LoadedModel:
     """Load the model given as `--model`.
 
     Args:
-        name: A checkpoint folder, the name of a registered model, or package.module:factory.
+        name: A checkpoint folder, the name of a registered model, or package.module:factory. FOLDER[LABEL] names one
+            label of a model that assigns any number of labels to a text.
 
     Raises:
         ModelError: There is no such model, or it cannot be loaded.
         AdapterError: The object that was loaded is not a complete model adapter.
     """
-    folder = Path(name)
+    path, label = split_label(name)
+    folder = Path(path)
     require_reachable("--model", folder)
     if name in models:
         if folder.is_dir():
@@ -99,7 +102,8 @@ def load_model(name: str) -> LoadedModel:
         source, adapter = f"registered model '{name}'", _call_factory(models.get(name), f"model '{name}'")
         short = name
     elif folder.is_dir():
-        source, adapter, short = f"folder {folder.name}", _from_folder(folder), folder.resolve().name
+        source, adapter, short = f"folder {folder.name}", _from_folder(folder, label), folder.resolve().name
+        short += f"[{label}]" if label else ""
     elif ":" in name and not folder.exists():
         source, adapter, short = f"factory {name}", _from_factory(name), name.replace(":", ".")
     else:
@@ -128,7 +132,7 @@ def unknown_model(name: str) -> str:
     )
 
 
-def _from_folder(folder: Path) -> ModelAdapter:
+def _from_folder(folder: Path, label: str) -> ModelAdapter:
     require_regular_files(folder, "the model", ModelError)
     formats = {name: checkpoint_formats.get(name) for name in checkpoint_formats.names()}
     claims = [name for name, checkpoint_format in formats.items() if checkpoint_format.recognises(folder)]
@@ -139,7 +143,12 @@ def _from_folder(folder: Path) -> ModelAdapter:
             "other format."
         )
     if claims:
-        adapter: ModelAdapter = formats[claims[0]].load(folder)
+        load = formats[claims[0]].load
+        if label and "label" not in inspect.signature(load).parameters:
+            raise ModelError(
+                f"{folder}[{label}]: this checkpoint format has no labels to choose from. Remove [{label}]."
+            )
+        adapter: ModelAdapter = load(folder, label=label) if label else load(folder)
         return adapter
     contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(

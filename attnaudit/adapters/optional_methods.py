@@ -8,11 +8,13 @@ weights, C logits, m features of a hidden state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site, Trace
+from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining
 
@@ -144,5 +146,17 @@ class ConvertedModelAdapter(Protocol):
 
         Raises:
             AdapterError: The logits differ by more than rounding explains.
+        """
+        ...
+
+
+@runtime_checkable
+class TargetAdapter(Protocol):
+    """Additional method for adapters whose target is another output than the class of the model."""
+
+    def target_logits(self, instances: Sequence[Instance]) -> Tensor:
+        """Return the logits (B, C) of the target, computed from the raw outputs of the model for each instance alone.
+
+        Conformance compares them with the logits of `run`. If the target is the class, the method is not called.
         """
         ...

@@ -37,8 +37,8 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
 
     Args:
         policies: At least one policy. Each names the families that it applies to.
-        families: The name of a model -> its family. If it is empty, because no model could be loaded, the first policy
-            is returned. Its gates then get no verdict, and the error of the loading is the reason.
+        families: The name of a model -> its family. If it has no models, because none could be loaded, the first policy
+            is returned. Its gates then get no verdict, and the reason is the error with which the model failed to load.
 
     Raises:
         CheckError: No policy or several policies apply to a model, or two models need different policies. The message
@@ -46,8 +46,8 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
     """
     chosen: dict[str, Policy] = {}
     for model, family in families.items():
-        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on what
-        # is explained, and decides what happens to such models (see `PolicyRecord.unvalidated`).
+        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on such
+        # models, and decides what happens to them (see `PolicyRecord.unvalidated`).
         applying = [policy for policy in policies if covers(families_of(policy.record), family)] or [
             policy for policy in policies if covers(families_of(policy.record), split_target(family)[0])
         ]

@@ -38,6 +38,7 @@ Need = Literal[
     "selects_sites",
     "shares_states",
     "ships",
+    "target",
     "value_vectors",
 ]
 
@@ -69,6 +70,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
         lambda e: isinstance(e.adapter, ConvertedModelAdapter),
         "the adapter has no compare_with_original(), so the model is audited unchanged",
     ),
+    "target": (lambda e: e.capabilities.target.kind != "class", "the target is the class"),
     "value_vectors": (lambda e: e.capabilities.value_vectors, "the capabilities declare value_vectors=False"),
 }
 

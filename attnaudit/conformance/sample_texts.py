@@ -166,10 +166,13 @@ def default_instances(adapter: ModelAdapter) -> list[Instance]:
     """Select instances of the default data set, sorted from short to long.
 
     If the adapter declares query=True and raises an exception for an instance without a query, each instance gets the
-    text of another instance as its query.
+    text of another instance as its query. If the target is the probability of the row's answer, answers are added.
     """
     dataset: Dataset = datasets.get(DEFAULT_DATA)()
     chosen = spread(dataset.instances, DEFAULT_COUNT)
+    target = adapter.capabilities.target
+    if target.kind == "string" and not target.name:
+        chosen = [replace(one, answer=dataset.instances[n].text.split()[0]) for n, one in enumerate(chosen)]
     if not adapter.capabilities.query:
         return chosen
     try:

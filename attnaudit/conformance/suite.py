@@ -17,6 +17,7 @@ from attnaudit.conformance.batch_invariance import (
 )
 from attnaudit.conformance.contract import BrokenContractError, Check
 from attnaudit.conformance.declarations import check_capabilities, check_modules, check_original_model, check_reading
+from attnaudit.conformance.declared_target import check_target
 from attnaudit.conformance.gradient_flow import (
     check_embeddings,
     check_finite_differences,
@@ -45,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     check_capabilities,
     check_modules,
     check_reading,
+    check_target,
     check_special_tokens,
     check_words,
     check_query,

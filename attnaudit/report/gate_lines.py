@@ -53,13 +53,18 @@ def _rank(line: GateLine) -> int:
 
 
 def _heading(model: str, data: str, run: RunRecord) -> str:
-    """Return the names of a model and a data set, with the number of texts and the accuracy if they are known."""
+    """Return the names of a model and a data set, and in brackets what is known: the target, the texts, the accuracy.
+
+    The target is left out if it is the class.
+    """
+    target = next((one.target for one in run.models if one.name == model), None)
+    explained = f"explained: {target.text}; " if target else ""
     measured = next((one for one in run.measured if (one.model, one.data) == (model, data)), None)
     if measured is None:
         return f"{model} on {data}"
     facts = plural(measured.instances, "text")
     facts += f", accuracy {number(measured.accuracy)}" if measured.accuracy is not None else ""
-    return f"{model} on {data} ({facts})"
+    return f"{model} on {data} ({explained}{facts})"
 
 
 def _line(gate: GateRecord, run: RunRecord) -> GateLine:

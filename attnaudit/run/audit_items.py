@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from attnaudit.errors import (
     require_text,
 )
 from attnaudit.registry import datasets, models
+from attnaudit.targets import labels_in, split_label
 
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 DATA_SUFFIXES = (".jsonl", ".csv", ".parquet")
@@ -44,11 +45,13 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
     """Resolve each value of --model. No model is loaded, so torch is not imported.
 
     Args:
-        given: Checkpoint folders, registered names and factories such as package.module:factory.
+        given: Checkpoint folders, registered names and factories such as package.module:factory. FOLDER[LABEL] names
+            one label of a model that assigns any number of labels to a text.
         base: The folder that relative paths start from.
 
     Returns:
-        One item per distinct model, in the order given.
+        One item per distinct model, in the order given. A folder whose attnaudit.toml names several labels gives one
+        item for each of them.
 
     Raises:
         ModelError: A value is neither a checkpoint folder, nor a registered name, nor a factory. The message names
@@ -56,8 +59,10 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
         AuditError: Two models would have the same id, or an id is not valid UTF-8.
     """
     resolved: list[tuple[str, Path | None]] = []
-    for name in dict.fromkeys(given):
-        require_text("--model", name, ModelError)
+    labels: dict[Path, dict[str, None]] = {}
+    for value in dict.fromkeys(given):
+        require_text("--model", value, ModelError)
+        name, label = split_label(value, base)
         folder = base / name
         require_reachable("--model", folder)
         if name in models:
@@ -65,7 +70,9 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
                 raise ModelError(ambiguous("--model", name, "model", folder))
             resolved.append((name, None))
         elif folder.is_dir():
-            resolved.append((name, folder.resolve()))
+            path = folder.resolve()
+            labels.setdefault(path, {}).update(dict.fromkeys((label,) if label else labels_in(path)))
+            resolved.append((name, path))
         elif FACTORY.fullmatch(name):
             _require_module(name, base)
             resolved.append((name, None))
@@ -80,7 +87,13 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
                 f"--model {name}: unknown model. {nearest(name, known)} Expected a checkpoint folder, a registered "
                 "name or package.module:factory. `attnaudit list` shows the registered names."
             )
-    return _with_unique_ids(resolved)
+    return tuple(one for item in _with_unique_ids(resolved) for one in _by_label(item, labels))
+
+
+def _by_label(item: AuditItem, labels: Mapping[Path, Iterable[str]]) -> list[AuditItem]:
+    """Return one item for each label of a checkpoint folder; the item itself without labels."""
+    own = list(labels.get(Path(item.source), ()))
+    return [AuditItem(f"{item.id}[{label}]", f"{item.source}[{label}]", item.given) for label in own] or [item]
 
 
 def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]:

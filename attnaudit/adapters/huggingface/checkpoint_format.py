@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import ModelError
+from attnaudit.targets import FILE
 
 if TYPE_CHECKING:
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
@@ -55,7 +56,7 @@ def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
     """
     require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder
-    from attnaudit.adapters.huggingface.language_model_settings import FILE, read_settings
+    from attnaudit.adapters.huggingface.language_model_settings import read_settings
 
     settings = read_settings(Path(folder))
     return from_folder(

@@ -10,7 +10,7 @@ from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, Ne
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead, SpanHead, StringHead, TagHead
 from attnaudit.adapters.huggingface.tokenization import check_template
 from attnaudit.errors import ModelError, nearest
-from attnaudit.targets import PAGE, Kind, Target
+from attnaudit.targets import FILE, PAGE, Kind, Target
 
 #: Task -> the kinds of targets that models of this task have. The first one is the default.
 TARGETS: Mapping[str, tuple[Kind, ...]] = {
@@ -84,7 +84,7 @@ def head_for(
             raise ModelError(
                 f"{where}: {name} is a language model, so the audit reads its prediction from the next word. Give the "
                 "word that stands for each class: pass labels if the model is in memory, or write a file "
-                f"{language_model_settings.FILE} in the checkpoint folder, such as the following. To explain the "
+                f"{FILE} in the checkpoint folder, such as the following. To explain the "
                 f"probability of a string instead, see {PAGE}#a-string.",
                 lines=language_model_settings.EXAMPLE,
             )
@@ -179,7 +179,7 @@ def _require_one_class_per_text(model: Any, where: object) -> None:
     example = ('kind = "label"', 'labels = ["..."]') if label else ('kind = "score"', "threshold = 0.5")
     raise ModelError(
         f"{where}: the model {what} ({config.num_labels} outputs, problem_type {problem}), and an audit explains one "
-        f"output. Say what is explained in {language_model_settings.FILE} in the checkpoint folder, or pass target to "
+        f"output. Say what is explained in {FILE} in the checkpoint folder, or pass target to "
         f"transformer(). See {PAGE}#{'a-label' if label else 'a-score'}. For example:",
         lines=("[target]", *example),
     )

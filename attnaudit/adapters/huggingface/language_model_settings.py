@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnaudit.errors import ModelError, nearest
-from attnaudit.targets import Target, targets_of
+from attnaudit.targets import FILE, Target, targets_of
 
-FILE = "attnaudit.toml"
 #: The lines of an example file. Error messages show them.
 EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
 _KEYS = ("labels", "template", "query_first", "target")
@@ -50,8 +49,9 @@ class Settings:
             return named.get(label) or Target(kind="label", name=label)
         if len(self.targets) > 1:
             raise ModelError(
-                f"{where}: [target] names several labels, and an adapter explains one. Give one: "
-                f"transformer(folder, target=Target(kind='label', name={next(iter(named))!r}))."
+                f"{where}: [target] names several labels, but one is explained at a time. Name one, as in "
+                f"FOLDER[{next(iter(named))}] or transformer(FOLDER, target=Target(kind='label', "
+                f"name={next(iter(named))!r}))."
             )
         return self.targets[0] if self.targets else None
 

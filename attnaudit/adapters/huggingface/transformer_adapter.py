@@ -20,6 +20,7 @@ from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead
+from attnaudit.adapters.huggingface.target_reference import reference_logits
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -203,6 +204,19 @@ class HuggingFaceAdapter:
         raise AdapterError(
             "decoder_weights(): the layers after the attention of a Transformer are not linear. Use replay()."
         )
+
+    # -- the target ------------------------------------------------------------------------------------------------
+
+    def target_logits(self, instances: Sequence[Instance]) -> Tensor:
+        """Return the logits (B, C) of the target from the raw outputs of the model (see `TargetAdapter`)."""
+        rows = []
+        builder = self.runner.builder
+        with torch.no_grad():
+            for instance in instances:
+                inputs = builder.collate([instance])
+                task = "" if builder.target is None else builder.target.task
+                rows.append(reference_logits(self.model, self.runner.head, builder.arguments(inputs), inputs, task))
+        return torch.cat(rows).to(builder.device)
 
     # -- the original model ----------------------------------------------------------------------------------------
 

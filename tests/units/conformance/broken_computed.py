@@ -13,6 +13,8 @@ from attnaudit.adapters import Inputs, Intervention, Site, Trace
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.adapters.site_selection import at_queries, at_query
 from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
+from attnaudit.targets import Target
 from tests.units.conformance.conformance_models import Block, SmallTransformer
 
 
@@ -244,3 +246,22 @@ class LosesGradientsAtOtherSites(SelectsSites):
     def selected(self, trace: Trace, sites: Collection[str]) -> Trace:
         logits = trace.logits
         return replace(super().selected(trace, sites), logits=logits.detach() + 0.5 * (logits - logits.detach()))
+
+
+class OneLogit(SmallTransformer):
+    """Gives the first of its two logits."""
+
+    def run(self, inputs: Inputs, **given: Any) -> Trace:
+        trace = super().run(inputs, **given)
+        return replace(trace, logits=trace.logits[:, :1])
+
+
+class ReadsAnotherOutput(OneLogit):
+    """Explains a score, but gives the logit of another output."""
+
+    def __init__(self) -> None:
+        target = Target(kind="score", scale=1.0)
+        super().__init__(target=target, classes=target.classes, decides=False)
+
+    def target_logits(self, instances: Sequence[Instance]) -> Tensor:
+        return SmallTransformer.run(self, self.collate(instances)).logits[:, 1:]

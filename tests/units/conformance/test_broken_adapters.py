@@ -31,6 +31,7 @@ def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> Non
         "selected_sites",
         "selected_queries",
         "original_model",
+        "target",
     } | ({"substitution"} if tokenized == "plain" else set())
     assert [r.check for r in results] == [c.name for c in CHECKS if c.quick and c.name not in left_out]
     assert {r.outcome for r in results} == {"pass"}

@@ -17,6 +17,7 @@ from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.conformance import CHECKS, BrokenContractError, Case, Subject, full, quick
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.targets import Target
 from tests.small_models import adapter as pooled
 from tests.small_models import dataset
 from tests.units.conformance import broken_computed as computed
@@ -34,9 +35,15 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     results = full(adapter, instances_for(adapter))
     assert [one.check for one in results] == [check.name for check in CHECKS]
     assert {one.check: one.detail for one in results if one.outcome == "fail"} == {}
-    skipped = {"decode", "logits_without", "influence", "selected_sites", "selected_queries", "original_model"} | (
-        {"query"} if name != "cross" else set()
-    )
+    skipped = {
+        "decode",
+        "logits_without",
+        "influence",
+        "selected_sites",
+        "selected_queries",
+        "original_model",
+        "target",
+    } | ({"query"} if name != "cross" else set())
     assert {one.check for one in results if one.outcome == "skip"} == skipped
     assert next(one.detail for one in results if one.check == "value_vectors").startswith("value vectors")
 
@@ -45,7 +52,15 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
 def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     adapter = SOUND[name]()
     found = [one.check for one in quick(adapter, instances_for(adapter))]
-    skipped = {"decode", "logits_without", "influence", "selected_sites", "selected_queries", "original_model"}
+    skipped = {
+        "decode",
+        "logits_without",
+        "influence",
+        "selected_sites",
+        "selected_queries",
+        "original_model",
+        "target",
+    }
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
 
 
@@ -64,6 +79,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "selected_sites",
         "selected_queries",
         "original_model",
+        "target",
     }
     assert results["replay"].detail == "the capabilities declare replays=False"
 
@@ -112,13 +128,14 @@ def lists_another_module() -> ModelAdapter:
     return pooled(modules=(nn.Linear(1, 1),))
 
 
+LABEL, SPAN = Target(kind="label", name="toxic"), Target(kind="span")
 #: check -> adapters that it is meant for, each with the advice that the error gives.
 BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "sites": [
         (shown.NamesOneKeyTwice, "Give every site its own key"),
         (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
         (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
-        (computed.Raises, "raised ValueError at broken_computed.py:164 in residual: expected 3 axes"),
+        (computed.Raises, "raised ValueError at broken_computed.py:166 in residual: expected 3 axes"),
     ],
     "shapes": [
         (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
@@ -229,6 +246,20 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.IgnoresInterventionsOnQueries, "the logits with some queries of 'layer 0' replaced"),
     ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
+    "target": [
+        (computed.ReadsAnotherOutput, "those computed from the raw output of the model differ.*Read the output"),
+        (
+            declaring(target=LABEL, classes=LABEL.classes, labels=("toxic",)),
+            "returns 2 logits; expected one, the logit",
+        ),
+        (
+            lambda: computed.OneLogit(target=LABEL, classes=LABEL.classes),
+            r"declare the labels \[\], which lack 'toxic'",
+        ),
+        (lambda: computed.OneLogit(target=LABEL, labels=("toxic",)), r"expected \['not toxic', 'toxic'\]"),
+        (lambda: computed.OneLogit(target=SPAN, classes=SPAN.classes, decides=False), "declare deletion=True"),
+        (lambda: computed.OneLogit(target=SPAN, classes=SPAN.classes, deletion=False), "declare decides=True"),
+    ],
 }
 
 
@@ -295,6 +326,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "selected_sites",
         "selected_queries",
         "original_model",
+        "target",
     }
 
 
