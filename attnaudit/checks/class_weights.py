@@ -66,7 +66,10 @@ def units_of_rows(
 
 
 def note_on_classes(measurements: Measurements, classes: Classes) -> str:
-    """Return a remark on balanced classes if there are none, one has no row, or labels are missing; otherwise ""."""
+    """Return a remark on balanced classes if the target has no classes, a class has no row, or labels are missing.
+
+    Otherwise, return "".
+    """
     if classes == "as_sampled":
         return ""
     if measurements.no_decision:
