@@ -12,8 +12,9 @@ count: rows whose models were trained well enough (see `row_exclusions`), with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from attnaudit.formatting import plural, sentence
 from attnaudit.research.reproduction.claim_cases import Case
@@ -35,12 +36,14 @@ class Answer:
         reason: One sentence that gives the reason for the verdict.
         evidence: The numbers that the verdict is based on, as text.
         left_out: Names of the settings that were run but do not count.
+        against: Names of the settings that contradict the claim.
     """
 
     verdict: ClaimVerdict
     reason: str
     evidence: str = ""
     left_out: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +55,24 @@ class Claim:
         sentence: The claim as a sentence.
         paper: The place of the claim in the paper, such as "§4.1".
         read: Answers the claim from the report. Rows that were not run have no lines in the report.
+        explanations: Pattern of the names of settings -> why such a setting may contradict the claim, as one sentence.
+            It is shown if the claim does not hold because of such a setting.
     """
 
     name: str
     sentence: str
     paper: str
     read: Callable[[Reproduction], Answer]
+    explanations: Mapping[str, str] = field(default_factory=dict)
+
+    def explain(self, answer: Answer) -> str:
+        """Return the reason for the verdict, with an explanation if a setting that contradicts the claim has one."""
+        known = [
+            text
+            for pattern, text in self.explanations.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for name in answer.against)
+        ]
+        return " ".join((answer.reason, *known))
 
 
 def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Finding, ...]:
@@ -71,7 +86,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
                 sentence=claim.sentence,
                 paper=claim.paper,
                 verdict=answer.verdict,
-                reason=answer.reason,
+                reason=claim.explain(answer),
                 evidence=answer.evidence,
                 left_out=answer.left_out,
             )
@@ -146,7 +161,13 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     corrected += f", corrected for {len(several)} intervals" if len(several) > 1 else ""
     head = f"{what}: mean over {over}{corrected}{''.join(f'; {note}' for note in notes)}."
     listed = _listed([(case.name, one) for case, one in zip(counted, intervals, strict=True)], digits)
-    return Answer(verdict=verdict, reason=reason, evidence=f"{head} {listed}", left_out=left_out)
+    return Answer(
+        verdict=verdict,
+        reason=reason,
+        evidence=f"{head} {listed}",
+        left_out=left_out,
+        against=tuple(case.name for case in against),
+    )
 
 
 def holds_in_most(

@@ -70,6 +70,10 @@ CLAIMS = (
             "f1 learnt",
             "F1 with the BiLSTM's weights minus F1 with weights that the MLP learns",
         ),
+        explanations={
+            "sst/*": "On SST, the BiLSTM's weights are for states that mix the words of a short sentence, and its output "
+            "hardly depends on them; for single words, weights that are learnt with the MLP fit better."
+        },
     ),
     Claim(
         name="an adversary guides an MLP worse",

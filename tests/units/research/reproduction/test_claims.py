@@ -129,6 +129,23 @@ def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scor
     assert holds_in_every_case(cases(CLEAR), what="F1", about_scores=True).verdict == "holds"
 
 
+def test_a_claim_that_does_not_hold_is_explained_if_a_row_against_it_has_an_explanation() -> None:
+    below = [
+        case.renamed(f"{place}/bilstm") for place, case in zip(("sst", "imdb"), cases(REVERSE, CLEAR), strict=True)
+    ]
+    claim = Claim(
+        name="c",
+        sentence="s",
+        paper="p",
+        read=lambda report: holds_in_every_case(below, what="w"),
+        explanations={"sst/*": "Short texts.", "imdb/*": "Long texts."},
+    )
+    (finding,) = answer_claims((claim,), reproduction(first=[]))
+    assert finding.verdict == "does not hold"
+    assert finding.reason.endswith("sst/bilstm. Short texts.")
+    assert "texts" not in claim.explain(holds_in_every_case(below[1:], what="w"))
+
+
 def test_the_intervals_of_a_claim_are_corrected_for_their_number() -> None:
     borderline = (0.02, 0.05, 0.08)  # p = .035
     assert holds_in_every_case(cases(borderline), what="drop").verdict == "undecided"
