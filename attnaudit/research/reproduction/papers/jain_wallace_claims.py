@@ -117,8 +117,8 @@ CLAIMS = (
         paper="§4.2.1",
         read=_permuting_changes_little,
         explanations={
-            "20news/*": "On 20News, outputs depend on attention: Tutek & Šnajder 2020, table 1, also report a drop in F1 "
-            "of .141 under permuted attention."
+            "20news/*": "On 20News, outputs depend on attention: Tutek & Šnajder 2020, table 1, also report a drop in "
+            "F1 of .141 under permuted attention."
         },
     ),
     Claim(

@@ -71,8 +71,8 @@ CLAIMS = (
             "F1 with the BiLSTM's weights minus F1 with weights that the MLP learns",
         ),
         explanations={
-            "sst/*": "On SST, the BiLSTM's weights are for states that mix the words of a short sentence, and its output "
-            "hardly depends on them; for single words, weights that are learnt with the MLP fit better."
+            "sst/*": "On SST, the BiLSTM's weights are for states that mix the words of a short sentence, and its "
+            "output hardly depends on them; for single words, weights that are learnt with the MLP fit better."
         },
     ),
     Claim(
