@@ -137,7 +137,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     Args:
         reports: File name without extension -> report.
     """
-    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", *_counts(reports)]
+    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *_counts(reports)]
     for stem, report in reports.items():
         if report.findings:
             lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]

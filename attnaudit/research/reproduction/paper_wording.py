@@ -34,6 +34,10 @@ CLOSENESS_HEAD = (
     "ρ, cells that count",
     "median, cells that count",
 )
+PAGES = (
+    "`attnaudit reproduce --render` rebuilds this page, and writes one page with figures for each report. `index.html` "
+    "in the same folder links to them."
+)
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
 
