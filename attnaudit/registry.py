@@ -82,6 +82,10 @@ class Registry(Generic[T]):
         self._import_modules()
         return sorted({*self._known, *self._entry_points()})
 
+    def origins(self) -> list[str]:
+        """Return the modules that registered the objects which this process has imported, in the order of import."""
+        return [str(getattr(item, "__module__", "")) for item in self._known.values()]
+
     def __contains__(self, name: object) -> bool:
         return name in self._known or name in self.names()
 

@@ -65,7 +65,7 @@ class AuditPlugin:
         state = self.begin()
         try:
             state.options.require_writable_reports()
-            begin_run(state.folder, state.context)
+            begin_run(state.folder, state.context, resume=state.options.resume is not None)
         except AuditError as error:
             raise pytest.UsageError(shown_error(error)) from error
         state.begun = True

@@ -26,10 +26,17 @@ SINGLE = (
     "--audit-max-instances",
     "--audit-unit",
     "--audit-seed",
+    "--audit-workers",
+    "--audit-executor",
+    "--audit-threads",
 )
 FLAGS = ("--audit-sequential",)
-#: All options of the audit. The last one has no key in the configuration file.
-OPTIONS = (*REPEATED, *SINGLE, *FLAGS, "--audit-allow-partial")
+#: The options that have no key in the configuration file.
+COMMAND_LINE_ONLY = ("--audit-resume", "--audit-allow-partial")
+#: All options of the audit.
+OPTIONS = (*REPEATED, *SINGLE, *FLAGS, *COMMAND_LINE_ONLY)
+#: The values of --audit-executor.
+EXECUTORS = ("processes", "ray")
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -86,6 +93,33 @@ def add_options(parser: pytest.Parser) -> None:
         help="seed for samples, permutations and intervals (default: 0)",
     )
     group.addoption(
+        "--audit-workers",
+        action=Once,
+        type=int,
+        metavar="N",
+        help="measure in N processes, which are started again if they die (default: 1, in the process of pytest)",
+    )
+    group.addoption(
+        "--audit-executor",
+        action=Once,
+        type=one_of(EXECUTORS),
+        metavar="{processes,ray}",
+        help="what runs the processes of --audit-workers: a pool on this machine, or Ray (default: processes)",
+    )
+    group.addoption(
+        "--audit-threads",
+        action=Once,
+        type=int,
+        metavar="N",
+        help="threads of torch in each process (default: 1 with --audit-workers, otherwise one per core)",
+    )
+    group.addoption(
+        "--audit-resume",
+        action=Once,
+        metavar="RUN",
+        help="continue an interrupted run, given its folder, with the rows that it has already measured",
+    )
+    group.addoption(
         "--audit-allow-partial",
         action="store_true",
         help="let a run that leaves gates out (for example with -k) pass even if the environment variable CI is set",
@@ -100,6 +134,9 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("audit_sequential", "default for --audit-sequential", type="bool", default=False)
     parser.addini("audit_unit", "default for --audit-unit", default="tokens")
     parser.addini("audit_seed", "default for --audit-seed", default="0")
+    parser.addini("audit_workers", "default for --audit-workers", default="1")
+    parser.addini("audit_executor", "default for --audit-executor", default="processes")
+    parser.addini("audit_threads", "default for --audit-threads", default="")
 
 
 def key_of(option: str) -> str:
@@ -108,7 +145,7 @@ def key_of(option: str) -> str:
 
 
 #: The keys of the audit in the configuration file.
-KEYS = tuple(map(key_of, OPTIONS[:-1]))
+KEYS = tuple(map(key_of, (*REPEATED, *SINGLE, *FLAGS)))
 
 
 def option_value(config: pytest.Config, option: str) -> Any:
@@ -142,6 +179,8 @@ def audit_options(config: pytest.Config) -> AuditOptions:
 
     policy = option_value(config, "--policy")
     limit = option_value(config, "--audit-max-instances")
+    threads = option_value(config, "--audit-threads")
+    resume = config.getoption("--audit-resume")
     return AuditOptions(
         models=tuple(option_value(config, "--model")),
         data=tuple(option_value(config, "--data")),
@@ -152,6 +191,10 @@ def audit_options(config: pytest.Config) -> AuditOptions:
         device=str(option_value(config, "--audit-device")),
         max_instances=None if limit == "" else _whole_number(limit, "audit_max_instances"),
         unit=str(option_value(config, "--audit-unit")),
+        workers=_whole_number(option_value(config, "--audit-workers"), "audit_workers"),
+        executor=str(option_value(config, "--audit-executor")),
+        threads=None if threads == "" else _whole_number(threads, "audit_threads"),
+        resume=None if resume is None else (working_folder / resume).resolve(),
         sequential=bool(option_value(config, "--audit-sequential")),
         seed=_whole_number(option_value(config, "--audit-seed"), "audit_seed"),
     )

@@ -162,7 +162,10 @@ def new_state(config: pytest.Config) -> RunState:
 
     options = audit_options(config)
     received = worker_input(config)
-    folder = RunFolder(options.reports, received.get("attnaudit_run") or new_run_name())
+    if options.resume is not None:
+        folder = RunFolder(options.resume.parent, options.resume.name)
+    else:
+        folder = RunFolder(options.reports, received.get("attnaudit_run") or new_run_name())
     session = AuditSession(
         options,
         folder,

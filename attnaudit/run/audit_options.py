@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
 
 
+#: The largest number of processes, and of threads.
+MOST_WORKERS = 1024
+#: The values of --audit-executor.
+EXECUTORS = ("processes", "ray")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditOptions:
     """The options of one audit.
@@ -31,6 +37,10 @@ class AuditOptions:
         unit: The units into which texts are divided for all statistics: "tokens" or "words".
         seed: Seed of samples, permutations and intervals.
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
+        workers: The number of processes that measure.
+        executor: What runs these processes: "processes" for a pool on this machine, or "ray".
+        threads: The number of threads that torch uses in each process; None for the default.
+        resume: The folder of the run that is resumed; None to start a new run.
         sequential: Whether every check is sequential, as with `sampling = "sequential"` in its policy.
     """
 
@@ -45,6 +55,10 @@ class AuditOptions:
     unit: str = "tokens"
     seed: int = 0
     batch_tokens: int | None = None
+    workers: int = 1
+    executor: str = "processes"
+    threads: int | None = None
+    resume: Path | None = None
     sequential: bool = False
     _resolved: dict[str, Any] = field(default_factory=dict)
 
@@ -62,6 +76,12 @@ class AuditOptions:
         if self.unit not in ("tokens", "words"):
             raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
         require_seed("--audit-seed", self.seed)
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise AuditError(f"--audit-workers {self.workers}: expected a number from 1 to {MOST_WORKERS:,}.")
+        if self.executor not in EXECUTORS:
+            raise AuditError(f"--audit-executor {self.executor}: expected {' or '.join(EXECUTORS)}.")
+        if self.threads is not None and not 1 <= self.threads <= MOST_WORKERS:
+            raise AuditError(f"--audit-threads {self.threads}: expected a number from 1 to {MOST_WORKERS:,}.")
 
     def model_items(self) -> tuple[AuditItem, ...]:
         """Return the models to audit.

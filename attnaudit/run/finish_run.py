@@ -72,13 +72,21 @@ class RunEnding:
     problem: str = ""
 
 
-def begin_run(folder: RunFolder, context: RunContext) -> None:
+def begin_run(folder: RunFolder, context: RunContext, *, resume: bool = False) -> None:
     """Create the folder of a run, with an audit.json whose status is "running".
+
+    Args:
+        folder: The folder.
+        context: What is known of the run.
+        resume: Whether to continue the run in this folder instead.
 
     Raises:
         ReportError: The folder cannot be written to.
     """
-    folder.create()
+    if resume:
+        folder.resume()
+    else:
+        folder.create()
     folder.begin(_record(folder, context))
 
 

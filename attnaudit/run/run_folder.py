@@ -21,6 +21,10 @@ from attnaudit.errors import ReportError
 from attnaudit.processes import replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
 from attnaudit.run.plan import Plan
+from attnaudit.run.stored_shards import COMPLETE
+
+#: The name of the folder of the shards, in the folder of the parts.
+SHARDS = "shards"
 
 
 def new_run_name() -> str:
@@ -90,6 +94,29 @@ class RunFolder:
                 self._take_name(f"{first}-{number}")
             else:
                 return
+
+    def resume(self) -> None:
+        """Continue a run that was interrupted: keep its shards, and remove everything else that its processes wrote.
+
+        Raises:
+            ReportError: There is no such run, or it has no shards.
+        """
+        if not self.path.is_dir():
+            raise ReportError(
+                f"--audit-resume {self.path}: there is no such folder. Give the folder of an interrupted run, such as "
+                "reports/RUN; reports/latest.txt names the newest one."
+            )
+        if not (self._parts / SHARDS).is_dir():
+            raise ReportError(
+                f"--audit-resume {self.path}: the folder contains no shards, so there is nothing to resume. The run "
+                "ended, or it was interrupted before the first shard was measured. Start a new run."
+            )
+        for file in self._parts.glob("*.*"):
+            self._guard(file.unlink)
+
+    def shards(self, worker: str) -> Path:
+        """Return the folder of the shards that one process is responsible for."""
+        return self._parts / SHARDS / worker
 
     def begin(self, run: RunRecord) -> None:
         """Write an audit.json whose status is "running", and name the run in latest.txt.
@@ -186,8 +213,18 @@ class RunFolder:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def remove_parts(self) -> None:
-        """Remove the parts that the processes wrote. The files of the run now have their content."""
-        shutil.rmtree(self._parts, ignore_errors=True)
+        """Remove the parts that the processes wrote. The files of the run now have their content.
+
+        Shards that are in no part are kept, so that the run can be resumed.
+        """
+        for plan in self._parts.glob(f"{SHARDS}/*/*"):
+            if (plan / COMPLETE).exists():
+                shutil.rmtree(plan, ignore_errors=True)
+        if any(self._parts.glob(f"{SHARDS}/*/*/*.parquet")):
+            for file in self._parts.glob("*.*"):
+                file.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self._parts, ignore_errors=True)
 
     def _write(self, path: Path, content: bytes) -> None:
         """Replace a file atomically.

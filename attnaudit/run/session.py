@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -32,6 +31,8 @@ from attnaudit.run.audited_data import data_notes, data_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
+from attnaudit.run.shard_setup import ShardedMeasurement, refuse_two_pools, threads_of
+from attnaudit.run.stored_shards import StoredShardRunner
 from attnaudit.run.text_progress import TextProgress
 
 if TYPE_CHECKING:
@@ -303,6 +304,7 @@ class AuditSession:
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
         measured: tuple[Dataset, Measurements, MeasureRecord] | None = None
+        runner: StoredShardRunner | None = None
 
         def write(error: DataError | None = None) -> Measurements:
             rows, measurements, cost = cast(tuple[Dataset, Measurements, MeasureRecord], measured)
@@ -315,15 +317,32 @@ class AuditSession:
                 msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
             )
+            if runner is not None and runner.folder is not None:
+                runner.folder.mark_complete()
             return measurements
 
         def measure_rows(
             rows: Dataset, needs: Iterable[str], rows_before: int | None = None
         ) -> tuple[Measurements, MeasureRecord]:
+            nonlocal runner
+            measurable = sorted(set(needs) - set(refused))
+            runner = ShardedMeasurement(
+                options=self.options,
+                loaded=loaded,
+                source=_item_by_id(self.options.model_items(), model).source,
+                model=model,
+                data=data,
+                data_sha256=draws.sha256((rows_before or 0) + len(rows.instances)),
+                rows=len(rows.instances),
+                rows_before=rows_before,
+                needs=measurable,
+                policy_sha256=self.policy_sha256,
+                threads=self._threads or 1,
+            ).runner(self.folder.shards(self.worker), progress)
             return measure(
                 loaded.adapter,
                 dataclasses.replace(rows, name=data),
-                sorted(set(needs) - set(refused)),
+                measurable,
                 model=model,
                 seed=self.options.seed,
                 labels=labels_of(rows),
@@ -334,6 +353,7 @@ class AuditSession:
                 worker=self.worker,
                 sha256=loaded.parameters_sha256,
                 rows_before=rows_before,
+                run_shards=runner,
             )
 
         needs_of_gates = {need for gate in gates.gates for need in gate.needs_under_reading()}
@@ -398,9 +418,8 @@ class AuditSession:
         import torch
 
         if self._threads is None:
-            cores = os.cpu_count() or 1
-            if self.workers > 1:
-                torch.set_num_threads(max(1, cores // self.workers))
+            refuse_two_pools(self.options, self.workers)
+            torch.set_num_threads(threads_of(self.options, self.workers))
             self._threads = torch.get_num_threads()
         require_device("--audit-device", self.options.device)
 

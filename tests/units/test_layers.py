@@ -41,6 +41,7 @@ FLOORS = {
     "statistics": 1,
     "measures": 4,
     "checks": 5,
+    "executors": 6,
     "report": 6,
     "run": 7,
     "release_evidence": 8,

@@ -1,0 +1,211 @@
+"""What a process needs to know to measure shards, and the object that measures them in that process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from attnaudit import errors
+from attnaudit.errors import AuditError, ChangedModelError, ModelError
+from attnaudit.registry import checkpoint_formats, measures, models
+
+if TYPE_CHECKING:
+    from attnaudit.engine.clean_pass import Unit
+    from attnaudit.engine.shard_measuring import Shard
+    from attnaudit.engine.shard_numbers import ShardNumbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """What every process that measures shards of a run needs to know.
+
+    Attributes:
+        source: Where the model is loaded from: a folder, a registered name or package.module:factory.
+        sha256: The hash that the loaded model must have (see `LoadedModel.sha256`).
+        needs: The needs of the checks.
+        seed: Seed of all random numbers.
+        device: The device to measure on.
+        batch_tokens: Largest number of tokens in one forward pass; None for the default of the device.
+        unit: "tokens" or "words".
+        threads: Number of threads that torch uses in each process.
+        lengths: Number of real units of every instance of the whole data set; empty if no measure uses them.
+        modules: Name -> file, for the modules that register models, checkpoint formats and measures.
+        search_path: The folders in which modules are searched for.
+        working_folder: The folder that relative paths start from.
+    """
+
+    source: str
+    sha256: str
+    needs: Sequence[str]
+    seed: int
+    device: str
+    batch_tokens: int | None
+    unit: str
+    threads: int
+    lengths: Sequence[int] = ()
+    modules: dict[str, str] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+    working_folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredShard:
+    """What measuring a shard gives, in a form that processes exchange.
+
+    Attributes:
+        index: The number of the shard.
+        content: The content of its Parquet file.
+        sha256: The SHA-256 hash of `content`, in hexadecimal.
+        cost: The fields `passes`, `batch_size`, `repeated_rows`, `repeated_difference` and `seconds` of `ShardNumbers`.
+    """
+
+    index: int
+    content: bytes
+    sha256: str
+    cost: dict[str, Any]
+
+
+#: Called with every measured shard, in the process that started the executor.
+Finished = Callable[[MeasuredShard], None]
+
+
+class Executor(Protocol):
+    """Measures shards in other processes."""
+
+    def run(self, job: ShardJob, shards: Iterable[Shard], finished: Finished) -> None:
+        """Measure shards, in any order.
+
+        Args:
+            job: What the processes need to know.
+            shards: The shards.
+            finished: Called with every measured shard.
+
+        Raises:
+            AuditError: A shard cannot be measured, or a process ends again and again.
+        """
+
+
+def measured_shard(index: int, numbers: ShardNumbers) -> MeasuredShard:
+    """Return the numbers of a shard in the form that processes exchange."""
+    import hashlib
+
+    content = numbers.to_parquet()
+    cost = {name: getattr(numbers, name) for name in COST}
+    return MeasuredShard(index, content, hashlib.sha256(content).hexdigest(), cost)
+
+
+#: The fields of `ShardNumbers` that describe the cost of a shard.
+COST = ("passes", "batch_size", "repeated_rows", "repeated_difference", "seconds")
+
+
+class ShardWorker:
+    """Measures shards in a process of its own.
+
+    Args:
+        job: What the process needs to know.
+
+    Raises:
+        AuditError: The model cannot be loaded, or is not the model of the run.
+    """
+
+    def __init__(self, job: ShardJob) -> None:
+        import torch
+
+        torch.set_num_threads(job.threads)
+        if job.search_path:
+            sys.path[:] = job.search_path
+        if job.working_folder:
+            os.chdir(job.working_folder)
+        for name, file in job.modules.items():
+            _import(name, file)
+        from attnaudit.adapters.loading import load_model
+        from attnaudit.engine.shard_measuring import ShardMeasurer
+
+        loaded = load_model(job.source)
+        if loaded.sha256 != job.sha256:
+            raise ChangedModelError(
+                f"A process that measures shards loaded another model from {loaded.source}: its SHA-256 hash is "
+                f"{loaded.sha256[:12]}..., but the run audits {job.sha256[:12]}.... Load the weights from a file, or "
+                "set the seed before they are drawn, and do not replace the model while it is audited."
+            )
+        self._measurer = ShardMeasurer(
+            loaded.adapter,
+            job.needs,
+            seed=job.seed,
+            device=job.device,
+            batch_tokens=job.batch_tokens,
+            unit=cast("Unit", job.unit),
+            sha256=loaded.parameters_sha256,
+        )
+        self._measurer.start(job.lengths)
+
+    def measure(self, shard: Shard) -> MeasuredShard:
+        """Measure a shard.
+
+        Raises:
+            AuditError: The shard cannot be measured.
+        """
+        return measured_shard(shard.index, self._measurer.measure(shard))
+
+
+def registering_modules() -> dict[str, str]:
+    """Return name -> file, for the modules of this process that registered models, checkpoint formats or measures.
+
+    Modules of attnaudit are left out, because every process finds them.
+    """
+    names = [name for registry in (models, checkpoint_formats, measures) for name in registry.origins()]
+    found = {}
+    for name in dict.fromkeys(names):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and not name.startswith("attnaudit."):
+            found[name] = str(Path(file).resolve())
+    return found
+
+
+def _import(name: str, file: str) -> None:
+    """Import a module under the name that it has in the process that started this one.
+
+    Raises:
+        ModelError: The module cannot be imported.
+    """
+    if name in sys.modules:
+        return
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None or str(Path(found.origin).resolve()) != file:
+        found = importlib.util.spec_from_file_location(name, file)
+    try:
+        if found is None or found.loader is None:
+            raise ImportError(f"{file} is not a Python module")
+        module = importlib.util.module_from_spec(found)
+        sys.modules[name] = module
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ModelError(
+            f"{file}: cannot be imported in a process that measures shards: {type(error).__name__}: {error}. The model "
+            "or a measure is registered there. Register it in a file that can be imported by itself, or audit without "
+            "--audit-workers."
+        ) from error
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """Return the name of an error's class and its message, to send it to another process."""
+    if isinstance(error, AuditError):
+        return type(error).__name__, str(error)
+    return "AuditError", f"A process that measures shards failed with {type(error).__name__}: {error}"
+
+
+def rebuilt(name: str, message: str) -> AuditError:
+    """Return the error that `described` described."""
+    kind = getattr(errors, name, AuditError)
+    if isinstance(kind, type) and issubclass(kind, AuditError):
+        return kind(message)
+    return AuditError(message)

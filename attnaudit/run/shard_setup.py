@@ -1,0 +1,157 @@
+"""Decide where and by which processes the shards of one measurement are measured."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnaudit.errors import AuditError
+from attnaudit.executors.process_pool import ProcessPool
+from attnaudit.executors.shard_job import Executor, ShardJob, registering_modules
+from attnaudit.progress import ProgressCallback
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
+
+if TYPE_CHECKING:
+    from attnaudit.adapters.loading import LoadedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedMeasurement:
+    """One measurement of a model on rows of a data set.
+
+    Attributes:
+        options: The options of the run.
+        loaded: The model.
+        source: Where other processes load the model from.
+        model: The id of the model.
+        data: The id of the data set.
+        data_sha256: The hash of the data.
+        rows: The number of rows.
+        rows_before: The number of rows that were measured before, if rows are measured block by block; else None.
+        needs: The names of the measures.
+        policy_sha256: The hash of the effective policy; "" without one.
+        threads: The number of threads that torch uses in each process.
+    """
+
+    options: AuditOptions
+    loaded: LoadedModel
+    source: str
+    model: str
+    data: str
+    data_sha256: str
+    rows: int
+    rows_before: int | None
+    needs: Sequence[str]
+    policy_sha256: str
+    threads: int
+
+    def runner(self, folder: Path, progress: ProgressCallback | None) -> StoredShardRunner:
+        """Return the object that measures and stores the shards.
+
+        Args:
+            folder: The folder that contains the folders of all plans.
+            progress: Called during batches that take long; None to report no progress.
+
+        Raises:
+            AuditError: The executor is not available.
+        """
+        return StoredShardRunner(
+            lambda shards: ShardFolder(folder, self.plan(shards)),
+            executor=executor_of(self.options),
+            job=self.job,
+            progress=progress,
+        )
+
+    def plan(self, shards: int) -> ShardPlan:
+        """Return the plan of the measurement, given the number of shards."""
+        import torch
+
+        from attnaudit import __version__
+        from attnaudit.run.judge_models import code_fingerprint
+
+        return ShardPlan(
+            model=self.model,
+            model_sha256=self.loaded.sha256,
+            data=self.data,
+            data_sha256=self.data_sha256,
+            rows=self.rows,
+            rows_before=self.rows_before,
+            shards=shards,
+            needs=sorted(self.needs),
+            seed=self.options.seed,
+            unit=self.options.unit,
+            batch_tokens=self.options.batch_tokens,
+            device=torch.device(self.options.device).type,
+            threads=self.threads,
+            policy_sha256=self.policy_sha256,
+            code_sha256=code_fingerprint(),
+            attnaudit=__version__,
+            torch=str(torch.__version__),
+        )
+
+    def job(self, lengths: Sequence[int]) -> ShardJob:
+        """Return what other processes need to know, given the lengths of all instances."""
+        return ShardJob(
+            source=self.source,
+            sha256=self.loaded.sha256,
+            needs=sorted(self.needs),
+            seed=self.options.seed,
+            device=self.options.device,
+            batch_tokens=self.options.batch_tokens,
+            unit=self.options.unit,
+            threads=self.threads,
+            lengths=lengths,
+            modules=registering_modules(),
+            search_path=tuple(sys.path),
+            working_folder=str(Path.cwd()),
+        )
+
+
+def executor_of(options: AuditOptions) -> Executor | None:
+    """Return the executor that the options name; None to measure in this process.
+
+    Raises:
+        AuditError: Ray is not installed.
+    """
+    if options.executor == "ray":
+        from attnaudit.executors.ray_actors import RayActors
+
+        return RayActors(options.workers)
+    return ProcessPool(options.workers) if options.workers > 1 else None
+
+
+def threads_of(options: AuditOptions, processes: int) -> int:
+    """Return the number of threads that torch uses in each process.
+
+    It is one thread per process if shards are measured in several processes, so that the number of processes does not
+    change rounding errors.
+
+    Args:
+        options: The options of the run.
+        processes: The number of pytest-xdist workers.
+    """
+    if options.threads is not None:
+        return options.threads
+    if options.workers > 1 or options.executor == "ray":
+        return 1
+    import torch
+
+    return torch.get_num_threads() if processes <= 1 else max(1, (os.cpu_count() or 1) // processes)
+
+
+def refuse_two_pools(options: AuditOptions, processes: int) -> None:
+    """Refuse --audit-workers together with pytest-xdist.
+
+    Raises:
+        AuditError: Both are given.
+    """
+    if processes > 1 and (options.workers > 1 or options.executor == "ray"):
+        raise AuditError(
+            f"--audit-workers {options.workers}: pytest-xdist already runs {processes} processes, and each of them "
+            "would start its own. Give either -n or --audit-workers."
+        )
