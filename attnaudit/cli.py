@@ -57,6 +57,14 @@ COMMANDS = {
         "write pages with pictures that show each check on models whose attention is right, unused or misplaced",
         "attnaudit.commands.gallery_command",
     ),
+    "measure": Command(
+        "measure some of the shards of an audit, for example in one job of a cluster",
+        "attnaudit.commands.measure_command",
+    ),
+    "merge": Command(
+        "put the shards together that several jobs measured, so that pytest can judge them",
+        "attnaudit.commands.merge_command",
+    ),
     "verify": Command(
         "require that the newest run passed, was not edited, and audited the models to be released",
         "attnaudit.commands.verify_command",

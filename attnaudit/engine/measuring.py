@@ -96,9 +96,7 @@ def measure(
     measurer = ShardMeasurer(
         adapter, needs, seed=seed, device=device, batch_tokens=batch_tokens, unit=unit, sha256=sha256
     )
-    lengths: list[int] = []
-    if measurer.uses_lengths or len(instances) <= ROWS_IN_MEMORY:  # a row that cannot be encoded is found early
-        lengths = [len(row) for row in encode_instances(adapter, instances, unit).units]
+    lengths = lengths_for(measurer, instances)
 
     def report_progress(done: int) -> None:
         if progress is not None:
@@ -164,6 +162,20 @@ def measure(
         **_scores(measurements),
         own_reading=measurements.own_reading,
     )
+
+
+def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> list[int]:
+    """Encode all instances, and return their numbers of real units.
+
+    If there are many instances and no measure uses their lengths, return an empty list. Otherwise, an instance that
+    cannot be encoded is found before the first pass.
+
+    Raises:
+        DataError: an instance cannot be encoded. The message names the row.
+    """
+    if not measurer.uses_lengths and len(instances) > ROWS_IN_MEMORY:
+        return []
+    return [len(row) for row in encode_instances(measurer.adapter, instances, measurer.unit).units]
 
 
 class Shards(Sequence[Shard]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from attnaudit.executors.process_pool import ProcessPool
 from attnaudit.executors.shard_job import Executor, ShardJob, registering_modules
 from attnaudit.progress import ProgressCallback
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
+from attnaudit.run.stored_shards import PLAN, ShardFolder, ShardPlan, StoredShardRunner, read_plan
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
@@ -50,12 +50,15 @@ class ShardedMeasurement:
     policy_sha256: str
     threads: int
 
-    def runner(self, folder: Path, progress: ProgressCallback | None) -> StoredShardRunner:
+    def runner(
+        self, folder: Path, progress: ProgressCallback | None, *, chosen: Callable[[int], bool] | None = None
+    ) -> StoredShardRunner:
         """Return the object that measures and stores the shards.
 
         Args:
             folder: The folder that contains the folders of all plans.
             progress: Called during batches that take long; None to report no progress.
+            chosen: Whether to measure a shard, given its number; None to measure all shards.
 
         Raises:
             AuditError: The executor is not available.
@@ -65,6 +68,7 @@ class ShardedMeasurement:
             executor=executor_of(self.options),
             job=self.job,
             progress=progress,
+            chosen=chosen,
         )
 
     def plan(self, shards: int) -> ShardPlan:
@@ -128,8 +132,8 @@ def executor_of(options: AuditOptions) -> Executor | None:
 def threads_of(options: AuditOptions, processes: int) -> int:
     """Return the number of threads that torch uses in each process.
 
-    It is one thread per process if shards are measured in several processes, so that the number of processes does not
-    change rounding errors.
+    A resumed run has the number of the interrupted run. It is one thread per process if shards are measured in several
+    processes, so that the number of processes does not change rounding errors.
 
     Args:
         options: The options of the run.
@@ -137,6 +141,9 @@ def threads_of(options: AuditOptions, processes: int) -> int:
     """
     if options.threads is not None:
         return options.threads
+    if options.resume is not None:
+        for file in sorted(options.resume.glob(f"parts/*/*/*/{PLAN}")):
+            return read_plan(file).threads
     if options.workers > 1 or options.executor == "ray":
         return 1
     import torch

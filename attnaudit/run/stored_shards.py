@@ -258,7 +258,7 @@ class StoredShardRunner:
         chosen: Callable[[int], bool] | None = None,
     ) -> None:
         self.folder: ShardFolder | None = None
-        self._open_folder = open_folder
+        self.open_folder = open_folder
         self._executor = executor
         self._job = job
         self._progress = progress
@@ -275,7 +275,7 @@ class StoredShardRunner:
         if measurer.keeps_rows:
             yield from self._in_memory(measurer, shards, report)
             return
-        folder = self.folder = self._open_folder(len(shards))
+        folder = self.folder = self.open_folder(len(shards))
         self.measure_missing(folder, measurer, shards, lengths, report)
         for shard in shards:
             numbers = folder.read(shard.index)

@@ -1,0 +1,218 @@
+"""Shards on disk: complete, of the same plan, undamaged, and the same bytes however they were measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from attnaudit.engine.measuring import measure
+from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
+from attnaudit.engine.shard_numbers import ShardNumbers
+from attnaudit.errors import ReportError
+from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
+from attnaudit.run.partial_measurement import merge_shards
+from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
+from tests.small_models import WORDS, adapter, dataset
+
+PLAN = ShardPlan(
+    model="m",
+    model_sha256="1" * 64,
+    data="d",
+    data_sha256="2" * 64,
+    rows=600,
+    rows_before=None,
+    shards=3,
+    needs=["permutation"],
+    seed=0,
+    unit="tokens",
+    batch_tokens=None,
+    device="cpu",
+    threads=1,
+    policy_sha256="",
+    code_sha256="3" * 64,
+    attnaudit="0",
+    torch="0",
+)
+NEEDS = ("uniform", "ranked_hidden", "retained.frequent")
+ROWS = dataset([" ".join(WORDS[1 + (i * k) % (len(WORDS) - 1)] for k in range(1, 3 + i % 5)) for i in range(600)])
+
+
+def runner(folder: Path, executor: Executor | None = None, plan: ShardPlan = PLAN) -> StoredShardRunner:
+    job = ShardJob(source="", sha256="", needs=NEEDS, seed=0, device="cpu", batch_tokens=None, unit="tokens", threads=1)
+    return StoredShardRunner(
+        lambda shards: ShardFolder(folder, plan), executor=executor, job=lambda lengths: job, progress=None
+    )
+
+
+def measured(folder: Path | None, executor: Executor | None = None) -> Any:
+    run_shards = None if folder is None else runner(folder, executor)
+    return measure(adapter(), ROWS, NEEDS, model="m", seed=0, run_shards=run_shards)[0]
+
+
+class Backwards:
+    """An executor that measures in this process, in the opposite order, and notes the shards."""
+
+    def __init__(self) -> None:
+        self.measurer = ShardMeasurer(adapter(), NEEDS, seed=0, device="cpu", batch_tokens=None, unit="tokens")
+        self.seen: list[int] = []
+
+    def run(self, job: ShardJob, shards: Any, finished: Finished) -> None:
+        if not self.measurer.started:
+            self.measurer.start([len(one.text.split()) for one in sorted(ROWS.instances, key=lambda one: one.id)])
+        for shard in reversed(list(shards)):
+            self.seen.append(shard.index)
+            finished(measured_shard(shard.index, self.measurer.measure(shard)))
+
+
+def same(one: Any, other: Any) -> None:
+    assert one.scalars.keys() == other.scalars.keys()
+    for name in one.scalars:
+        np.testing.assert_array_equal(one.scalars[name], other.scalars[name])
+    for name in one.vectors:
+        for a, b in zip(one.vectors[name], other.vectors[name], strict=True):
+            assert a.tobytes() == b.tobytes(), name
+    for name in one.tables:
+        assert one.tables[name].tobytes() == other.tables[name].tobytes(), name
+    assert list(map(list, one.tokens)) == list(map(list, other.tokens))
+    assert list(one.sources) == list(other.sources)
+
+
+def test_stored_shards_have_the_numbers_of_shards_in_memory_in_any_order(tmp_path: Path) -> None:
+    expected, executor = measured(None), Backwards()
+    same(measured(tmp_path, executor), expected)
+    assert executor.seen == [2, 1, 0]
+    assert expected.tables["ranked_hidden.states"].size
+    assert expected.tables["retained.frequent.states"].size
+
+
+def test_many_rows_are_kept_in_files_with_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = measured(None)
+    for module in ("assembled_shards", "measuring"):
+        monkeypatch.setattr(f"attnaudit.engine.{module}.ROWS_IN_MEMORY", 100)
+    filed = measured(None)
+    same(filed, expected)
+    assert type(filed.vectors["attention"]).__name__ == "FiledColumn"
+    assert filed.lengths.tolist() == expected.lengths.tolist()
+    chosen = np.arange(600) % 7 == 0
+    assert filed.groups(chosen).rows.tolist() == expected.groups(chosen).rows.tolist()
+    assert filed.groups(chosen).starts.tolist() == expected.groups(chosen).starts.tolist()
+    same(filed.only(chosen), expected.only(chosen))
+
+
+def test_only_missing_shards_are_measured_again(tmp_path: Path) -> None:
+    first = measured(tmp_path)
+    folder = ShardFolder(tmp_path, PLAN)
+    (folder.path / "000001.json").unlink()  # killed between the two files
+    (folder.path / ".000002.parquet.77").write_bytes(b"half")  # killed while writing
+    executor = Backwards()
+    same(measured(tmp_path, executor), first)
+    assert executor.seen == [1]
+
+
+@pytest.mark.parametrize("file", ["000001.parquet", "000001.json"])
+def test_a_damaged_shard_is_refused(tmp_path: Path, file: str) -> None:
+    measured(tmp_path)
+    path = ShardFolder(tmp_path, PLAN).path / file
+    content = path.read_bytes()
+    path.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    with pytest.raises(ReportError, match="000001"):
+        measured(tmp_path)
+
+
+def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
+    class Flipping(Backwards):
+        def run(self, job: ShardJob, shards: Any, finished: Finished) -> None:
+            super().run(job, shards, lambda one: finished(dataclasses.replace(one, content=one.content + b" ")))
+
+    with pytest.raises(ReportError, match="arrived damaged"):
+        measured(tmp_path, Flipping())
+
+
+@pytest.mark.parametrize("field", ["model_sha256", "policy_sha256", "code_sha256", "seed", "threads", "needs"])
+def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str) -> None:
+    ShardFolder(tmp_path, PLAN)
+    other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
+    with pytest.raises(ReportError, match=f"another plan. Different: {field}"):
+        ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
+
+
+def test_another_model_in_one_process_is_refused(tmp_path: Path) -> None:
+    class OtherModel(Backwards):
+        def __init__(self) -> None:
+            super().__init__()
+            with_noise = adapter()
+            for module in with_noise.modules:
+                for parameter in module.parameters():
+                    parameter.data += 0.1
+            self.other = ShardMeasurer(with_noise, NEEDS, seed=0, device="cpu", batch_tokens=None, unit="tokens")
+            self.other.start([len(one.text.split()) for one in sorted(ROWS.instances, key=lambda one: one.id)])
+
+        def run(self, job: ShardJob, shards: Sequence[Shard], finished: Finished) -> None:
+            chosen = list(shards)
+            super().run(job, chosen[:2], finished)
+            finished(measured_shard(2, self.other.measure(chosen[2])))
+
+    with pytest.raises(ReportError.__mro__[1], match="measured a second time"):
+        measured(tmp_path, OtherModel())
+
+
+def test_numbers_survive_the_file_bit_by_bit() -> None:
+    rng = np.random.default_rng(0)
+    measurer = Backwards().measurer
+    measurer.start([len(one.text.split()) for one in sorted(ROWS.instances, key=lambda one: one.id)])
+    instances = sorted(ROWS.instances, key=lambda one: one.id)[:20]
+    numbers = measurer.measure(Shard(index=0, first=0, instances=instances, alone=True))
+    numbers.scalars["odd"] = rng.permutation([np.nan, -0.0, np.inf, 5e-324, *rng.normal(size=16)])
+    content = numbers.to_parquet()
+    again = ShardNumbers.from_parquet(content, "x")
+    assert content == again.to_parquet()
+    assert again.scalars["odd"].tobytes() == numbers.scalars["odd"].tobytes()
+    assert again.states.keys() == numbers.states.keys()
+
+
+def parts(tmp_path: Path, count: int) -> list[Path]:
+    """Folders of jobs that each measured some of the shards."""
+    measured(tmp_path / "all")
+    whole = ShardFolder(tmp_path / "all", PLAN).path
+    folders = []
+    for number in range(count):
+        folder = tmp_path / f"job{number}"
+        ShardFolder(folder, PLAN)
+        for index in range(number, PLAN.shards, count):
+            for suffix in ("json", "parquet"):
+                content = (whole / f"{index:06d}.{suffix}").read_bytes()
+                (folder / PLAN.folder_name() / f"{index:06d}.{suffix}").write_bytes(content)
+        folders.append(folder)
+    return folders
+
+
+def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path) -> None:
+    first, second = parts(tmp_path, 2)
+    run = tmp_path / "reports" / "merged"
+    with pytest.raises(ReportError, match=r"1 shard of 3 missing \(1\)"):
+        merge_shards([first], run)
+    with pytest.raises(ReportError, match="measured twice"):
+        merge_shards([first, second, first], run)
+    with pytest.raises(ReportError, match="there are no shards here"):
+        merge_shards([first, tmp_path / "nowhere"], run)
+    other = tmp_path / "other"
+    plan = ShardFolder(other, msgspec.structs.replace(PLAN, model_sha256="9" * 64)).path
+    with pytest.raises(ReportError, match="Different: model_sha256"):
+        merge_shards([first, second, other], run)
+    foreign = plan / "000001.json"
+    record = json.loads((second / PLAN.folder_name() / "000001.json").read_text())
+    foreign.write_text(json.dumps(record))
+    with pytest.raises(ReportError, match="belongs to another plan"):
+        merge_shards([other], run)
+    assert not run.exists()
+    assert merge_shards([first, second], run) == 3
+    same(measured(run / "parts" / "shards" / "main"), measured(None))
+    with pytest.raises(ReportError, match="exists already"):
+        merge_shards([first, second], run)
