@@ -1,4 +1,4 @@
-"""Describe for audit.json which rows of a data set were audited."""
+"""Describe for audit.json the audited model, and which rows of a data set were audited."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from attnaudit.errors import DataError
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset
-from attnaudit.records import DataRecord
+from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
+    from attnaudit.adapters.loading import LoadedModel
     from attnaudit.data.draws import Draws
 
 
@@ -58,3 +59,32 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
             "model. Check whether the data contain another class."
         )
     return notes
+
+
+def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:
+    """Return the record of a model.
+
+    Args:
+        name: The id of the model in the run.
+        loaded: The model.
+        conformance: The results of the test of its adapter.
+    """
+    target = loaded.adapter.capabilities.target
+    return ModelRecord(
+        name=name,
+        source=loaded.source,
+        description=loaded.description,
+        classes=list(loaded.adapter.capabilities.classes),
+        parameters=loaded.parameters,
+        sha256=loaded.sha256,
+        linear_decoder=loaded.adapter.capabilities.linear_decoder,
+        conformance=conformance,
+        family=loaded.family,
+        unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
+        target=None
+        if target.kind == "class"
+        else TargetRecord(
+            kind=target.kind, name=target.name, threshold=target.threshold, scale=target.scale, text=target.text
+        ),
+        no_decision=loaded.adapter.capabilities.no_decision,
+    )

@@ -21,13 +21,11 @@ from attnaudit.records import (
     ConformanceResult,
     DataRecord,
     MeasureRecord,
-    ModelRecord,
     PolicyValidation,
-    TargetRecord,
 )
 from attnaudit.run.audit_items import AuditItem
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.audited_data import data_notes, data_record
+from attnaudit.run.audited_data import data_notes, data_record, model_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
@@ -312,7 +310,7 @@ class AuditSession:
             self._texts_measured += len(rows.instances)
             self.folder.write_part(
                 measurements,
-                _model_record(model, loaded, conformance),
+                model_record(model, loaded, conformance),
                 self._audited[model, data],
                 msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
@@ -426,25 +424,3 @@ class AuditSession:
 
 def _item_by_id(items: Iterable[AuditItem], name: str) -> AuditItem:
     return next(item for item in items if item.id == name)
-
-
-def _model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:
-    target = loaded.adapter.capabilities.target
-    return ModelRecord(
-        name=name,
-        source=loaded.source,
-        description=loaded.description,
-        classes=list(loaded.adapter.capabilities.classes),
-        parameters=loaded.parameters,
-        sha256=loaded.sha256,
-        linear_decoder=loaded.adapter.capabilities.linear_decoder,
-        conformance=conformance,
-        family=loaded.family,
-        unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
-        target=None
-        if target.kind == "class"
-        else TargetRecord(
-            kind=target.kind, name=target.name, threshold=target.threshold, scale=target.scale, text=target.text
-        ),
-        no_decision=loaded.adapter.capabilities.no_decision,
-    )
