@@ -40,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--family",
-        type=one_of(("pooled", "transformer")),
-        metavar="{pooled,transformer}",
+        type=one_of(("pooled", "transformer", "multi-label")),
+        metavar="{pooled,transformer,multi-label}",
         default="pooled",
-        help="build models with pooled attention, or Transformers with known readings (default: pooled)",
+        help="build models with pooled attention, Transformers with known readings, or multi-label Transformers with "
+        "known readings for each label (default: pooled)",
     )
     parser.add_argument(
         "--jobs", type=int, metavar="N", help="how many models to build at a time (default: one per CPU)"
@@ -82,6 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
             jobs=jobs,
             progress=show,
         )
+        transformer_population.write_lists(arguments.out, records)
+    elif arguments.family == "multi-label":
+        from attnaudit.research.planted_transformers import planted_labels, transformer_population
+
+        if arguments.kind:
+            raise ModelError("--kind: the multi-label models are built together. Leave the option out.")
+        label_seeds = arguments.seeds or (1 if arguments.quick else planted_labels.SEEDS)
+        records = planted_labels.build_labels(arguments.out, seeds=label_seeds, jobs=jobs, progress=show)
         transformer_population.write_lists(arguments.out, records)
     else:
         planned = planted_population.plans(seeds=seeds, only=arguments.kind)

@@ -112,9 +112,7 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
         if texts == "marked" and (number // classes * 0.618034) % 1 < marker_share:
             pieces.append([MARKER])
         pieces += [[word] for word in generator.sample(DECOYS, generator.randint(1, 2))]
-        filler = generator.choice([one for one in _sentences()[number::97] if len(one) > len(pieces)])
-        room = LONGEST - sum(map(len, pieces))
-        text = _insert(filler[:room], pieces, generator, first=int(texts == "after_first"))
+        text = insert(filler_of(number, pieces, generator), pieces, generator, first=int(texts == "after_first"))
         rows.append((text, CLASS_NAMES[label]))
     generator.shuffle(rows)
     return rows
@@ -136,7 +134,13 @@ def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> l
     return [[word] for word in generator.sample(own, generator.randint(1, 3))]
 
 
-def _insert(filler: Sequence[str], pieces: Sequence[Sequence[str]], generator: random.Random, *, first: int) -> str:
+def filler_of(number: int, pieces: Sequence[Sequence[str]], generator: random.Random) -> list[str]:
+    """Return the words of a review sentence for text `number`, with room for the pieces."""
+    filler = generator.choice([one for one in _sentences()[number::97] if len(one) > len(pieces)])
+    return filler[: LONGEST - sum(map(len, pieces))]
+
+
+def insert(filler: Sequence[str], pieces: Sequence[Sequence[str]], generator: random.Random, *, first: int) -> str:
     """Insert the pieces at random places after `first` words. Each place takes one piece, so pieces never touch."""
     gaps = list(range(first, len(filler) + 1))
     places = sorted(generator.sample(gaps, len(pieces)))

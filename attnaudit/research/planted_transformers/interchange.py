@@ -82,7 +82,7 @@ def interchange(
         with _values_of(adapter, chosen, values.append):
             trace = adapter.run(inputs)
         own = values[0]
-        predicted = trace.logits.argmax(-1)
+        predicted = _predicted(trace.logits)
         if bool((predicted == predicted[0]).all()):
             raise ValueError("the model predicts the same class for all texts, so there are no donors")
         embeddings = adapter.embed(inputs)[TEXT]
@@ -106,10 +106,10 @@ def interchange(
             changed = torch.where(patch, donor_values[donor][:, None], own)
             with _values_of(adapter, chosen, lambda _own, new=changed: new):  # type: ignore[misc]
                 logits = adapter.run(inputs, intervene=held).logits
-            by_route.append(logits.argmax(-1) == predicted[donor])
+            by_route.append(_predicted(logits) == predicted[donor])
             changed = torch.where(places[..., None], donor_embeddings[donor][:, None], embeddings)
             logits = adapter.run(inputs, embeddings={TEXT: changed}, intervene=held).logits
-            by_tokens.append(logits.argmax(-1) == predicted[donor])
+            by_tokens.append(_predicted(logits) == predicted[donor])
     route, tokens = torch.stack(by_route, dim=1), torch.stack(by_tokens, dim=1)
     follows = route & tokens
     return Interchange(
@@ -133,6 +133,11 @@ def _share(follows: Tensor, donors: Tensor) -> float:
     count = usable.sum(1)
     right = (follows & usable).sum(1) * 2 >= count
     return float((right & (count > 0)).double().mean())
+
+
+def _predicted(logits: Tensor) -> Tensor:
+    """Return the index (B,) of the predicted class, given logits (B, C). One logit is that of class 1."""
+    return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(-1)
 
 
 def _donors(predicted: Tensor, seed: int) -> Tensor:

@@ -10,6 +10,7 @@ import msgspec
 
 from attnaudit.errors import AuditError, nearest, require_regular_file
 from attnaudit.research.validation.population_schema import Entry, Population
+from attnaudit.targets import split_label
 
 POPULATION_FILE = "population.json"
 #: The label "faithful" is accepted if the rank agreement and the share, where they are given, are at least
@@ -54,7 +55,7 @@ def read_population(folder: Path) -> Population:
                 "Remove one of them, or name another reading."
             )
         numbers[entry.name] = number
-        if not (path.parent / entry.folder).is_dir():
+        if not (path.parent / split_label(entry.folder, path.parent)[0]).is_dir():
             raise PopulationError(
                 f"{path}: entry {number}: there is no folder '{entry.folder}' next to {POPULATION_FILE}. Expected a "
                 "checkpoint folder of the kind that `--model` accepts. Remove the entry, or build the population again."

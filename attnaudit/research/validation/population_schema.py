@@ -22,7 +22,8 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model of a population, or one reading of a model: an entry of population.json.
 
     Attributes:
-        folder: The checkpoint folder of the model, relative to the folder of the population.
+        folder: The checkpoint folder of the model, relative to the folder of the population. FOLDER[LABEL] names the
+            label that is explained, for a model that assigns any number of labels.
         kind: The name of the method by which the model was made.
         truth: What is known about the attention of the model. "faithful" and "unfaithful" models are scored. A "graded"
             model must not pass if its share is at most 0.6; other graded models only enter rank correlations. A "trend"
