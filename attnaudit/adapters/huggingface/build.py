@@ -128,7 +128,9 @@ def from_model(
     model, removed = unwrapped(model, name)
     if isinstance(model, nn.Module) and (read_logits is not None or not is_transformers_model(model)):
         model = custom_model(model, read_logits)
-        if classes is None:
+        if classes is None and target is not None and target.kind == "score":
+            classes = [target.name or "score"]
+        if classes is None and (target is None or target.kind in ("class", "label", "tag")):
             raise ModelError(
                 f"transformer({name}): a custom module has no class names. Give them in the order of its logits: "
                 "transformer(model, tokenizer, classes=['negative', 'positive'])."
@@ -218,8 +220,8 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
 def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, target: Target | None) -> str:
     """Return the task of a model in memory (see `checkpoint_files.task_of`).
 
-    The task follows from the class of Transformers that the model is an instance of. If there is no such class, the
-    model is a classifier, or a language model if labels or a string as the target are given.
+    The task follows from the class of Transformers that the model is an instance of. If there is no such class, it
+    follows from the target. Without a target, the model is a classifier, or a language model if labels are given.
 
     Raises:
         ModelError: The class is for a task that cannot be audited.
@@ -228,6 +230,8 @@ def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, tar
         for base in type(model).__mro__:
             if base.__module__.startswith("transformers.models.") and not base.__name__.endswith("PreTrainedModel"):
                 return checkpoint_files.task_of(name, base.__name__)
+    if target is not None and target.at_tokens:
+        return "tagger" if target.kind == "tag" else "extractor"
     if labels is None and (target is None or target.kind != "string"):
         return "classifier"
     return "encoder-decoder" if model.config.is_encoder_decoder else "causal"

@@ -9,6 +9,7 @@ from attnaudit.adapters.huggingface import language_model_settings
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead, SpanHead, StringHead, TagHead
 from attnaudit.adapters.huggingface.tokenization import check_template
+from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.errors import ModelError, nearest
 from attnaudit.targets import FILE, PAGE, Kind, Target
 
@@ -53,7 +54,7 @@ def head_for(
     Raises:
         ModelError: The target, the labels, the template or the class names do not fit the model.
     """
-    kinds, name = TARGETS[task], type(model).__name__
+    kinds, name = TARGETS[task], name_of(model)
     if target is None:
         target = Target(kind=kinds[0])
     if target.kind not in kinds:

@@ -64,7 +64,7 @@ class TagHead:
         self.target, self.classes = target, classes
 
     def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor, extra: Extra) -> Tensor:
-        logits = _of_every_token(model(**arguments), "logits", model)
+        logits = of_every_token(model(**arguments), "logits", model)
         positions = _marked(extra[MARKS] > 0, "the tagged word")
         return logits[torch.arange(len(logits), device=logits.device), positions]
 
@@ -73,7 +73,7 @@ class TagHead:
 
         Only rows without a mark are changed. `candidates` (B, T) is True at the first tokens of the words.
         """
-        probabilities = torch.softmax(_of_every_token(model(**arguments), "logits", model).double(), -1)
+        probabilities = torch.softmax(of_every_token(model(**arguments), "logits", model).double(), -1)
         inside = [n for n, name in enumerate(self.classes) if name != self.target.outside]
         best = probabilities[..., inside].amax(-1).masked_fill(~candidates, -1.0).argmax(1)
         without = ~(marks > 0).any(1)
@@ -97,7 +97,7 @@ class SpanHead:
         output, marks = model(**arguments), extra[MARKS]
         odds = []
         for name, mark in (("start_logits", START), ("end_logits", END)):
-            logits = _of_every_token(output, name, model)
+            logits = of_every_token(output, name, model)
             position = _marked((marks & mark) > 0, "an end of the span")
             odds.append(_log_odds(logits.masked_fill(~mask, -torch.inf), position))
         both = torch.stack(odds, dim=1)
@@ -110,7 +110,7 @@ class SpanHead:
         """
         output = model(**arguments)
         start, end = (
-            _of_every_token(output, name, model).double().masked_fill(~candidates, -torch.inf)
+            of_every_token(output, name, model).double().masked_fill(~candidates, -torch.inf)
             for name in ("start_logits", "end_logits")
         )
         width = start.shape[1]
@@ -200,15 +200,26 @@ def _marked(marks: Tensor, what: str) -> Tensor:
     return marks.int().argmax(1)
 
 
-def _of_every_token(output: Any, name: str, model: Any) -> Tensor:
+def of_every_token(output: Any, name: str, model: Any) -> Tensor:
     """Return an output of a model that has one row of numbers, or one number, for every token.
+
+    A custom module may return the logits (B, T, C) of tags as a tensor, and those of spans as a pair (start, end) of
+    tensors (B, T).
 
     Raises:
         AdapterError: The model has no such output.
     """
     values = getattr(output, name, None)
+    if name == "logits" and isinstance(output, Tensor):
+        values = output
+    if name != "logits" and type(output) in (tuple, list) and len(output) == 2:
+        values = output[name == "end_logits"]
     if not isinstance(values, Tensor):
-        raise AdapterError(f"{name_of(model)} returns no {name}, so its target cannot be audited.")
+        raise AdapterError(
+            f"{name_of(model)} returns no {name}, so its target cannot be audited. If it is a custom module, pass as "
+            "logits a function that returns the logits (B, T, C) of tags, or the pair (start, end) of logits (B, T) of "
+            "spans."
+        )
     return values
 
 

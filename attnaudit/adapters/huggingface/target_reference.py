@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.huggingface.target_heads import MARKS, WRITTEN, OneLogitHead
+from attnaudit.adapters.huggingface.target_heads import MARKS, WRITTEN, OneLogitHead, of_every_token
 from attnaudit.adapters.huggingface.target_marks import END, START
+from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.targets import Target
 
@@ -30,18 +31,19 @@ def reference_logits(model: Any, head: Any, arguments: Mapping[str, Any], inputs
     """
     target: Target = head.target
     if isinstance(head, OneLogitHead):
-        output = float(model(**arguments).logits[0, head.index])
+        output = float(logits_of(model(**arguments), len(head.names), name_of(model))[0, head.index])
         return torch.tensor([[(output - (target.threshold or 0.0)) / (target.scale or 1.0)]])
     if target.kind == "string":
         return torch.tensor([[_log_odds(_log_probability(model, arguments, inputs, task))]])
     marks = inputs.extra[MARKS][0].tolist()
     output = model(**arguments)
     if target.kind == "tag":
-        logits: Tensor = output.logits[:, marks.index(1)]
-        return logits.float()
-    start = output.start_logits[0].double().log_softmax(0)[next(p for p, one in enumerate(marks) if one & START)]
-    end = output.end_logits[0].double().log_softmax(0)[next(p for p, one in enumerate(marks) if one & END)]
-    return torch.tensor([[_log_odds(float(start + end))]])
+        return of_every_token(output, "logits", model)[:, marks.index(1)].float()
+    total = 0.0
+    for name, mark in (("start_logits", START), ("end_logits", END)):
+        place = next(p for p, one in enumerate(marks) if one & mark)
+        total += float(of_every_token(output, name, model)[0].double().log_softmax(0)[place])
+    return torch.tensor([[_log_odds(total)]])
 
 
 def _log_probability(model: Any, arguments: Mapping[str, Any], inputs: Inputs, task: str) -> float:
