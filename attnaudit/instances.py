@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -63,6 +64,17 @@ class Instance:
         return {name: value for name, value in fields.items() if value is not None}
 
 
+def by_id(instances: Sequence[Instance]) -> Sequence[Instance]:
+    """Return instances sorted by id. A sequence that is sorted already is returned, since it may not fit in memory."""
+    return instances if getattr(instances, "sorted_by_id", False) else sorted(instances, key=lambda one: one.id)
+
+
+def ids_of(instances: Sequence[Instance]) -> Sequence[str]:
+    """Return the ids of instances, without reading instances that are not in memory."""
+    known: Sequence[str] | None = getattr(instances, "ids", None)
+    return [one.id for one in instances] if known is None else known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """A data set: its instances and their origin.
@@ -80,7 +92,7 @@ class Dataset:
     name: str
     source: str
     description: str
-    instances: tuple[Instance, ...]
+    instances: Sequence[Instance]
     classes: tuple[str, ...] = ()
     sample_seed: int | None = None
     rows: int = field(default=-1)
@@ -91,7 +103,7 @@ class Dataset:
         The hash does not depend on the order of the rows.
         """
         digest = hashlib.sha256()
-        for instance in sorted(self.instances, key=lambda i: i.id):
+        for instance in by_id(self.instances):
             for part in (instance.id, instance.text, instance.query or "", instance.label or ""):
                 digest.update(part.encode())
                 digest.update(b"\x1f")
@@ -107,7 +119,7 @@ class Dataset:
         depends on the order of `instances`.
         """
         digest = hashlib.sha256()
-        for one in sorted(self.instances, key=lambda i: i.id):
+        for one in by_id(self.instances):
             # JSON escapes quotes and line breaks, so no text can look like several fields or rows.
             fields = [one.id, one.text, one.query, one.label, one.source]
             drawn = [] if one.drawn is None else [one.drawn]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from attnaudit.data.files import not_utf8, parse_line, require_data_file
+from attnaudit.data.lazy_rows import LARGE_FILE, LazyInstances, load_lazily
 from attnaudit.data.line_index import LineIndex
 from attnaudit.data.row_parsing import InstanceReader, ordered_classes, require_rows
-from attnaudit.data.sampling import in_random_order, sample_of
+from attnaudit.data.sampling import first_in_random_order, in_random_order, sample_of
 from attnaudit.data.sources import failure_of, instance_of, load, origin
 from attnaudit.errors import AuditError, DataError
 from attnaudit.instances import Dataset, Instance
@@ -44,6 +45,9 @@ def open_draws(name_or_path: str | Path, seed: int, *, lazily: bool = False) -> 
     if lazily and name not in datasets and path.suffix.lower() == ".jsonl" and path.is_file():
         require_data_file(path)
         return FileDraws(path, seed)
+    if name not in datasets and path.suffix.lower() == ".jsonl" and path.is_file() and path.stat().st_size > LARGE_FILE:
+        require_data_file(path)
+        return CompleteDraws(load_lazily(path), seed)
     return CompleteDraws(load(name_or_path), seed)
 
 
@@ -87,7 +91,7 @@ class CompleteDraws(Draws):
     def __init__(self, dataset: Dataset, seed: int) -> None:
         self.dataset = dataset
         self._seed = seed
-        self._order: tuple[Instance, ...] = ()
+        self._order: Sequence[Instance] = ()
         self._sha256 = dataset.audited_sha256()
 
     @property
@@ -101,7 +105,10 @@ class CompleteDraws(Draws):
     def first(self, count: int | None) -> Dataset:
         if count is None or count >= self.size:
             return self.dataset
-        self._order = self._order or tuple(in_random_order(self.dataset.instances, self._seed))
+        if isinstance(self.dataset.instances, LazyInstances):
+            rows = first_in_random_order(self.dataset.instances.ids, count, self._seed)
+            return sample_of(self.dataset, [self.dataset.instances[row] for row in rows], self._seed)
+        self._order = self._order or in_random_order(self.dataset.instances, self._seed)
         return sample_of(self.dataset, self._order[:count], self._seed)
 
     def sha256(self, count: int) -> str:

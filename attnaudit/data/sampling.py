@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import heapq
 from collections.abc import Iterable
 
 from attnaudit.errors import DataError
@@ -41,8 +42,17 @@ def sample_of(dataset: Dataset, chosen: Iterable[Instance], seed: int) -> Datase
 
 def in_random_order(instances: Iterable[Instance], seed: int) -> list[Instance]:
     """Return instances sorted by a hash of the seed and their ids."""
+    return sorted(instances, key=lambda one: _seeded_hash(one.id, seed))
 
-    def seeded_hash(instance: Instance) -> tuple[bytes, str]:
-        return hashlib.sha256(f"{seed}\x1f{instance.id}".encode()).digest(), instance.id
 
-    return sorted(instances, key=seeded_hash)
+def first_in_random_order(ids: Iterable[str], count: int, seed: int) -> list[int]:
+    """Return the positions of the first `count` ids in the order of `in_random_order`.
+
+    Only `count` ids are in memory at a time, so that a small sample can be drawn from any number of rows.
+    """
+    chosen = heapq.nsmallest(count, ((*_seeded_hash(one, seed), row) for row, one in enumerate(ids)))
+    return [row for *_, row in chosen]
+
+
+def _seeded_hash(identifier: str, seed: int) -> tuple[bytes, str]:
+    return hashlib.sha256(f"{seed}\x1f{identifier}".encode()).digest(), identifier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
@@ -27,8 +29,6 @@ class AssembledShards:
 
     Attributes:
         folder: the temporary folder of the files; None if all numbers are in memory.
-        ids: the ids of the instances.
-        sequences: a hash of the tokens of each instance.
         predicted: (n,) predicted class indices.
         summaries: the summaries of the attention of each instance.
         scalars: column name -> (n,) numbers; NaN where undefined.
@@ -44,8 +44,7 @@ class AssembledShards:
     def __init__(self, n: int) -> None:
         self.n = n
         self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-") if n > ROWS_IN_MEMORY else None
-        self.ids: list[str] = []
-        self.sequences: list[bytes] = []
+        self._sequences = bytearray()
         self.predicted: Integers = np.zeros(n, dtype=np.int64)
         self.scalars: dict[str, Floats] = {}
         self.facts: dict[str, str] = {}
@@ -61,7 +60,7 @@ class AssembledShards:
         self._summaries = self._builder()
         self._tokens: list[list[str]] = []
         self._interned: dict[str, str] = {}  # one string object per distinct token
-        self._token_ends: list[int] = []
+        self._token_ends = array("q")
         self._token_file: BinaryIO | None = None
         if self.folder is not None:
             self._token_file = (Path(self.folder.name) / "tokens").open("wb")
@@ -78,8 +77,8 @@ class AssembledShards:
         """Add the next shard."""
         first, stop = self._rows, self._rows + len(shard)
         self._rows = stop
-        self.ids += shard.ids
-        self.sequences += shard.sequences
+        for sequence in shard.sequences:
+            self._sequences += sequence
         self.predicted[first:stop] = shard.predicted
         self._add_tokens(shard.tokens)
         for name, numbers in shard.scalars.items():
@@ -128,6 +127,10 @@ class AssembledShards:
         self._token_file.flush()
         ends = np.array(self._token_ends, dtype=np.int64)
         return FiledStrings(Path(self.folder.name) / "tokens", ends)
+
+    def sequences(self) -> NDArray[np.void]:
+        """Return a hash (n,) of the tokens of each instance."""
+        return np.frombuffer(bytes(self._sequences), dtype=f"V{len(self._sequences) // self.n}")
 
     @property
     def summaries(self) -> RaggedColumn:

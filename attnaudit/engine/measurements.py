@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.errors import CheckError, nearest
-from attnaudit.instances import Instance
+from attnaudit.instances import Instance, ids_of
 from attnaudit.readings import split
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
@@ -90,9 +90,9 @@ class Measurements:
         return len(self.instances)
 
     @property
-    def ids(self) -> list[str]:
+    def ids(self) -> Sequence[str]:
         """The ids of the instances."""
-        return [instance.id for instance in self.instances]
+        return ids_of(self.instances)
 
     @property
     def lengths(self) -> Integers:

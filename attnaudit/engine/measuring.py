@@ -23,7 +23,7 @@ from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
-from attnaudit.instances import Dataset, Instance
+from attnaudit.instances import Dataset, Instance, by_id, ids_of
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
@@ -228,6 +228,8 @@ def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
 
 def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], list[int] | slice]:
     """Return the instances sorted by id, and their positions before."""
+    if by_id(instances) is instances:
+        return instances, slice(None)
     order = sorted(range(len(instances)), key=lambda i: instances[i].id)
     return [instances[i] for i in order], order
 
@@ -235,9 +237,10 @@ def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], 
 def _sources(instances: Sequence[Instance], assembled: AssembledShards) -> tuple[int, Sequence[str]]:
     """Return the number of distinct token sequences, and the group to which each instance belongs."""
     if len(instances) > ROWS_IN_MEMORY and not any(one.source for one in instances):
-        rows = merged_rows(assembled.ids, assembled.sequences)
+        rows = merged_rows(ids_of(instances), assembled.sequences())
         return rows.distinct(), rows
-    return len(set(assembled.sequences)), merged_sources(instances, assembled.sequences)
+    sequences = [one.tobytes() for one in assembled.sequences()]
+    return len(set(sequences)), merged_sources(instances, sequences)
 
 
 def _repeat_over_shards(
@@ -250,7 +253,7 @@ def _repeat_over_shards(
     Raises:
         ChangedModelError: the results of a row differ.
     """
-    chosen = sorted(rows_to_repeat(assembled.ids, 0, measurer.seed))
+    chosen = sorted(rows_to_repeat(ids_of(instances), 0, measurer.seed))
     rows = [instances[i] for i in chosen]
     first_pass = FirstPass(len(rows))
     summaries = assembled.summaries

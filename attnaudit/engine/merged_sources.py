@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.instances import Instance
 from attnaudit.statistics.group_names import GroupNames
@@ -53,13 +54,12 @@ def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable])
     return [merged_into[frozen[name]] for name in given]
 
 
-def merged_rows(ids: Sequence[str], sequences: Sequence[bytes]) -> GroupNames:
+def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
     """Return the same names as `merged_sources` for instances without a `source`, in less memory.
 
     Args:
         ids: The ids of the n instances, in ascending order.
-        sequences: The hash of the token sequence of each instance. All hashes have the same length.
+        sequences: (n,) the hash of the token sequence of each instance.
     """
-    hashes = np.frombuffer(b"".join(sequences), dtype=f"V{len(sequences[0])}")
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(sequences, return_index=True, return_inverse=True)
     return GroupNames(first[inverse].astype(np.int64), lambda code: f"row {ids[code]}")

@@ -213,7 +213,7 @@ def _numbers(
             )
         )
         columns.append(numbers)
-        ids = measurements.ids
+        ids = list(measurements.ids)
     table = np.column_stack(columns)
     values = {one: [None if np.isnan(x) else x for x in row] for one, row in zip(ids, table.tolist(), strict=True)}
     return checks, {one: values[one] for one in sorted(values)}

@@ -140,7 +140,7 @@ class _Both:
     unpaired: int
 
     @property
-    def ids(self) -> list[str]:
+    def ids(self) -> Sequence[str]:
         """The ids of the instances."""
         return self.base.ids
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 
 from attnaudit.engine.measurements import Measurements
 
+#: Number of instances that are written at once.
+ROWS_AT_ONCE = 16_384
 SCHEMA = pa.schema(
     [
         ("model", pa.string()),
@@ -52,6 +55,33 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         measurements: The numbers of one model on one data set.
         path: The Parquet file to write.
     """
+    schema = pa.schema([*SCHEMA, *PLACES]) if measurements.boxes or measurements.times else SCHEMA
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for first in range(0, len(measurements), ROWS_AT_ONCE):
+            part = _part(measurements, slice(first, first + ROWS_AT_ONCE))
+            for table in _tables(part, schema):
+                writer.write_table(table)
+
+
+def _part(measurements: Measurements, rows: slice) -> Measurements:
+    """Return the measurements of consecutive instances, without tables."""
+    return dataclasses.replace(
+        measurements,
+        instances=measurements.instances[rows],
+        sources=measurements.sources[rows],
+        tokens=measurements.tokens[rows],
+        labels=measurements.labels[rows],
+        predicted=measurements.predicted[rows],
+        scalars={name: column[rows] for name, column in measurements.scalars.items()},
+        vectors={name: column[rows] for name, column in measurements.vectors.items()},
+        boxes=measurements.boxes[rows],
+        times=measurements.times[rows],
+        tables={},
+    )
+
+
+def _tables(measurements: Measurements, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield a table for every scalar and vector, with one row per instance."""
     n = len(measurements)
     tokens = pa.array([list(row) for row in measurements.tokens], type=pa.list_(pa.string()))
     shared = {
@@ -65,29 +95,27 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         if measurements.no_decision
         else pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
     }
-    schema, places = SCHEMA, dict[str, pa.Array]()
+    places: dict[str, pa.Array] = {}
     if measurements.boxes or measurements.times:
-        schema = pa.schema([*SCHEMA, *PLACES])
         shared["file"] = pa.array([instance.file for instance in measurements.instances], type=pa.string())
         hashes = [instance.file_sha256 or None for instance in measurements.instances]
         shared["file_sha256"] = pa.array(hashes, type=pa.string())
         for name in ("boxes", "times"):
             rows = [row.tolist() for row in getattr(measurements, name)] or [None] * n
             places[name] = pa.array(rows, type=PLACES.field(name).type)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for name in sorted({*measurements.scalars, *measurements.vectors}):
-            scalar = measurements.scalars.get(name)
-            vector = measurements.vectors.get(name)
-            columns = {
-                **shared,
-                "measure": pa.array([name] * n, type=pa.string()),
-                "value": pa.nulls(n, pa.float64()) if scalar is None else pa.array(scalar, from_pandas=True),
-                "values": pa.nulls(n, pa.list_(pa.float64())) if vector is None else _lists(vector),
-                "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
-            }
-            for place, rows in places.items():
-                columns[place] = rows if name in measurements.per_token else pa.nulls(n, rows.type)
-            writer.write_table(pa.table(columns, schema=schema))
+    for name in sorted({*measurements.scalars, *measurements.vectors}):
+        scalar = measurements.scalars.get(name)
+        vector = measurements.vectors.get(name)
+        columns = {
+            **shared,
+            "measure": pa.array([name] * n, type=pa.string()),
+            "value": pa.nulls(n, pa.float64()) if scalar is None else pa.array(scalar, from_pandas=True),
+            "values": pa.nulls(n, pa.list_(pa.float64())) if vector is None else _lists(vector),
+            "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
+        }
+        for place, rows in places.items():
+            columns[place] = rows if name in measurements.per_token else pa.nulls(n, rows.type)
+        yield pa.table(columns, schema=schema)
 
 
 def _labels(measurements: Measurements) -> list[str | None]:
