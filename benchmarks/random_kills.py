@@ -111,6 +111,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, default=2026)
     parser.add_argument("--seconds", type=float, default=8.0, help="mean time before a kill")
+    parser.add_argument("--kills-per-run", type=int, default=5, help="afterwards, the run may end")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=1e9, help="stop after this number of seconds")
     options = parser.parse_args()
@@ -126,13 +127,14 @@ def main() -> None:
         expected = digest(undisturbed)
         workers = ["--audit-workers", str(options.workers), "--audit-executor", options.executor]
         resume: Path | None = None
-        while killed.total() < options.kills and time.monotonic() - began < options.limit:
+        of_run = 0
+        while (killed.total() < options.kills and time.monotonic() - began < options.limit) or resume is not None:
             before = runs.newest()
             process = runs.start(*workers, *(["--audit-resume", str(resume)] if resume else []))
             resumed += resume is not None
             dead = False
             while process.poll() is None:
-                wait = draw.expovariate(1 / options.seconds)
+                wait = draw.expovariate(1 / options.seconds) if of_run < options.kills_per_run else None
                 try:
                     process.wait(timeout=wait)
                     break
@@ -142,13 +144,17 @@ def main() -> None:
                 by_kind: dict[str, list[int]] = {}
                 for one in alive:
                     by_kind.setdefault(kind_of(one, process.pid), []).append(one)
-                victim = draw.choice(by_kind[draw.choice(sorted(by_kind))])
+                kinds = sorted(by_kind, key=lambda kind: kind == "pytest")
+                if len(kinds) > 1 and draw.random() < 0.7:
+                    kinds = kinds[:-1]  # pytest itself less often, since each kill of it costs a start
+                victim = draw.choice(by_kind[draw.choice(kinds)])
                 kind = kind_of(victim, process.pid)
                 try:
                     os.kill(victim, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
                 killed[kind] += 1
+                of_run += 1
                 print(f"{killed.total():4} killed {kind}", flush=True)
                 if kind == "pytest":
                     dead = True
@@ -161,7 +167,8 @@ def main() -> None:
             if not dead and process.returncode == 0:
                 if digest(newest) != expected:
                     raise SystemExit(f"{newest}: other numbers than the undisturbed run")
-                ended, resume = ended + 1, None
+                ended, resume, of_run = ended + 1, None, 0
+                print(f"     run {ended} ended with the bytes of the undisturbed run", flush=True)
                 continue
             has_shards = any(newest.glob("parts/shards/*/*/plan.json"))
             resume = newest if has_shards else None

@@ -22,7 +22,17 @@ from attnaudit.run.judge_models import (
 
 PACKAGE = Path(attnaudit.__file__).parent
 #: Folders and modules that arrange, show or start audits. Their code cannot change a number.
-OTHER_FOLDERS = {"commands", "conformance", "plugin", "records", "release_evidence", "report", "research", "run"}
+OTHER_FOLDERS = {
+    "commands",
+    "conformance",
+    "executors",
+    "plugin",
+    "records",
+    "release_evidence",
+    "report",
+    "research",
+    "run",
+}
 OTHER_MODULES = {
     "model_families.py",
     *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
