@@ -6,8 +6,10 @@ Shapes: B rows, T tokens, V variants.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -32,19 +34,27 @@ def pad(
     Raises:
         AdapterError: A row contains floating point numbers.
     """
-    dtype = torch.bool if isinstance(value, bool) else torch.long
-    width = max(1, max((len(row) for row in rows), default=1))
-    padded = torch.full((len(rows), width), value, dtype=dtype)
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
-    for b, row in enumerate(rows):
-        entries = torch.tensor(row, dtype=None if len(row) else dtype)
-        if entries.is_floating_point():
-            raise AdapterError(f"token ids are {entries.dtype}, such as {entries[0].item():g}. Give whole numbers.")
-        padded[b, : len(row)] = entries.to(dtype)
-        mask[b, : len(row)] = True
+    dtype = np.bool_ if isinstance(value, bool) else np.int64
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    width = max(1, int(lengths.max(initial=0)))
+    present = np.arange(width) < lengths[:, None]
+    entries = np.array(list(chain.from_iterable(rows)))
+    if entries.dtype.kind not in "bui" and len(entries):
+        _refuse_fractions(rows)
+        entries = np.array([int(entry) for entry in entries])
+    values: NDArray[Any] = np.full(present.shape, value, dtype=dtype)
+    values[present] = entries.astype(dtype)
+    padded, mask = torch.from_numpy(values), torch.from_numpy(present)
     if device.type == "cuda":  # Copies from pinned memory overlap with computation on the device.
         padded, mask = padded.pin_memory(), mask.pin_memory()
     return padded.to(device, non_blocking=True), mask.to(device, non_blocking=True)
+
+
+def _refuse_fractions(rows: Sequence[Sequence[int | bool] | NDArray[Any]]) -> None:
+    """Raise AdapterError if a row contains floating point numbers."""
+    for entries in (torch.tensor(row) for row in rows if len(row)):
+        if entries.is_floating_point():
+            raise AdapterError(f"token ids are {entries.dtype}, such as {entries[0].item():g}. Give whole numbers.")
 
 
 def delete_positions(

@@ -72,13 +72,12 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
         except Exception as error:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
         encoded.sequences.extend(_token_hashes(inputs))
-        real = inputs.real().cpu()
+        real, mask = inputs.real().cpu().numpy(), inputs.mask[TEXT].cpu().numpy()
+        first, lengths = mask.argmax(1).tolist(), mask.sum(1).tolist()
         words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, instance in enumerate(chunk):
-            strings = inputs.tokens[TEXT][b]
-            offset = int(inputs.mask[TEXT][b].int().argmax())
-            flags = real[b, offset : offset + len(strings)].tolist()
-            positions = [position for position, is_real in enumerate(flags) if is_real]
+            strings, offset = inputs.tokens[TEXT][b], first[b]
+            positions = real[b, offset : offset + len(strings)].nonzero()[0].tolist()
             row = [interned.setdefault(strings[position], strings[position]) for position in positions]
             if TEXT in inputs.boxes:
                 encoded.boxes.append([inputs.boxes[TEXT][b][position] for position in positions])
@@ -94,7 +93,7 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
                 grouped = groupby(zip(numbers, row), key=itemgetter(0))
                 row = ["".join(string for _, string in members) for _, members in grouped]
             encoded.units.append(row)
-            encoded.widths.append(int(inputs.mask[TEXT][b].sum()))
+            encoded.widths.append(lengths[b])
     return encoded
 
 

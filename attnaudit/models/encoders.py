@@ -81,8 +81,16 @@ class BiLSTM(Encoder):
         ordered, lengths = in_order(mask)
         places = torch.arange(mask.shape[1], device=mask.device).expand_as(ordered)
         mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-        reverse = ordered.gather(1, mirrored)
-        both = [self._run(self.forwards, embeddings, ordered), self._run(self.backwards, embeddings, reverse)]
+        if torch.equal(ordered, places):  # all padding is on the right
+            forwards, inverse = self._hidden(self.forwards, embeddings), mirrored
+        else:
+            forwards = select_positions(
+                self._hidden(self.forwards, select_positions(embeddings, ordered)), torch.argsort(ordered, dim=1)
+            )
+            mirrored = ordered.gather(1, mirrored)
+            inverse = torch.argsort(mirrored, dim=1)
+        backwards = self._hidden(self.backwards, select_positions(embeddings, mirrored))
+        both = [forwards, select_positions(backwards, inverse)]
         hidden = torch.cat(both, dim=-1) * mask.unsqueeze(-1)
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
 
@@ -95,10 +103,11 @@ class BiLSTM(Encoder):
         return torch.cat([forwards[rows, last], backwards[rows, first]], dim=-1)
 
     @staticmethod
-    def _run(lstm: nn.LSTM, embeddings: Tensor, order: Tensor) -> Tensor:
-        with _differentiable_in_evaluation(lstm, embeddings):
-            hidden, _ = lstm(select_positions(embeddings, order))
-        return select_positions(hidden, torch.argsort(order, dim=1))
+    def _hidden(lstm: nn.LSTM, inputs: Tensor) -> Tensor:
+        """Return the (B, T, h) hidden states of one direction, which reads the inputs in order."""
+        with _differentiable_in_evaluation(lstm, inputs):
+            hidden: Tensor = lstm(inputs)[0]
+        return hidden
 
 
 def _differentiable_in_evaluation(layer: nn.RNNBase, embeddings: Tensor) -> contextlib.AbstractContextManager[None]:

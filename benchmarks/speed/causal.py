@@ -1,6 +1,6 @@
-"""Time leave-one-out on a causal Transformer, in which the engine shares the states of prefixes.
+"""Time the engine on a causal Transformer: a GPT-2 with the sizes of MiniLM.
 
-The model is a GPT-2 with the sizes of MiniLM.
+In leave-one-out, the engine shares the states of prefixes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed.minilm import Rival
+from attnaudit.instances import Dataset
+from benchmarks.speed.minilm import LONGEST, SHORT, Rival, passes
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.subjects import MINILM, Subject, long_texts, minilm_as_it_ships, short_texts
 from benchmarks.speed.timing import Comparison
 
-DELETION = "leave_one_out.inputs"
+NAME, DELETION = "causal, MiniLM size", "leave_one_out.inputs"
 
 
 @cache
@@ -25,7 +26,7 @@ def causal_as_it_ships(max_position_embeddings: int = MINILM["max_position_embed
     """Return a GPT-2 with random weights and the sizes of MiniLM, and the tokenizer of `minilm_as_it_ships`."""
     from transformers import GPT2Config, GPT2ForSequenceClassification
 
-    _, tokenizer = minilm_as_it_ships()
+    _, tokenizer = minilm_as_it_ships(max_position_embeddings=max_position_embeddings)
     torch.manual_seed(0)
     config = GPT2Config(
         n_embd=MINILM["hidden_size"],
@@ -47,13 +48,28 @@ def causal_as_it_ships(max_position_embeddings: int = MINILM["max_position_embed
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
+    rival = Rival(causal_as_it_ships(), causal=True)
+    yield from passes(NAME, rival, subject(SHORT, short_texts(8 if quick else 64)))
+    yield _leave_one_out(rival, subject(SHORT, short_texts(3 if quick else 8)))
+    if not quick:
+        yield from passes(NAME, rival, subject("n≈124", long_texts(8)))
+        yield _leave_one_out(rival, subject("n≈124", long_texts(1)))
+        longer = Rival(causal_as_it_ships(LONGEST), causal=True)
+        yield from passes(NAME, longer, subject("n≈1,024", long_texts(2, 1024), LONGEST))
+
+
+def subject(name: str, data: Dataset, positions: int = MINILM["max_position_embeddings"]) -> Subject:
+    """Return a copy of the model of `causal_as_it_ships` behind an adapter.
+
+    Args:
+        name: The length of the texts, such as "n≈20".
+        data: The instances.
+        positions: The number of positions of the model.
+    """
     from attnaudit.adapters.huggingface import transformer
 
-    rival = Rival(causal_as_it_ships())
-    lengths = [("n≈20", short_texts(3 if quick else 8))] + ([] if quick else [("n≈124", long_texts(1))])
-    for name, data in lengths:
-        model, tokenizer = copy.deepcopy(causal_as_it_ships())
-        yield _leave_one_out(rival, Subject(name=name, adapter=transformer(model, tokenizer), model=model, data=data))
+    model, tokenizer = copy.deepcopy(causal_as_it_ships(positions))
+    return Subject(name=name, adapter=transformer(model, tokenizer), model=model, data=data)
 
 
 def _leave_one_out(rival: Rival, subject: Subject) -> Comparison:
@@ -64,7 +80,7 @@ def _leave_one_out(rival: Rival, subject: Subject) -> Comparison:
         return rival.leave_one_out(texts)
 
     return Comparison(
-        name=f"causal, MiniLM size: leave-one-out by deletion, {subject.name}",
+        name=f"{NAME}: leave-one-out by deletion, {subject.name}",
         rival="Transformers with sdpa, one by one",
         instances=len(texts),
         ours=lambda: audited(subject, DELETION),
@@ -73,4 +89,5 @@ def _leave_one_out(rival: Rival, subject: Subject) -> Comparison:
         tolerance=2e-5,
         our_passes=passes_of,
         their_passes=lambda: dict(rival.passes),
+        target=2.0,
     )

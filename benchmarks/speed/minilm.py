@@ -19,15 +19,24 @@ from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, min
 from benchmarks.speed.timing import Comparison
 
 BATCH = 16
-SHORT = "n≈20"
+NAME, SHORT, GRADIENT = "MiniLM size", "n≈20", "gradient.meister.inputs"
+#: The number of positions of models that read texts of about 1,024 tokens.
+LONGEST = 2048
 Rows = list[NDArray[np.float64]]
 
 
 class Rival:
-    """The unmodified Transformers model with sdpa attention, and the loops that a user would write for it."""
+    """The unmodified Transformers model with sdpa attention, and the loops that a user would write for it.
 
-    def __init__(self, made: tuple[Any, Any] | None = None) -> None:
+    Args:
+        made: The model and its tokenizer.
+        causal: Whether the logits are read from the last token. Batches are then padded on the left. Transformers finds
+            the last token of a row by its id, but a gradient is taken at embeddings, which have no ids.
+    """
+
+    def __init__(self, made: tuple[Any, Any] | None = None, *, causal: bool = False) -> None:
         self.model, self.tokenizer = made or minilm_as_it_ships()
+        self.causal = causal
         self.words = self.model.get_input_embeddings()
         self.passes: Counter[str] = Counter()
 
@@ -39,37 +48,51 @@ class Rival:
         self.passes["forward_rows"] += len(next(iter(given.values())))
         return torch.softmax(self.model(**given).logits, -1)
 
-    def batches(self, texts: list[list[int]]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    def batches(self, texts: list[list[int]]) -> Iterator[tuple[list[int], Tensor, dict[str, Tensor]]]:
+        """Yield batches of texts of similar length.
+
+        Yields:
+            The positions of the texts in `texts`, their (B, T) token ids, and the other arguments of the model.
+        """
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for start in range(0, len(order), BATCH):
             places = order[start : start + BATCH]
             width = len(texts[places[-1]])
             ids, mask = torch.zeros(len(places), width, dtype=torch.long), torch.zeros(len(places), width)
             for row, i in enumerate(places):
-                ids[row, : len(texts[i])] = torch.tensor(texts[i])
-                mask[row, : len(texts[i])] = 1
-            yield places, ids, mask.long()
+                ids[row, self.tokens(texts[i], width)] = torch.tensor(texts[i])
+                mask[row, self.tokens(texts[i], width)] = 1
+            others = {"attention_mask": mask.long()}
+            if self.causal:
+                others["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
+            yield places, ids, others
+
+    def tokens(self, text: list[int], width: int) -> slice:
+        """Return the positions of a text in a row of the given width."""
+        return slice(width - len(text), width) if self.causal else slice(0, len(text))
 
     @torch.no_grad()
     def forward(self, texts: list[list[int]]) -> NDArray[np.float64]:
         found = np.empty(len(texts))
-        for places, ids, mask in self.batches(texts):
-            found[places] = self.probability(input_ids=ids, attention_mask=mask)[:, 1].double().numpy()
+        for places, ids, others in self.batches(texts):
+            found[places] = self.probability(input_ids=ids, **others)[:, 1].double().numpy()
         return found
 
     def saliency(self, texts: list[list[int]]) -> Rows:
         from captum.attr import Saliency
 
-        def run(embedded: Tensor, mask: Tensor) -> Tensor:
-            return self.probability(inputs_embeds=embedded, attention_mask=mask)[:, 1]
+        def run(embedded: Tensor, *others: Tensor) -> Tensor:
+            names = ("attention_mask", "position_ids")
+            return self.probability(inputs_embeds=embedded, **dict(zip(names, others, strict=False)))[:, 1]
 
         method, found = Saliency(run), [np.empty(0)] * len(texts)
-        for places, ids, mask in self.batches(texts):
+        for places, ids, others in self.batches(texts):
             self.passes["backward"] += 1
             embedded = self.words(ids).requires_grad_()
-            norms = method.attribute(embedded, abs=False, additional_forward_args=(mask,)).double().norm(dim=-1)
+            more = tuple(others.values())
+            norms = method.attribute(embedded, abs=False, additional_forward_args=more).double().norm(dim=-1)
             for row, i in enumerate(places):
-                kept = norms[row, 1 : len(texts[i]) - 1].detach()
+                kept = norms[row, self.tokens(texts[i], ids.shape[1])][1:-1].detach()
                 found[i] = (kept / kept.sum()).numpy()
         return found
 
@@ -128,68 +151,101 @@ class Rival:
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival()
+    yield from passes(NAME, rival, minilm(SHORT, short_texts(8 if quick else 64)))
     yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8)))
     if not quick:
+        yield from passes(NAME, rival, minilm("n≈124", long_texts(8)))
         yield from _of(rival, minilm("n≈124", long_texts(1)))
+        longer = Rival(minilm_as_it_ships(max_position_embeddings=LONGEST))
+        subject = minilm("n≈1,024", long_texts(2, 1024), max_position_embeddings=LONGEST)
+        yield from passes(NAME, longer, subject)
 
 
-def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
+def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
+    """Yield the comparisons of one forward pass and of one gradient.
+
+    Args:
+        model: The name of the model in the table.
+        rival: The unmodified model.
+        subject: The model behind an adapter, and the texts.
+    """
     texts = rival.encoded(subject)
-
-    def one(
-        what: str,
-        other: str,
-        needs: tuple[str, ...],
-        work: Callable[[list[list[int]]], Any],
-        difference: Callable[[Any, Any], float],
-    ) -> Comparison:
-        def theirs() -> Any:
-            rival.passes.clear()
-            return work(texts)
-
-        return Comparison(
-            name=f"MiniLM size: {what}, {subject.name}",
-            rival=other,
-            instances=len(texts),
-            ours=lambda: audited(subject, *needs),
-            theirs=theirs,
-            difference=difference,
-            tolerance=2e-5,
-            our_passes=passes_of,
-            their_passes=lambda: dict(rival.passes),
-        )
-
-    gradient, deletion = "gradient.meister.inputs", "leave_one_out.inputs"
-    yield one(
+    yield _comparison(
+        model,
+        rival,
+        subject,
         "forward pass",
         f"Transformers with sdpa, batches of {BATCH}",
         (),
-        rival.forward,
+        lambda: rival.forward(texts),
         lambda ours, found: largest_difference(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
     )
-    yield one(
+    yield _comparison(
+        model,
+        rival,
+        subject,
         "gradient",
         f"Captum Saliency, batches of {BATCH}",
-        (gradient,),
-        rival.saliency,
-        lambda ours, found: rows_apart(ours[0].vectors[gradient], found),
+        (GRADIENT,),
+        lambda: rival.saliency(texts),
+        lambda ours, found: rows_apart(ours[0].vectors[GRADIENT], found),
     )
-    yield one(
+
+
+def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
+    texts, deletion = rival.encoded(subject), "leave_one_out.inputs"
+    yield _comparison(
+        NAME,
+        rival,
+        subject,
         "leave-one-out by deletion",
         "Transformers with sdpa, one by one",
         (deletion,),
-        rival.leave_one_out,
+        lambda: rival.leave_one_out(texts),
         lambda ours, found: rows_apart(ours[0].vectors[f"{deletion}.change"], found),
+        target=1.3,
     )
     if subject.name != SHORT:  # Long texts take minutes and show the same.
         return
     yield _substitution(rival, subject, texts)
-    yield one(
+    yield _comparison(
+        NAME,
+        rival,
+        subject,
         "input influence",
         "Transformers with sdpa, n backward passes for each text",
         ("influence.hidden",),
-        rival.influence,
+        lambda: rival.influence(texts),
         lambda ours, found: largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(found)),
+    )
+
+
+def _comparison(
+    model: str,
+    rival: Rival,
+    subject: Subject,
+    what: str,
+    other: str,
+    needs: tuple[str, ...],
+    work: Callable[[], Any],
+    difference: Callable[[Any, Any], float],
+    target: float = 1.0,
+) -> Comparison:
+    def theirs() -> Any:
+        rival.passes.clear()
+        return work()
+
+    return Comparison(
+        name=f"{model}: {what}, {subject.name}",
+        rival=other,
+        instances=len(subject.data.instances),
+        ours=lambda: audited(subject, *needs),
+        theirs=theirs,
+        difference=difference,
+        tolerance=2e-5,
+        our_passes=passes_of,
+        their_passes=lambda: dict(rival.passes),
+        target=target,
     )
 
 
@@ -222,7 +278,7 @@ def _substitution(rival: Rival, subject: Subject, texts: list[list[int]]) -> Com
         return rival.ablation(texts)
 
     return Comparison(
-        name=f"MiniLM size: leave-one-out by substitution, {subject.name}",
+        name=f"{NAME}: leave-one-out by substitution, {subject.name}",
         rival=f"Captum FeatureAblation, perturbations_per_eval = {BATCH}",
         instances=len(texts),
         ours=ours,

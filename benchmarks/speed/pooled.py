@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -11,9 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnaudit.engine import measuring, shard_measuring
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.declared_measures import MeasureDeclaration
-from attnaudit.engine.measuring import BATCH_TOKENS, measure
+from attnaudit.engine.measuring import BATCH_TOKENS
+from attnaudit.engine.repeated_pass import FirstPass
 from attnaudit.measures.adversarial_attention import adversarial
 from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
@@ -21,20 +24,30 @@ from attnaudit.seeding import keyed_generator
 from benchmarks.speed import plain as rivals
 from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, bilstm, in_order, long_texts, short_texts
-from benchmarks.speed.timing import Clock, Comparison
+from benchmarks.speed.timing import CHECKS, Clock, Comparison
 
 Found = tuple[Any, Any]
+#: The functions that check that the model does not change, by the module or class that has them.
+CHECKING: tuple[tuple[Any, str], ...] = (
+    (shard_measuring, "identity_of"),
+    (measuring, "_repeat_over_shards"),
+    (FirstPass, "add"),
+    (FirstPass, "repeat"),
+)
 #: The four measures of Jain & Wallace's published code.
 FOUR = ("gradient.meister.inputs", "permutation", "leave_one_out.inputs", "adversarial.0.01")
 
 
 def audited(subject: Subject, *needs: str) -> Found:
-    """Measure the instances of a subject.
+    """Measure the instances of a subject. `CHECKS` counts the time of the checks that the model does not change.
 
     Returns:
         The measurements, and the record of how they were computed.
     """
-    return measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
+    with ExitStack() as stack:
+        for owner, name in CHECKING:
+            stack.enter_context(mock.patch.object(owner, name, CHECKS.around(getattr(owner, name))))
+        return measuring.measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
 
 
 def passes_of(found: Found) -> Mapping[str, int]:

@@ -159,7 +159,7 @@ def minilm_as_it_ships(**settings: int) -> tuple[Any, Any]:
     )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=made,
-        model_max_length=512,
+        model_max_length=settings.get("max_position_embeddings", MINILM["max_position_embeddings"]),
         **{f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")},
     )
     torch.manual_seed(0)

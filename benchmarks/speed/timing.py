@@ -39,6 +39,11 @@ class Clock:
         setattr(owner, name, self.around(getattr(owner, name)))
 
 
+#: Counts the time of the checks that the model does not change during an audit. A rival makes no such checks, so their
+#: time is reported next to that of the measures.
+CHECKS = Clock()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Two ways to compute the same numbers.
@@ -80,7 +85,8 @@ class Timed:
     """The times of a comparison.
 
     Attributes:
-        ours_ms: The median time of attnaudit per instance, in milliseconds.
+        ours_ms: The median time of attnaudit per instance, in milliseconds, without `checks_ms`.
+        checks_ms: The median time per instance of the checks that the model does not change, in milliseconds.
         theirs_ms: The median time of the rival per instance, in milliseconds.
         repeats: The number of times that each side was timed.
         ratio: The median, over the repeats, of the rival's time divided by the time of attnaudit.
@@ -96,6 +102,7 @@ class Timed:
     instances: int
     repeats: int
     ours_ms: float
+    checks_ms: float = 0.0
     theirs_ms: float
     ratio: float
     low: float
@@ -121,23 +128,28 @@ class DisagreementError(Exception):
     """Raised if the two sides do not give the same numbers. Their times can then not be compared."""
 
 
-def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> float:
-    """Return the CPU time of one call of `work`, in seconds.
+def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> tuple[float, float]:
+    """Return the CPU time of one call of `work` without the checks that `CHECKS` counts, and the time of these checks.
+
+    Both are in seconds.
 
     Args:
         work: The function to call.
         times: The number of calls. Their mean time is returned.
-        part: A clock. If it is given, only the time that it counts is returned.
+        part: A clock. If it is given, only the time that it counts is returned, and no checks.
     """
     gc.collect()
     gc.disable()
-    before = part.seconds if part else 0.0
+    before, checks = part.seconds if part else 0.0, CHECKS.seconds
     try:
         started = time.process_time()
         for _ in range(times):
             work()
         took = time.process_time() - started
-        return (part.seconds - before if part else took) / times
+        if part:
+            return (part.seconds - before) / times, 0.0
+        checks = CHECKS.seconds - checks
+        return (took - checks) / times, checks / times
     finally:
         gc.enable()
 
@@ -167,13 +179,15 @@ def compare(one: Comparison, repeats: int) -> Timed:
     del found, expected
     repeats = min(repeats, SLOW) if first_theirs + first_ours > LONG else repeats
     often, rarely = (max(1, math.ceil(STRETCH / max(t, 1e-6))) for t in (first_ours, first_theirs))
-    ours, theirs = [], []
+    ours, theirs, checks = [], [], []
     for turn in range(repeats):
         if turn % 2:
-            theirs.append(cpu(one.theirs, rarely))
-        ours.append(cpu(one.ours, often, one.part))
+            theirs.append(cpu(one.theirs, rarely)[0])
+        measured, checked = cpu(one.ours, often, one.part)
+        ours.append(measured)
+        checks.append(checked)
         if not turn % 2:
-            theirs.append(cpu(one.theirs, rarely))
+            theirs.append(cpu(one.theirs, rarely)[0])
     ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
     per = 1000 / one.instances
     return Timed(
@@ -182,6 +196,7 @@ def compare(one: Comparison, repeats: int) -> Timed:
         instances=one.instances,
         repeats=repeats,
         ours_ms=statistics.median(ours) * per,
+        checks_ms=statistics.median(checks) * per,
         theirs_ms=statistics.median(theirs) * per,
         ratio=statistics.median(ratios),
         low=min(ratios),

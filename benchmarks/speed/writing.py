@@ -87,13 +87,15 @@ def passes(counts: Mapping[str, int]) -> str:
 def comparison_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the table of all comparisons."""
     lines = [
-        "| measure | compared with | ours, ms | theirs, ms | ratio (range) | differs by | our passes | their passes |",
-        "|---|---|---:|---:|---:|---:|---|---|",
+        "| measure | compared with | ours, ms | theirs, ms | ratio (range) | our checks, ms | differs by | our passes "
+        "| their passes |",
+        "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]
     for row in rows:
         lines.append(
             f"| {row['name']} | {row['rival']} | {number(row['ours_ms'])} | {number(row['theirs_ms'])} "
-            f"| **{number(row['ratio'])}×** ({number(row['low'])} to {number(row['high'])}) | {row['difference']:.0e} "
+            f"| **{number(row['ratio'])}×** ({number(row['low'])} to {number(row['high'])}) "
+            f"| {number(row['checks_ms']) if row.get('checks_ms') else '—'} | {row['difference']:.0e} "
             f"| {passes(row['our_passes'])} | {passes(row['their_passes'])} |"
         )
     return lines
@@ -173,6 +175,13 @@ def page(found: Mapping[str, Any]) -> str:
         "permutations and of the adversary exclude the forward pass that both need. Passes are counted in batches: "
         "f stands for forward passes, b for backward passes, d for decodes, and r for passes that resume from "
         "shared states. Our counts include the shared forward pass.",
+        "",
+        '"Our checks" is the time per instance in which an audit checks that the model does not change: it hashes all '
+        "parameters before and after measuring, and runs a sample of the rows a second time (5% of all rows of all "
+        'passes, but at least 64 rows). The user\'s own code makes no such checks, so their time is neither in "ours" '
+        "nor in the ratio. They are a large share here because each measure is timed alone and on few instances: with "
+        'fewer than 64 instances, all of them run a second time. In rows with "—", there are no checks, or they are in '
+        '"ours".',
         "",
         *comparison_table(found["comparisons"]),
         "",
