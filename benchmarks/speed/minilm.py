@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.engine.batch import Batch
-from attnaudit.engine.measuring import BATCH_TOKENS_OF_HEADS
+from attnaudit.engine.shard_measuring import BATCH_TOKENS_OF_HEADS
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, minilm_as_it_ships, short_texts

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from attnaudit.engine import measuring, shard_measuring
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.declared_measures import MeasureDeclaration
-from attnaudit.engine.measuring import BATCH_TOKENS
 from attnaudit.engine.repeated_pass import FirstPass
+from attnaudit.engine.shard_measuring import BATCH_TOKENS
 from attnaudit.measures.adversarial_attention import adversarial
 from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
