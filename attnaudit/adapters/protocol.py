@@ -67,6 +67,8 @@ class Capabilities:
         left_padding: Whether `run` accepts inputs with padding on the left.
         selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
         selects_queries: Whether `run` takes the arguments `sites` and `queries` (see `QuerySelectingAdapter`).
+        query_blocks: Whether `run` can compute attention without holding the weights of all queries (see
+            `BlockAdapter`).
         reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
             `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
         unseen_mixers: Modules that carry information between tokens outside the attention sites, such as
@@ -96,6 +98,7 @@ class Capabilities:
     left_padding: bool = False
     selects_sites: bool = False
     selects_queries: bool = False
+    query_blocks: bool = False
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
     erasure: str = ""
@@ -187,6 +190,8 @@ class Trace:
             attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
         cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
         queries: Site key -> (B, R) positions of the queries, for sites with only some of their queries. Q is then R.
+        blocks: Keys of the sites whose weights are computed in blocks of queries when they are read (see
+            `BlockAdapter`). In `attention` and `allowed`, they are missing, or have only the queries in `queries`.
     """
 
     logits: Tensor
@@ -197,6 +202,7 @@ class Trace:
     cache: object = None
     queries: Mapping[str, Tensor] = field(default_factory=dict)
     before_norm: Mapping[str, Tensor] = field(default_factory=dict)
+    blocks: frozenset[str] = frozenset()
 
 
 #: A function that replaces attention weights. It is called with the site, the weights (B, H, Q, K) that the model

@@ -11,6 +11,7 @@ from typing import Protocol, cast
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, Intervention, ModelAdapter, Site, Trace
+from attnaudit.adapters.query_blocks import BlockAdapter, BlockIntervention
 from attnaudit.errors import AdapterError
 
 
@@ -129,14 +130,27 @@ def run_for(
     *,
     queries: Mapping[str, Tensor] | None = None,
     embeddings: Mapping[str, Tensor] | None = None,
-    intervene: Intervention | None = None,
+    intervene: Intervention | BlockIntervention | None = None,
     hidden: bool = False,
+    blocks: Collection[str] = (),
 ) -> Trace:
     """Run one forward pass that must return the attention of some sites (None for all sites).
 
-    `queries` and `intervene` are as in `QuerySelectingAdapter.run`. If the adapter does not declare `selects_queries`,
-    the trace contains all queries. If it does not declare `selects_sites` either, the trace contains all sites.
+    `queries`, `intervene` and `blocks` are as in `BlockAdapter.run`. Only an adapter that declares `query_blocks` may
+    be given `blocks`. If the adapter does not declare `selects_queries`, the trace contains all queries. If it does not
+    declare `selects_sites` either, the trace contains all sites.
     """
+    if blocks:
+        in_blocks = cast(BlockAdapter, adapter)
+        return in_blocks.run(
+            inputs,
+            embeddings=embeddings,
+            intervene=intervene,
+            hidden=hidden,
+            sites=sites,
+            queries=queries,
+            blocks=blocks,
+        )
     if queries and adapter.capabilities.selects_queries:
         by_query = cast(QuerySelectingAdapter, adapter)
         return by_query.run(

@@ -33,6 +33,7 @@ Need = Literal[
     "mask",
     "many_sites",
     "query",
+    "query_blocks",
     "replays",
     "selects_queries",
     "selects_sites",
@@ -59,6 +60,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "mask": (lambda e: e.capabilities.mask, "the capabilities declare mask=False"),
     "many_sites": (lambda e: len(e.sites) > 1, "the model has one attention site"),
     "query": (lambda e: e.capabilities.query, "the capabilities declare query=False"),
+    "query_blocks": (lambda e: e.capabilities.query_blocks, "the capabilities declare query_blocks=False"),
     "replays": (lambda e: e.capabilities.replays, "the capabilities declare replays=False"),
     "selects_queries": (
         lambda e: e.capabilities.selects_queries,

@@ -1,13 +1,15 @@
-"""Checks that the results of a pass do not depend on the sites and queries whose attention it requests."""
+"""Checks that the results of a pass do not depend on the sites and queries whose attention it requests, and holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Site
+from attnaudit.adapters.query_blocks import BlockAdapter
 from attnaudit.adapters.site_selection import at_queries, at_query, run_for
 from attnaudit.conformance.contract import BrokenContractError, contract, gap, require_close, require_same_logits
 from attnaudit.conformance.gradient_flow import projected
@@ -20,6 +22,10 @@ ADVICE = (
 QUERY_ADVICE = (
     "In run(), `queries` may change only which weights are recorded, and which weights `intervene` receives. The "
     "outputs of all other queries must stay those of the model's own attention."
+)
+
+BLOCK_ADVICE = (
+    "In run(), `blocks` may change only which weights are held. attention_rows() must give those of the pass."
 )
 
 
@@ -120,3 +126,67 @@ def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Te
     if gradient is not None and expected_gradient is not None:
         size = max(expected_gradient.abs().max().item(), 1e-6)
         require_close(gradient, expected_gradient, f"the gradients {what}", QUERY_ADVICE, tolerance=1e-3 * size)
+
+
+@contract("query_blocks")
+def check_query_blocks(e: Examples) -> str:
+    """run() gives the same logits, attention and gradients if weights are computed in blocks of queries, and if
+    gradients treat them as constants."""
+    few, worst = e.few, 0.0
+    adapter = cast(BlockAdapter, few.adapter)
+    for site in dict.fromkeys((few.sites[0], few.sites[-1])):
+        what = f"at '{site.key}' in blocks of queries and of all queries at once differ"
+        with torch.no_grad():
+            trace = adapter.run(few.inputs, sites=(site.key,), blocks=(site.key,))
+        if trace.blocks != {site.key}:
+            raise BrokenContractError(
+                f"run() with blocks=['{site.key}'] returned Trace.blocks = {sorted(trace.blocks)}; expected this site."
+            )
+        require_same_logits(trace.logits, few.trace.logits, f"the logits with the weights {what}", BLOCK_ADVICE)
+        expected, allowed = few.trace.attention[site.key], few.allowed(site)
+        size = max(1, expected.shape[2] // 2)
+        for first in range(0, expected.shape[2], size):
+            found, permitted = adapter.attention_rows(trace, site, first, first + size)
+            block = slice(first, first + size)
+            require_close(found, expected[:, :, block], f"the weights {what}", BLOCK_ADVICE)
+            worst = max(worst, gap(found, expected[:, :, block]))
+            if not torch.equal(permitted.expand_as(found), allowed[:, :, block]):
+                raise BrokenContractError(f"the masks of the allowed keys {what}. {BLOCK_ADVICE}")
+        _require_same_replacement(few, site)
+    if few.capabilities.differentiable:
+        _require_same_detached_gradient(few)
+    return f"weights in blocks of queries equal those of all queries, within {worst:.1g}"
+
+
+def _require_same_replacement(e: Examples, site: Site) -> None:
+    """Check that an intervention has the same effect if it is called once for each block of queries."""
+    weights = e.random_weights(site, 5)
+
+    def replaced(at: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
+        return weights[:, :, first : first + live.shape[2]].to(live.dtype) if at.key == site.key else None
+
+    with torch.no_grad():
+        adapter = cast(BlockAdapter, e.adapter)
+        found = adapter.run(e.inputs, sites=(site.key,), blocks=(site.key,), intervene=replaced).logits
+    what = f"the logits with weights replaced at '{site.key}' in blocks of queries and at once differ"
+    require_same_logits(found, e.run(e.inputs, replaced).logits, what, BLOCK_ADVICE)
+
+
+def _require_same_detached_gradient(e: Examples) -> None:
+    """Check the gradients of a pass that treats all weights as constants."""
+    embedded = {name: value.detach() for name, value in e.adapter.embed(e.inputs).items()}
+    adapter = cast(BlockAdapter, e.adapter)
+    gradients = []
+    for detaches in (False, True):
+        leaves = {name: value.clone().requires_grad_(True) for name, value in embedded.items()}
+        with e.differentiating():
+            if detaches:
+                trace = adapter.run(e.inputs, embeddings=leaves, sites=(), detached=True)
+            else:
+                trace = adapter.run(e.inputs, embeddings=leaves, intervene=lambda _site, weights, _a: weights.detach())
+            gradients.append(torch.autograd.grad(projected(trace.logits), leaves[TEXT])[0])
+    expected, found = gradients
+    size = max(expected.abs().max().item(), 1e-6)
+    what = "the gradients of run() with detached=True and with an intervention that detaches all weights differ"
+    advice = "In run(), `detached` must stop all gradients through the weights, and only these."
+    require_close(found, expected, what, advice, tolerance=1e-3 * size)

@@ -33,7 +33,7 @@ from attnaudit.conformance.replaced_weights import (
     check_self_replacement,
 )
 from attnaudit.conformance.sample_texts import Examples, default_instances, examples
-from attnaudit.conformance.selected_sites import check_selected_queries, check_selected_sites
+from attnaudit.conformance.selected_sites import check_query_blocks, check_selected_queries, check_selected_sites
 from attnaudit.conformance.special_tokens import check_query, check_special_tokens, check_words
 from attnaudit.conformance.token_removal import check_deletion, check_repeated_deletion, check_substitution
 from attnaudit.errors import AdapterError, AuditError, CheckError, nearest, raised_at
@@ -73,6 +73,7 @@ CHECKS: tuple[Check, ...] = (
     check_value_vectors,
     check_selected_sites,
     check_selected_queries,
+    check_query_blocks,
     check_original_model,
 )
 NAMES = tuple(check.name for check in CHECKS)

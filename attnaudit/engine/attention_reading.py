@@ -8,6 +8,7 @@ Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.clean_pass import differentiable
-from attnaudit.engine.explanations import explanation_scores
+from attnaudit.engine.explanations import explanation_scores, mean_over_queries
 from attnaudit.engine.scopes import Scope, scope_of
 from attnaudit.readings import Reading
 
@@ -90,12 +91,10 @@ class AttentionReading:
         This is the row of the query that the reading selects, or the mean of its rows if the reading averages over
         several queries.
         """
-        weights = self.batch.trace.attention[self.site.key].detach()[:, self.scope.head_numbers(self.site)]
+        heads = self.scope.head_numbers(self.site)
         if self.scope.several_queries:
-            weights = weights.double()
-            rows = self.scope.row_mask(self.site, self.inputs, weights.shape[2])[:, :1]
-            return (weights * rows).sum(2) / rows.sum(2).clamp_min(1)
-        return self.at_query(weights).double()
+            return mean_over_queries(self.batch, self.scope, lambda weights: weights[:, heads].double())
+        return self.at_query(self.batch.trace.attention[self.site.key].detach()[:, heads]).double()
 
     def at_query(self, values: Tensor) -> Tensor:
         """Return the values (B, H, K) of the reading's query, given (B, H, Q, K) values of the clean pass."""

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from attnaudit.adapters import protocol
 from attnaudit.adapters.optional_methods import TransformerAdapter
-from attnaudit.adapters.protocol import Intervention, Site
+from attnaudit.adapters.protocol import Site
+from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading
@@ -187,7 +188,7 @@ class AttentionView(AttentionReading):
             changed = change(own, attendable, flat)[:, :, 0, :].reshape(count, variants, -1, width)
             return self.decode(changed)
 
-        def intervention(part: slice) -> Intervention:
+        def intervention(part: slice) -> BlockIntervention:
             flat = values[:, part].reshape(-1, width)
             return self._intervention(
                 lambda weights, attendable, _p: change(weights, attendable, flat), self.scope, part
@@ -366,25 +367,26 @@ class AttentionView(AttentionReading):
         Returns:
             (V, C) probabilities, float64.
         """
-        queries: Tensor | None = None
-        if self.scope.single_row:
-            queries = self.scope.query_positions(self.inputs)
-            clean = {self.site.key: self.at_query(self.batch.trace.attention[self.site.key].detach())[:, :, None]}
-        else:
-            clean = {site.key: self.batch.clean_weights(site)[0] for site in self.scope.sites}
+        queries = self.scope.query_positions(self.inputs) if self.scope.single_row else None
+        keys = tuple(site.key for site in self.scope.sites)
 
-        def hold(rows_of_pass: Tensor) -> Intervention:
-            def intervene(site: Site, live: Tensor, _allowed: Tensor) -> Tensor | None:
-                if site.key not in clean:
+        def clean_rows(site: Site, first: int, count: int) -> Tensor:
+            if self.scope.single_row:
+                return self.at_query(self.batch.trace.attention[site.key].detach())[:, :, None]
+            return self.batch.clean_weights(site, first, first + count)[0]
+
+        def hold(rows_of_pass: Tensor) -> BlockIntervention:
+            def intervene(site: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
+                if site.key not in keys:
                     return None
-                held = clean[site.key][rows_of_pass].to(live.dtype)
+                held = clean_rows(site, first, live.shape[2])[rows_of_pass].to(live.dtype)
                 width = live.shape[2] if queries is None else int(queries.max()) + 1
-                in_scope = self.scope.row_mask(site, self.inputs, width)[rows_of_pass]
+                in_scope = self.scope.row_mask(site, self.inputs, width, first=first)[rows_of_pass]
                 return torch.where(in_scope if queries is None else in_scope.any(2, keepdim=True), held, live)
 
             return intervene
 
-        return self.batch.masked(rows, keep, hold, sites=tuple(clean), queries=queries)
+        return self.batch.masked(rows, keep, hold, sites=keys, queries=queries)
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 
@@ -410,7 +412,7 @@ class AttentionView(AttentionReading):
             sites=[site.key for site in scope.sites],
         )
 
-    def _intervention(self, change: RowChange, scope: Scope, part: slice, *, frozen: bool = False) -> Intervention:
+    def _intervention(self, change: RowChange, scope: Scope, part: slice, *, frozen: bool = False) -> BlockIntervention:
         """Return an intervention that changes rows of attention weights, for a slice of the variants.
 
         Args:
@@ -423,14 +425,15 @@ class AttentionView(AttentionReading):
         count = part.stop - part.start
         real = self.batch.real_tokens.repeat_interleave(count, dim=0)[:, None, None, :]
 
-        def intervene(site: Site, live: Tensor, allowed: Tensor) -> Tensor | None:
+        def intervene(site: Site, live: Tensor, allowed: Tensor, first: int = 0) -> Tensor | None:
             if site.key not in keys:
                 return None
-            weights = live
+            weights, queries = live, live.shape[2]
             if frozen:
-                weights = self.batch.clean_weights(site)[0].repeat_interleave(count, dim=0)
-            attendable = allowed.expand(-1, -1, live.shape[2], -1) & real
+                clean, _allowed = self.batch.clean_weights(site, first, first + queries)
+                weights = clean.repeat_interleave(count, dim=0)
+            attendable = allowed.expand(-1, -1, queries, -1) & real
             changed = change(weights.double(), attendable, part).to(live.dtype)
-            return torch.where(scope.row_mask(site, self.inputs, live.shape[2], count), changed, weights)
+            return torch.where(scope.row_mask(site, self.inputs, queries, count, first), changed, weights)
 
         return intervene

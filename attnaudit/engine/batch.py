@@ -18,7 +18,8 @@ from torch import Tensor
 
 from attnaudit.adapters.optional_methods import SharingAdapter
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, Intervention, ModelAdapter
+from attnaudit.adapters.protocol import TEXT, ModelAdapter
+from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
@@ -66,7 +67,7 @@ class Batch(CleanPass):
     def run_variants(
         self,
         variants: int,
-        intervene: Callable[[slice], Intervention],
+        intervene: Callable[[slice], BlockIntervention],
         *,
         given: Tensor | None = None,
         sites: Collection[str] | None = None,
@@ -95,7 +96,10 @@ class Batch(CleanPass):
                 part = slice(start, min(variants, start + step))
                 count = part.stop - part.start
                 self.count_forward(rows * count)
-                trace = run_for(self.adapter, repeated(self.inputs, count), sites, intervene=intervene(part))
+                blocks = too_large_to_hold(self.adapter, self.inputs, rows * count, sites or ())
+                trace = run_for(
+                    self.adapter, repeated(self.inputs, count), sites, intervene=intervene(part), blocks=blocks
+                )
                 chunks.append(trace.logits.double().reshape(rows, count, -1))
                 self.report_progress(part.stop, variants, "other attentions")
         output = torch.cat(chunks, dim=1)
@@ -174,7 +178,7 @@ class Batch(CleanPass):
         self,
         rows: Tensor,
         keep: Tensor,
-        intervene: Callable[[Tensor], Intervention] | None = None,
+        intervene: Callable[[Tensor], BlockIntervention] | None = None,
         *,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
@@ -203,7 +207,7 @@ class Batch(CleanPass):
         keep: Tensor,
         operator: Operator,
         *,
-        intervene: Callable[[Tensor], Intervention] | None = None,
+        intervene: Callable[[Tensor], BlockIntervention] | None = None,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
         done: int = 0,
@@ -239,7 +243,11 @@ class Batch(CleanPass):
                     variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
                 intervention = None if intervene is None else intervene(rows[chunk])
                 changed = None if queries is None else dict.fromkeys(sites, queries[rows[chunk]][:, None])
-                logits = run_for(self.adapter, variants, sites, queries=changed, intervene=intervention).logits
+                whole = sites if queries is None and intervention is not None else ()
+                blocks = too_large_to_hold(self.adapter, variants, len(chunk), whole)
+                logits = run_for(
+                    self.adapter, variants, sites, queries=changed, intervene=intervention, blocks=blocks
+                ).logits
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 start += len(chunk)
                 self.report_progress(done + start, total, ERASING)

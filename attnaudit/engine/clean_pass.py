@@ -14,14 +14,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
-from attnaudit.engine.scopes import Scope, selected_queries
+from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
@@ -222,32 +223,85 @@ class CleanPass:
     def trace(self) -> Trace:
         """The clean pass, with its autograd graph if `keep_graph` is set. It has the attention of `scopes`."""
         self.count_forward(len(self.instances))
-        sites, queries = None, None
+        sites, queries, blocks = None, None, frozenset[str]()
         if self.scopes is not None:
             sites = {site.key for scope in self.scopes for site in scope.sites}
-            queries = selected_queries(self.scopes, self.inputs)
+            blocks = sites_in_blocks(self.scopes, self.adapter, self.inputs)
+            queries = selected_queries(self.scopes, self.inputs, blocks)
         with differentiable(self.device) if self.keep_graph else torch.no_grad():
-            return run_for(self.adapter, self.inputs, sites, queries=queries, embeddings=self.embeddings, hidden=True)
+            return run_for(
+                self.adapter,
+                self.inputs,
+                sites,
+                queries=queries,
+                embeddings=self.embeddings,
+                hidden=True,
+                blocks=blocks,
+            )
 
     @cached_property
     def _trace_of_all_sites(self) -> Trace:
         self.count_forward(len(self.instances))
+        keys = [site.key for site in self.adapter.sites()]
+        blocks = too_large_to_hold(self.adapter, self.inputs, len(self.instances), keys)
         with torch.no_grad():
-            return self.adapter.run(self.inputs, embeddings=self.embeddings)
+            return run_for(self.adapter, self.inputs, None, embeddings=self.embeddings, blocks=blocks)
 
     @property
     def recorded_sites(self) -> list[Site]:
         """The sites whose attention the clean pass has, in the order of the adapter."""
-        return [site for site in self.adapter.sites() if site.key in self.trace.attention]
+        return [
+            site for site in self.adapter.sites() if site.key in self.trace.attention or site.key in self.trace.blocks
+        ]
 
-    def clean_weights(self, site: Site) -> tuple[Tensor, Tensor]:
-        """Return the weights (B, H, Q, K) of the clean pass at a site, detached, and the mask of the allowed keys.
+    def recorded_blocks(self, site: Site) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield the weights of one of the `recorded_sites` as `clean_blocks` does.
+
+        If the clean pass has only some queries of the site, and does not compute them in blocks, there is a single
+        block of these queries.
+        """
+        if site.key in self.trace.blocks:
+            yield from self.clean_blocks(site)
+        else:
+            yield 0, self.trace.attention[site.key].detach(), self.trace.allowed[site.key]
+
+    def clean_weights(self, site: Site, first: int = 0, stop: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the weights (B, H, R, K) of the clean pass at a site, detached, and the mask of the allowed keys.
 
         If the clean pass lacks the site or some of its queries, the model runs again, once for all sites.
+
+        Args:
+            site: the site.
+            first: position of the first query.
+            stop: position after the last query; None for all queries from `first`.
         """
-        complete = site.key in self.trace.attention and site.key not in self.trace.queries
-        trace = self.trace if complete else self._trace_of_all_sites
-        return trace.attention[site.key].detach(), trace.allowed[site.key]
+        trace = self.trace
+        if site.key not in trace.blocks and (site.key not in trace.attention or site.key in trace.queries):
+            trace = self._trace_of_all_sites
+        if site.key in trace.blocks:
+            last = self.inputs.mask[str(site.query)].shape[1] if stop is None else stop
+            return cast(BlockAdapter, self.adapter).attention_rows(trace, site, first, last)
+        allowed = trace.allowed[site.key]
+        if allowed.shape[2] > 1:  # an adapter may return one row for all queries
+            allowed = allowed[:, :, first:stop]
+        return trace.attention[site.key].detach()[:, :, first:stop], allowed
+
+    def clean_blocks(self, site: Site) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield the weights of the clean pass at a site in blocks of queries.
+
+        If the weights fit into memory, there is a single block.
+
+        Yields:
+            The position of the first of R queries; their weights (B, H, R, K), detached; and the mask of the allowed
+            keys (B, 1 or H, 1 or R, K).
+        """
+        if site.key not in too_large_to_hold(self.adapter, self.inputs, len(self.instances), (site.key,)):
+            yield 0, *self.clean_weights(site)
+            return
+        queries, keys = (self.inputs.mask[stream].shape[1] for stream in (str(site.query), site.keys))
+        size = queries_per_block(len(self.instances), site.heads, keys)
+        for first in block_starts(queries, size):
+            yield first, *self.clean_weights(site, first, first + size)
 
     @property
     def decoder_condition(self) -> Tensor | None:
@@ -315,14 +369,19 @@ class CleanPass:
 
         In this pass, the attention weights are treated as constants, so that no gradients flow through them.
         """
+        keys = [site.key for site in self.adapter.sites()]
         with differentiable(self.device):
             self.count_forward(len(self.instances))
-            trace = self.adapter.run(
-                self.inputs,
-                embeddings=self.embeddings,
-                intervene=lambda _site, weights, _allowed: weights.detach(),
-                hidden=True,
-            )
+            if too_large_to_hold(self.adapter, self.inputs, len(self.instances), keys):
+                adapter = cast(BlockAdapter, self.adapter)
+                trace = adapter.run(self.inputs, embeddings=self.embeddings, hidden=True, sites=(), detached=True)
+            else:
+                trace = self.adapter.run(
+                    self.inputs,
+                    embeddings=self.embeddings,
+                    intervene=lambda _site, weights, _allowed: weights.detach(),
+                    hidden=True,
+                )
             return self.gradients_of(trace)
 
     @cached_property

@@ -5,6 +5,7 @@ Shapes: B instances, T tokens, H heads, Q queries, K keys, m features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -32,12 +33,16 @@ def explanation_scores(clean: CleanPass, scope: Scope, reading: Reading) -> Tens
         (B, T) non-negative scores of all tokens, including special tokens, float64.
     """
     if reading.kind == "rollout":
-        return scores_at_query(rollout(clean, scope), clean, scope, reading.query)
+        return rollout(clean, scope, reading.query)
+    heads = scope.head_numbers(scope.site)
+    if reading.kind == "norms" and not scope.single_row:
+        return mean_over_queries(
+            clean, scope, lambda weights: value_norms(clean, scope, weights[:, heads].double())[:, None]
+        )[:, 0]
     weights = _shown(clean.trace.attention[scope.site.key].detach(), clean, scope)
     if reading.kind == "norms":
-        scores = value_norms(clean, scope, weights)
-    else:
-        scores = (weights * _shown(clean.attention_gradients[scope.site.key], clean, scope)).clamp_min(0.0).mean(1)
+        return value_norms(clean, scope, weights)[:, 0]
+    scores = (weights * _shown(clean.attention_gradients[scope.site.key], clean, scope)).clamp_min(0.0).mean(1)
     return scores[:, 0] if scope.single_row else scores_at_query(scores, clean, scope, reading.query)
 
 
@@ -58,6 +63,26 @@ def _shown(values: Tensor, clean: CleanPass, scope: Scope) -> Tensor:
     return values.double()
 
 
+def mean_over_queries(clean: CleanPass, scope: Scope, values_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Average values over the queries in scope at its last site.
+
+    Args:
+        clean: the clean pass of the batch.
+        scope: the scope.
+        values_of: weights (B, H, R, K) of R queries -> values (B, H', R, K), which must treat every query alone.
+
+    Returns:
+        (B, H', K) means of the values.
+    """
+    site, inputs = scope.site, clean.inputs
+    total, count = torch.zeros(1, device=clean.device), torch.zeros(1, device=clean.device)
+    for first, weights, _allowed in clean.clean_blocks(site):
+        rows = replace(scope, heads=None).row_mask(site, inputs, weights.shape[2], first=first)[:, :1]
+        total = total + (values_of(weights) * rows).sum(2)
+        count = count + rows.sum(2)
+    return total / count.clamp_min(1)
+
+
 def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) -> Tensor:
     """Average rows of scores over the queries that a reading selects. For "cls" and "last", this is a single query.
 
@@ -74,19 +99,33 @@ def scores_at_query(scores: Tensor, clean: CleanPass, scope: Scope, query: str) 
     return (scores * rows).sum(1) / rows.sum(1).clamp_min(1)
 
 
-def rollout(clean: CleanPass, scope: Scope) -> Tensor:
-    """Return attention rollout (Abnar & Zuidema 2020), shape (B, T, T).
+def rollout(clean: CleanPass, scope: Scope, query: str) -> Tensor:
+    """Return the rows that a reading selects from attention rollout (Abnar & Zuidema 2020), averaged.
 
     Each layer has the matrix ½ · (mean of the attention over the heads) + ½ · I, whose rows are normalised to sum to 1.
-    The rollout is the product of these matrices, with the last layer on the left.
+    The rollout is the product of these matrices, with the last layer on the left. A row of the product is the product
+    of a row vector with the matrix of each layer, from the last to the first, so no matrix product is needed.
+
+    Args:
+        clean: the clean pass of the batch.
+        scope: the scope of the reading.
+        query: "cls", "last" or "mean".
+
+    Returns:
+        (B, T) scores.
     """
-    mask = clean.inputs.mask[TEXT]
-    identity = torch.eye(mask.shape[1], dtype=torch.float64, device=mask.device)
-    product = identity.expand(len(mask), -1, -1)
-    for site in scope.sites:
-        mixed = 0.5 * clean.trace.attention[site.key].detach().double().mean(1) + 0.5 * identity
-        product = (mixed / mixed.sum(-1, keepdim=True)) @ product
-    return product
+    shown = replace(scope, heads=None, query=query)
+    rows = shown.row_mask(scope.site, clean.inputs, clean.inputs.mask[TEXT].shape[1])[:, 0, :, 0].double()
+    row = rows / rows.sum(1, keepdim=True).clamp_min(1)
+    for site in reversed(scope.sites):
+        through_attention, through_identity = torch.zeros_like(row), []
+        for first, weights, _allowed in clean.clean_blocks(site):
+            attention = weights.double().mean(1)
+            part = 0.5 * row[:, first : first + attention.shape[1]] / (0.5 * attention.sum(-1) + 0.5)
+            through_attention += (part[:, None] @ attention)[:, 0]
+            through_identity.append(part)
+        row = through_attention + torch.cat(through_identity, dim=1)
+    return row
 
 
 def value_norms(clean: CleanPass, scope: Scope, weights: Tensor) -> Tensor:

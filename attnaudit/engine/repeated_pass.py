@@ -16,14 +16,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
 from attnaudit.conformance.contract import SMALLEST_SIZE, TOLERANCE
 from attnaudit.engine.batch_loop import run_in_batches
@@ -40,6 +40,10 @@ SHARE_OF_PASSES = 0.05
 #: Irrational numbers. The fractional parts of their multiples give every position a different coefficient.
 KEY_STEP, QUERY_STEP = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1
 
+#: A function that checks the attention weights at a site. Its arguments are the batch, the site, the weights
+#: (B, H, R, K) of R queries, and the mask (B, 1 or H, 1 or R, K) of the allowed keys.
+CheckWeights = Callable[[CleanPass, Site, Tensor, Tensor], None]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedPass:
@@ -49,7 +53,7 @@ class RepeatedPass:
         rows: number of rows that ran again.
         largest_difference: largest difference between the two results of a row. It is the larger of two numbers: the
             difference of the logits relative to their size (see `logit_sizes`), and the difference of the summaries of
-            the attention (see `attention_summaries`).
+            the attention (see `SiteSummary`).
     """
 
     rows: int
@@ -74,9 +78,14 @@ class FirstPass:
         self.first = first
         self.summaries: Floats = np.empty((n, 0))
 
-    def add(self, batch: CleanPass) -> None:
-        """Store the attention summaries of a batch."""
-        summaries = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace)
+    def add(self, batch: CleanPass, check: CheckWeights | None = None) -> None:
+        """Store the attention summaries of a batch.
+
+        Args:
+            batch: the batch.
+            check: called with the weights that are summarised; None to check nothing.
+        """
+        summaries = attention_summaries(batch, check)
         if not self.summaries.shape[1]:
             self.summaries = np.full((self.n, summaries.shape[1]), np.nan)
         self.summaries[[position - self.first for position in batch.positions]] = summaries.cpu().numpy()
@@ -132,7 +141,7 @@ class FirstPass:
                 pass_counts=Counter(),
                 scopes=scopes,
             )
-            again = attention_summaries(batch.recorded_sites, batch.inputs, batch.trace).cpu().numpy()
+            again = attention_summaries(batch).cpu().numpy()
             gaps = np.abs(batch.logits.cpu().numpy() - np.stack([logits[i] for i in positions]))
             differences[positions, 0] = _largest(gaps / sizes[positions])
             differences[positions, 1] = _largest(np.abs(again - self.summaries[positions]))
@@ -188,35 +197,65 @@ def logit_sizes(logits: Floats) -> Floats:
     return np.maximum(np.abs(logits), typical)
 
 
-def attention_summaries(sites: Sequence[Site], inputs: Inputs, trace: Trace) -> Tensor:
+def attention_summaries(batch: CleanPass, check: CheckWeights | None = None) -> Tensor:
     """Summarise the attention of every row by one number per head. The weights themselves may not fit in memory.
 
-    The summary of a head is a weighted sum of its attention weights, or of those that the trace contains. Each key has
-    a different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
-    divided by the square root of the number of queries, because its rounding error grows with that root. Padding does
-    not change the sum.
-
     Args:
-        sites: the attention sites.
-        inputs: the batch.
-        trace: the clean pass of the batch.
+        batch: the batch.
+        check: called with the weights of every site; None to check nothing.
 
     Returns:
         (B, sum of H over the sites) summaries, float64.
     """
     columns = []
-    for site in sites:
-        weights = trace.attention[site.key].detach()
-        at_keys = _coefficients(inputs.mask[site.keys], KEY_STEP, weights) - 0.5
-        by_query = (weights.flatten(1, 2) @ (at_keys * inputs.mask[site.keys])[:, :, None])[..., 0]
-        by_query = by_query.reshape(weights.shape[:3]).double()
-        if site.query is None or site.key in trace.queries:
-            asked = torch.ones((len(weights), weights.shape[2]), dtype=torch.bool, device=weights.device)
-        else:
-            asked = inputs.mask[site.query]
-        at_queries = (_coefficients(asked, QUERY_STEP, by_query) + 0.5) * asked
-        columns.append((by_query * at_queries[:, None]).sum(2) / asked.sum(1, keepdim=True).clamp_min(1).sqrt())
+    for site in batch.recorded_sites:
+        summary = SiteSummary(
+            site, batch.inputs, all_queries=site.key not in batch.trace.queries.keys() - batch.trace.blocks
+        )
+        for first, weights, allowed in batch.recorded_blocks(site):
+            if check is not None:
+                check(batch, site, weights, allowed)
+            summary.add(weights, first)
+        columns.append(summary.value())
     return torch.cat(columns, dim=1)
+
+
+class SiteSummary:
+    """Summarises the attention at one site by one number per head.
+
+    The summary of a head is a weighted sum of its attention weights, or of those that the pass recorded. Each key has
+    a different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
+    divided by the square root of the number of queries, because its rounding error grows with that root. Padding does
+    not change the sum.
+
+    Args:
+        site: the site.
+        inputs: the batch.
+        all_queries: whether the weights of all queries are summarised.
+    """
+
+    def __init__(self, site: Site, inputs: Inputs, *, all_queries: bool) -> None:
+        self.keys = inputs.mask[site.keys]
+        self.queries = inputs.mask[site.query] if all_queries and site.query is not None else None
+        self._parts: list[Tensor] = []
+        self._count: Tensor | None = None
+
+    def add(self, weights: Tensor, first: int) -> None:
+        """Add the weights (B, H, R, K) of the R queries that follow position `first`."""
+        at_keys = _coefficients(self.keys, KEY_STEP, weights) - 0.5
+        by_query = (weights.flatten(1, 2) @ (at_keys * self.keys)[:, :, None])[..., 0]
+        by_query = by_query.reshape(weights.shape[:3]).double()
+        asked = self.queries
+        if asked is None:
+            asked = torch.ones((len(weights), weights.shape[2]), dtype=torch.bool, device=weights.device)
+        at_queries = ((_coefficients(asked, QUERY_STEP, by_query) + 0.5) * asked)[:, first : first + weights.shape[2]]
+        self._parts.append((by_query * at_queries[:, None]).sum(2))
+        self._count = asked.sum(1, keepdim=True)
+
+    def value(self) -> Tensor:
+        """Return the summaries (B, H), float64."""
+        assert self._count is not None
+        return torch.stack(self._parts).sum(0) / self._count.clamp_min(1).sqrt()
 
 
 def _coefficients(mask: Tensor, step: float, like: Tensor) -> Tensor:

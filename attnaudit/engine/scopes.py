@@ -8,13 +8,14 @@ Shapes: N rows, B instances, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs, ModelAdapter, Site
+from attnaudit.adapters.query_blocks import too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.formatting import left_out
 from attnaudit.readings import FORM, Reading, parse
@@ -30,11 +31,13 @@ class Scope:
         query: which queries are in scope. "only": the single query of a pooled site. "cls": the first token. "last":
             the last token. "mean": all real tokens of the text, or all tokens of another stream. "target": the tokens
             of the text from which the target is computed, or all tokens of another stream. "all": all tokens.
+        differentiates: whether gradients with respect to the attention weights are needed.
     """
 
     sites: tuple[Site, ...]
     heads: tuple[int, ...] | None
     query: str
+    differentiates: bool = False
 
     @property
     def site(self) -> Site:
@@ -68,14 +71,15 @@ class Scope:
             return mask.shape[1] - 1 - mask.flip(1).int().argmax(1)
         return mask.int().argmax(1)
 
-    def row_mask(self, site: Site, inputs: Inputs, queries: int, repeats: int = 1) -> Tensor:
+    def row_mask(self, site: Site, inputs: Inputs, queries: int, repeats: int = 1, first: int = 0) -> Tensor:
         """Return a mask of the rows in scope at one of its sites.
 
         Args:
             site: the site.
             inputs: B instances.
-            queries: Q, the number of queries at the site.
+            queries: Q, the number of queries that the mask covers.
             repeats: how often each instance is repeated, with its copies next to each other.
+            first: position of the first of these queries.
 
         Returns:
             (B·repeats, H, Q, 1) mask, True for the heads and queries in scope.
@@ -87,8 +91,9 @@ class Scope:
             rows = inputs.mask[site.query]
             if site.query == TEXT and self.query != "all":
                 rows = inputs.real() if self.query == "mean" else inputs.extra[TARGET_QUERIES]
+            rows = rows[:, first : first + queries]
         else:
-            rows = torch.arange(queries, device=device) == self.query_positions(inputs)[:, None]
+            rows = torch.arange(first, first + queries, device=device) == self.query_positions(inputs)[:, None]
         rows = rows.repeat_interleave(repeats, dim=0)
         return heads[None, :, None, None] & rows[:, None, :, None]
 
@@ -104,15 +109,17 @@ class Scope:
         return Scope(sites=tuple(stack) if where == "everywhere" else self.sites, heads=None, query=query)
 
 
-def selected_queries(scopes: Iterable[Scope], inputs: Inputs) -> dict[str, Tensor]:
+def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection[str] = ()) -> dict[str, Tensor]:
     """Return the queries whose attention weights the scopes need.
 
     Args:
         scopes: the scopes.
         inputs: B instances.
+        blocks: keys of the sites whose weights of all queries are computed in blocks (see `sites_in_blocks`).
 
     Returns:
-        Site key -> (B, R) positions of the queries. Sites at which some scope needs all queries are missing.
+        Site key -> (B, R) positions of the queries. Sites at which some scope needs all queries are missing, unless
+        they are in `blocks`.
     """
     by_site: dict[str, dict[str, Tensor]] = {}
     whole: set[str] = set()
@@ -120,9 +127,22 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs) -> dict[str, Tenso
         for site in scope.sites:
             if scope.single_row and site.query is not None:
                 by_site.setdefault(site.key, {})[scope.query] = scope.query_positions(inputs)
-            else:
+            elif site.key not in blocks:
                 whole.add(site.key)
     return {key: torch.stack(list(named.values()), dim=1) for key, named in by_site.items() if key not in whole}
+
+
+def sites_in_blocks(scopes: Sequence[Scope], adapter: ModelAdapter, inputs: Inputs) -> frozenset[str]:
+    """Return the keys of the sites at which the scopes need all queries, but whose weights are too large to be held.
+
+    Sites at which gradients with respect to the weights are needed are missing. If the adapter cannot select queries,
+    sites at which a scope needs a single query are missing as well.
+    """
+    keys = {site.key for scope in scopes if not scope.single_row for site in scope.sites}
+    for scope in scopes:
+        if scope.differentiates or (scope.single_row and not adapter.capabilities.selects_queries):
+            keys -= {site.key for site in scope.sites}
+    return too_large_to_hold(adapter, inputs, len(inputs.ids[TEXT]), keys)
 
 
 def own_reading(adapter: ModelAdapter) -> Reading | None:
@@ -256,4 +276,9 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
     stack = stack_of(adapter, reading)
     sites = tuple(stack) if reading.kind == "rollout" else (stack[int(reading.layer)],)
     heads = (reading.heads,) if isinstance(reading.heads, int) else None
-    return Scope(sites=sites, heads=heads, query=reading.query if reading.kind != "rollout" else "all")
+    return Scope(
+        sites=sites,
+        heads=heads,
+        query=reading.query if reading.kind != "rollout" else "all",
+        differentiates=reading.differentiates,
+    )

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.adapters.protocol import ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.batch_loop import run_in_batches
-from attnaudit.engine.clean_pass import Unit
+from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
@@ -219,8 +220,8 @@ class ShardMeasurer:
     def _run_batch(self, batch: Batch, store: ColumnStore, first_pass: FirstPass) -> None:
         """Compute all measures for one batch, and store their columns."""
         views = {name: AttentionView(batch, reading) for name, reading in self.plan.parsed.items()}
-        _refuse_invalid_output(batch)
-        first_pass.add(batch)
+        _refuse_invalid_logits(batch)
+        first_pass.add(batch, _refuse_invalid_weights)
         # A measure under a reading may also require columns that do not depend on the reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
         for planned, state in zip(self.plan.measures, self.states, strict=True):
@@ -233,12 +234,12 @@ class ShardMeasurer:
             store.add(batch, columns, planned)
 
 
-def _refuse_invalid_output(batch: Batch) -> None:
-    """Check the logits and the attention of a batch's clean pass.
+def _refuse_invalid_logits(batch: Batch) -> None:
+    """Check the logits of a batch's clean pass.
 
     Raises:
-        AdapterError: the number of logits does not fit the classes, logits are not finite, or the attention weights of
-            a query are not a distribution. In the last two cases, the message names the row.
+        AdapterError: the number of logits does not fit the classes, or logits are not finite. In the last case, the
+            message names the row.
     """
     classes = batch.adapter.capabilities.classes
     if batch.probabilities.shape[-1] != len(classes):
@@ -254,19 +255,31 @@ def _refuse_invalid_output(batch: Batch) -> None:
             f"{instance.where or instance.id}: the model's logits are not finite (NaN or infinite) for "
             f"{instance.text[:40]!r}. Look for a division by zero, an overflow in half precision, or damaged weights."
         )
-    for site in batch.recorded_sites:
-        weights, allowed = batch.trace.attention[site.key].detach(), batch.trace.allowed[site.key]
-        total = weights.sum(-1)
-        deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()
-        attends = allowed.any(-1).expand_as(deviation)
-        invalid = (deviation > SUM_TOLERANCE) & attends
-        invalid = invalid | (weights < -SUM_TOLERANCE).any(-1) | weights.isnan().any(-1)
-        if bool(invalid.any()):
-            row, head, query = (int(i) for i in invalid.nonzero()[0])
-            instance, attention_row = batch.instances[row], weights[row, head, query]
-            raise AdapterError(
-                f"{instance.where or instance.id}: attention at site '{site.key}' sums to "
-                f"{attention_row.sum().item():.4g} with smallest weight {attention_row.min().item():.4g}. Expected "
-                "non-negative weights that sum to 1 over the tokens. Normalise after masking, and do not apply "
-                "dropout to the weights in the trace."
-            )
+
+
+def _refuse_invalid_weights(batch: CleanPass, site: Site, weights: Tensor, allowed: Tensor) -> None:
+    """Check that the attention weights of each query are a distribution.
+
+    Args:
+        batch: the batch of the clean pass that computed the weights.
+        site: the site of the weights.
+        weights: (B, H, R, K) weights of R queries.
+        allowed: (B, 1 or H, 1 or R, K) True where a query may attend to a key.
+
+    Raises:
+        AdapterError: the weights of a query are not a distribution. The message names the row.
+    """
+    total = weights.sum(-1)
+    deviation = (total - 1).clamp_min(0.0) if site.sinks else (total - 1).abs()
+    attends = allowed.any(-1).expand_as(deviation)
+    invalid = (deviation > SUM_TOLERANCE) & attends
+    invalid = invalid | (weights < -SUM_TOLERANCE).any(-1) | weights.isnan().any(-1)
+    if bool(invalid.any()):
+        row, head, query = (int(i) for i in invalid.nonzero()[0])
+        instance, attention_row = batch.instances[row], weights[row, head, query]
+        raise AdapterError(
+            f"{instance.where or instance.id}: attention at site '{site.key}' sums to "
+            f"{attention_row.sum().item():.4g} with smallest weight {attention_row.min().item():.4g}. Expected "
+            "non-negative weights that sum to 1 over the tokens. Normalise after masking, and do not apply "
+            "dropout to the weights in the trace."
+        )

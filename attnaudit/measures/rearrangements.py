@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,6 @@ from torch import Tensor
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.attention_view import Extent
-from attnaudit.engine.scopes import Scope
 from attnaudit.measures import AttentionView
 from attnaudit.measures.erasure_curves import TIED
 from attnaudit.seeding import keyed_generator
@@ -186,18 +186,11 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
         least one permuted row may attend. All keys of an instance are 0 if the weights within each row are equal,
         because then no permutation changes anything.
     """
-    if extent == "reading" and view.scope.single_row:
-        parts = [(view.head_patterns, view.attendable)]
-    else:
-        where = extent.partition(".")[0]
-        scope = view.scope if extent == "reading" else view.scope.widened(where, view.adapter.sites())
-        parts = [part for site in range(len(scope.sites)) for part in _rows_of_site(view, scope, site)]
     keys = torch.zeros(view.batch.real_tokens.shape, dtype=torch.int64, device=view.device)
     movable, varied = torch.zeros_like(keys, dtype=torch.bool), torch.zeros_like(keys[:, :1], dtype=torch.bool)
     random = torch.Generator().manual_seed(HASH_SEED)
-    for weights, attendable in parts:
+    for weights, attendable, factors in _permuted_rows(view, extent, random):
         ranks = tied_ranks(weights, attendable)
-        factors = torch.randint(-(2**62), 2**62, (ranks.shape[1], 1), generator=random).to(view.device)
         keys += (ranks * factors).sum(1)
         movable |= attendable.any(1)
         highest = torch.where(attendable, ranks, 0).amax(2)
@@ -206,17 +199,40 @@ def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
     return torch.where(varied, keys, 0), movable
 
 
-def _rows_of_site(view: AttentionView, scope: Scope, number: int) -> list[tuple[Tensor, Tensor]]:
-    """Return, for each head at a site, its (B, Q, T) weights and a (B, Q, T) mask of the weights that can be moved.
+def _permuted_rows(
+    view: AttentionView, extent: Extent, random: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield the rows that are permuted, a few at a time.
 
-    The weights that can be moved are the weights on real tokens in the rows that `scope` selects.
+    Args:
+        view: B instances.
+        extent: which rows are permuted.
+        random: generator of the factors.
+
+    Yields:
+        (B, P, T) weights; a (B, 1 or P, T) mask of the weights that can be moved, which are those on real tokens; and
+        random factors (P, 1), one for each row.
     """
-    site = scope.sites[number]
-    weights, allowed = view.batch.clean_weights(site)
-    in_scope = scope.row_mask(site, view.inputs, weights.shape[2])
+
+    def factors(count: int) -> Tensor:
+        return torch.randint(-(2**62), 2**62, (count, 1), generator=random).to(view.device)
+
+    if extent == "reading" and view.scope.single_row:
+        yield view.head_patterns, view.attendable, factors(view.head_patterns.shape[1])
+        return
+    where = extent.partition(".")[0]
+    scope = view.scope if extent == "reading" else view.scope.widened(where, view.adapter.sites())
     real = view.batch.real_tokens[:, None, None, :]
-    attendable = (allowed & real & in_scope).expand(weights.shape)
-    return [(weights[:, h], attendable[:, h]) for h in scope.head_numbers(site)]
+    for site in scope.sites:
+        queries = 1 if site.query is None else view.inputs.mask[site.query].shape[1]
+        heads = scope.head_numbers(site)
+        by_head = [factors(queries) for _ in heads]
+        for first, weights, allowed in view.batch.clean_blocks(site):
+            stop = first + weights.shape[2]
+            in_scope = scope.row_mask(site, view.inputs, weights.shape[2], first=first)
+            attendable = (allowed & real & in_scope).expand(weights.shape)
+            for h, of_head in zip(heads, by_head, strict=True):
+                yield weights[:, h], attendable[:, h], of_head[first:stop]
 
 
 def tied_ranks(weights: Tensor, attendable: Tensor) -> Tensor:

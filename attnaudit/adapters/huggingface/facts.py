@@ -26,6 +26,8 @@ class Facts:
             queries, and the model's own attention functions compute the weights of only some queries.
         last_layer: The modules of the last layer that need to run only on the token that the logits are read from; None
             if the logits change unless the modules run on all tokens.
+        query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of
+            queries.
     """
 
     read_tokens: ReadTokens
@@ -37,6 +39,7 @@ class Facts:
     fuses: bool
     selects_queries: bool
     last_layer: LastLayer | None
+    query_blocks: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.blocked_call import BlockedCall
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.layout import Layout
 
@@ -27,11 +28,13 @@ class LayerStates:
         outputs: Everything that each layer call returned, in the same order, without gradients.
         values: Site key -> (B, G, K, d) values that the attention weights were applied to, at the sites whose attention
             was recorded.
+        calls: Site key -> the attention call, at the sites whose weights are computed in blocks of queries.
     """
 
     inputs: list[Tensor | None] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     values: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, BlockedCall] = field(default_factory=dict)
 
 
 def map_tensors(structure: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -20,6 +20,7 @@ from torch import Tensor
 from attnaudit.adapters.huggingface.recorder import Recorder
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.adapters.query_blocks import block_starts, queries_per_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,16 @@ class SharedStates:
     layers: tuple[tuple[Tensor, Tensor], ...] | None
 
 
-def share(runner: Runner, inputs: Inputs) -> SharedStates:
+def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedStates:
     """Run the whole texts once and return their keys and values.
 
     In two cases, the keys and values cannot be reused, and `SharedStates.layers` is None: a text is padded on the left,
     or a token does not attend to all tokens before it, as with a sliding window that is shorter than the text.
+
+    Args:
+        runner: Runs the model.
+        inputs: The batch.
+        in_blocks: Whether the pass must not hold the attention weights.
     """
     from transformers import DynamicCache
 
@@ -45,12 +51,21 @@ def share(runner: Runner, inputs: Inputs) -> SharedStates:
     if not bool(mask[:, 0].all()):
         return SharedStates(None)
     cache, recorder = DynamicCache(), Recorder(runner.layout.calls, {TEXT: mask})
+    if in_blocks:
+        sites = [site.key for site in runner.layout.sites]
+        recorder = runner.recorder(inputs, sites=sites, blocks=sites)
     arguments = {**runner.builder.arguments(inputs), "past_key_values": cache, "use_cache": True}
     runner.call(arguments, mask, recorder)
-    causal = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device).tril()
-    expected = (causal & mask[:, :, None] & mask[:, None, :])[:, None]
-    if not all(bool((allowed == expected).all()) for allowed in recorder.allowed.values()):
-        return SharedStates(None)
+    size = queries_per_block(len(mask), 1, mask.shape[1])
+    positions = torch.arange(mask.shape[1], device=mask.device)
+    for first in block_starts(mask.shape[1], size):
+        block = slice(first, first + size)
+        causal = positions <= positions[block, None]
+        expected = (causal & mask[:, block, None] & mask[:, None, :])[:, None]
+        found = [allowed[:, :, block] for allowed in recorder.allowed.values()]
+        found += [call.allowed(block.start, block.stop) for call in recorder.calls_in_blocks.values()]
+        if not all(bool((allowed == expected).all()) for allowed in found):
+            return SharedStates(None)
     return SharedStates(tuple((layer.keys, layer.values) for layer in cache.layers))
 
 

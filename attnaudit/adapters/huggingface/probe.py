@@ -20,6 +20,7 @@ from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temp
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
 from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
+from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, gives, largest_difference
 from attnaudit.adapters.huggingface.query_replay import replay_from_layer, replay_full, replay_one_position
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
@@ -48,6 +49,7 @@ def probe_model(runner: Runner) -> Facts:
     shares_prefixes = shares_prefixes_exactly(runner)
     fuses = fuses_exactly(runner)
     first_position = first_left_padded_position(runner, read_tokens)
+    selects_queries = fuses and selects_queries_exactly(runner)
     return Facts(
         read_tokens=read_tokens,
         pads_left=pads_left,
@@ -56,7 +58,8 @@ def probe_model(runner: Runner) -> Facts:
         shares_prefixes=shares_prefixes,
         unseen_mixers=unseen_mixers(runner),
         fuses=fuses,
-        selects_queries=fuses and selects_queries_exactly(runner),
+        selects_queries=selects_queries,
+        query_blocks=computes_blocks_exactly(replace(runner, fuses=fuses, selects_queries=selects_queries)),
         last_layer=last_layer_at_read_token(runner, read_tokens),
     )
 
@@ -361,6 +364,40 @@ def selects_queries_exactly(runner: Runner) -> bool:
                     if not largest_difference(trace.attention[key][:, :, r], expected) <= TOLERANCE:
                         return False
                     if not torch.equal(trace.allowed[key][:, :, r], at_query(whole, whole.allowed[key], key, at)):
+                        return False
+    return True
+
+
+def computes_blocks_exactly(runner: Runner) -> bool:
+    """Return whether weights that are computed in blocks of queries equal those of all queries, at every site.
+
+    The comparison runs on texts with and without padding. Each text is divided into at least two blocks.
+    """
+    if not runner.kernel.calls_attention_function:
+        return False
+    sites = runner.layout.sites
+    batch = runner.builder.synthetic()
+    with torch.no_grad():
+        for inputs in (batch, single_row(batch, 1)):
+            whole = runner.run(inputs)
+            try:
+                trace = runner.run(inputs, sites=[site.key for site in sites], blocks=[site.key for site in sites])
+            # An attention function that cannot be called for some of the queries may fail with any exception.
+            except Exception:
+                return False
+            assert isinstance(trace.cache, LayerStates)
+            if not close(trace.logits, whole.logits):
+                return False
+            for site in sites:
+                expected, allowed = whole.attention[site.key], whole.allowed[site.key]
+                queries = expected.shape[2]
+                size = max(1, queries // 2)
+                for first in range(0, queries, size):
+                    block = slice(first, first + size)
+                    _, found, permitted = trace.cache.calls[site.key].rows(block.start, block.stop)
+                    if not largest_difference(found, expected[:, :, block]) <= TOLERANCE:
+                        return False
+                    if not torch.equal(permitted, allowed.expand(-1, -1, queries, -1)[:, :, block]):
                         return False
     return True
 

@@ -9,19 +9,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.blocked_call import FORBIDDEN, BlockedCall, allowed_pairs
 from attnaudit.adapters.huggingface.function_call import FunctionCall, fused_attention
 from attnaudit.adapters.protocol import Intervention, Site
+from attnaudit.adapters.query_blocks import BlockIntervention, block_starts, queries_per_block
 from attnaudit.errors import AdapterError
-
-#: If an attention score or an entry of a mask is at or below this value, the query may not attend to the key. All
-#: architectures mask keys with values of -10,000 or lower.
-FORBIDDEN = -9e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,7 @@ class Recorder:
         attention: Site key -> (B, H, Q, K) weights that the pass used; (B, H, R, K) at sites in `queries`.
         allowed: Site key -> (B, 1 or H, Q or R, K) mask, True where a query may attend to a key.
         values: Site key -> (B, G, K, d) values that the weights were applied to. Sites in `fused` are missing.
+        calls_in_blocks: Site key -> the call at a site in `blocks`. It is empty if an intervention is given.
     """
 
     def __init__(
@@ -154,10 +153,13 @@ class Recorder:
         calls: Sequence[AttentionCall],
         masks: Mapping[str, Tensor],
         *,
-        intervene: Intervention | None = None,
+        intervene: Intervention | BlockIntervention | None = None,
         first: int = 0,
         fused: Collection[str] = (),
         queries: Mapping[str, Tensor] | None = None,
+        blocks: Collection[str] = (),
+        fuses_blocks: bool = False,
+        detached: bool = False,
         skips_masks: bool = False,
     ) -> None:
         """Create a recorder for one pass.
@@ -165,11 +167,15 @@ class Recorder:
         Args:
             calls: The attention calls of a full pass, in order.
             masks: Stream -> (B, T) mask, True on tokens.
-            intervene: As in `ModelAdapter.run`.
+            intervene: As in `BlockAdapter.run`.
             first: Index of the first attention call of this pass, if it skips earlier calls.
             fused: The keys of the sites whose weights are not needed. The fused kernel computes their output.
             queries: Site key -> (B, R) positions of the queries whose weights are needed. At these sites, the fused
                 kernel computes the output, and the weights of only these queries are computed and may be replaced.
+            blocks: The keys of the sites whose weights are computed in blocks of queries.
+            fuses_blocks: Whether the fused kernel computes the output at the sites in `blocks`. Otherwise, it is
+                computed in blocks as well.
+            detached: Whether gradients treat the weights as constants. All sites must then be in `fused`.
             skips_masks: As in `Observer`.
         """
         self.calls = calls
@@ -177,10 +183,14 @@ class Recorder:
         self.intervene = intervene
         self.fused = fused
         self.queries = {} if queries is None else queries
+        self.blocks = blocks
+        self.fuses_blocks = fuses_blocks
+        self.detached = detached
         self.skips_masks = skips_masks
         self.attention: dict[str, Tensor] = {}
         self.allowed: dict[str, Tensor] = {}
         self.values: dict[str, Tensor] = {}
+        self.calls_in_blocks: dict[str, BlockedCall] = {}
         self._next = first
         self._allowed_by_mask: dict[tuple[int, str, str, str], tuple[Tensor | None, Tensor]] = {}
         self._has_padding = {stream: not bool(mask.all()) for stream, mask in masks.items()}
@@ -224,12 +234,17 @@ class Recorder:
         recorded weights.
 
         Returns:
-            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused` or `queries`.
+            (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused`, `queries` or
+            `blocks`.
         """
         if self.next_site in self.queries:
             return self._attend_at_queries(call, self.queries[self.next_site]), None
+        if self.next_site in self.blocks:
+            return self._attend_in_blocks(call), None
         if self.next_site in self.fused:
             self.next_call(call.module)
+            if self.detached:
+                call = replace(call, query=call.query.detach(), key=call.key.detach())
             return fused_attention(call), None
         output, weights = call.eager()
         current = self._matching_call(call.module, weights)
@@ -246,6 +261,8 @@ class Recorder:
         Returns:
             (B, Q, H, d) output.
         """
+        if self.next_site in self.blocks and self.intervene is None:
+            self.calls_in_blocks[self.next_site] = self._blocked(call, self.calls[self._next].site).detached()
         output, selected = fused_attention(call), call.at(queries)
         _, weights = selected.eager()
         current = self._matching_call(call.module, weights)
@@ -259,6 +276,35 @@ class Recorder:
             index = queries[:, r, None, None, None].expand(-1, 1, *output.shape[2:])
             output = output.scatter(1, index, changed[:, r, None])
         return output
+
+    def _attend_in_blocks(self, call: FunctionCall) -> Tensor:
+        """Compute a call at a site in `blocks`, and return its output (B, Q, H, d).
+
+        Without an intervention, the call is recorded, so that its weights can be computed when they are read.
+        """
+        site = self.next_call(call.module).site
+        blocked = self._blocked(call, site)
+        self.values[site.key] = call.value
+        if self.intervene is None:
+            self.calls_in_blocks[site.key] = blocked.detached()
+            if self.fuses_blocks:
+                return fused_attention(call)
+        intervene = None if self.intervene is None else cast(BlockIntervention, self.intervene)
+        outputs = []
+        size = queries_per_block(len(call.query), site.heads, call.key.shape[2])
+        for first in block_starts(call.query.shape[2], size):
+            output, weights, allowed = blocked.rows(first, first + size)
+            replaced = None if intervene is None else intervene(site, weights, allowed, first)
+            outputs.append(output if replaced is None else apply_weights(replaced, call.value))
+        return torch.cat(outputs, dim=1)
+
+    def _blocked(self, call: FunctionCall, site: Site) -> BlockedCall:
+        """Return the call at a site, prepared for blocks of queries."""
+        queries, keys = self.masks[str(site.query)], self.masks[site.keys]
+        found, expected = (call.query.shape[2], call.key.shape[2]), (queries.shape[1], keys.shape[1])
+        if found != expected:
+            raise _unexpected_shape(site, found, expected)
+        return BlockedCall(call, queries, keys)
 
     def on_softmax(self, module: nn.Module, scores: Tensor, weights: Tensor) -> Tensor:
         """Record the softmax of an attention module and return the weights to use in its place."""
@@ -277,10 +323,7 @@ class Recorder:
         selected = self.queries.get(call.site.key, queries)
         expected = (len(queries), call.site.heads, selected.shape[1], keys.shape[1])
         if tuple(weights.shape) != expected:
-            raise AdapterError(
-                f"The attention at '{call.site.key}' has shape {tuple(weights.shape)}; expected {expected}, from the "
-                "lengths of its inputs. This architecture cannot be audited."
-            )
+            raise _unexpected_shape(call.site, tuple(weights.shape), expected)
         return call
 
     def _allowed(self, call: AttentionCall, mask: Tensor | None, weights: Tensor) -> Tensor:
@@ -294,13 +337,7 @@ class Recorder:
         selected = call.site.key if call.site.key in self.queries else ""
         cache_key = (id(mask), str(call.site.query), call.site.keys, selected)
         if cache_key not in self._allowed_by_mask:
-            tokens = self._token_pairs(call.site)
-            if mask is None:
-                allowed = tokens
-            else:
-                mask = mask[..., : weights.shape[-1]]
-                permitted = mask if mask.dtype == torch.bool else mask > FORBIDDEN
-                allowed = permitted.expand(len(weights), permitted.shape[1], *weights.shape[2:]) & tokens
+            allowed = allowed_pairs(mask, self._token_pairs(call.site))
             # Storing the mask keeps it alive, so that no other mask can get the same id during the pass.
             self._allowed_by_mask[cache_key] = (mask, allowed)
         return self._allowed_by_mask[cache_key][1]
@@ -325,3 +362,11 @@ class Recorder:
         self.allowed[site.key] = allowed
         # With gradients enabled, the output must be computed from the recorded tensor, so that it has a gradient.
         return recorded if replaced is not None or torch.is_grad_enabled() else weights
+
+
+def _unexpected_shape(site: Site, found: tuple[int, ...], expected: tuple[int, ...]) -> AdapterError:
+    """Return the error for a site whose attention does not have the lengths of its inputs."""
+    return AdapterError(
+        f"The attention at '{site.key}' has shape {found}; expected {expected}, from the lengths of its inputs. This "
+        "architecture cannot be audited."
+    )

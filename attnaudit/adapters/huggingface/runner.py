@@ -24,6 +24,7 @@ from attnaudit.adapters.huggingface.recorder import Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
 from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.adapters.site_selection import at_queries
 
 
@@ -122,24 +123,34 @@ class Runner:
         inputs: Inputs,
         *,
         embeddings: Mapping[str, Tensor] | None = None,
-        intervene: Intervention | None = None,
+        intervene: Intervention | BlockIntervention | None = None,
         hidden: bool = False,
         sites: Collection[str] | None = None,
         queries: Mapping[str, Tensor] | None = None,
+        blocks: Collection[str] = (),
+        detached: bool = False,
     ) -> Trace:
-        """Run the model on a batch and record its attention (see `QuerySelectingAdapter.run`).
+        """Run the model on a batch and record its attention (see `BlockAdapter.run`).
 
-        If `hidden` is True, `Trace.cache` holds the `LayerStates` that `replay` needs.
+        If `hidden` is True, or sites are read in blocks, `Trace.cache` holds the `LayerStates` that `replay` and
+        `attention_rows` need.
         """
-        recorder = self.recorder(inputs, intervene=intervene, sites=sites, queries=queries)
+        if detached and not self.fuses:
+            assert intervene is None
+            intervene, detached = (lambda _site, weights, _allowed: weights.detach()), False
+        recorder = self.recorder(
+            inputs, intervene=intervene, sites=sites, queries=queries, blocks=blocks, detached=detached
+        )
         states: dict[str, Tensor] = {}
-        cache = LayerStates(values=recorder.values) if hidden else None
+        cache = LayerStates(values=recorder.values, calls=recorder.calls_in_blocks) if hidden or blocks else None
         with ExitStack() as stack:
             if cache is not None:
                 stack.enter_context(recorded_value_states(self.layout, states))
                 stack.enter_context(recorded_layer_states(self.layout, cache))
             logits = self.logits(inputs, recorder, embeddings)
         recorder.require_complete()
+        for key in recorder.calls_in_blocks.keys() - set(blocks):
+            del recorder.calls_in_blocks[key]
         return Trace(
             logits=logits,
             attention=recorder.attention,
@@ -147,30 +158,39 @@ class Runner:
             hidden=states,
             cache=cache,
             queries=recorder.queries,
+            blocks=frozenset(recorder.calls_in_blocks),
         )
 
     def recorder(
         self,
         inputs: Inputs,
         *,
-        intervene: Intervention | None = None,
+        intervene: Intervention | BlockIntervention | None = None,
         sites: Collection[str] | None = None,
         queries: Mapping[str, Tensor] | None = None,
+        blocks: Collection[str] = (),
+        detached: bool = False,
         first: int = 0,
     ) -> Recorder:
         """Return a recorder for a pass over a batch.
 
         Args:
             inputs: The batch.
-            intervene: As in `QuerySelectingAdapter.run`.
-            sites: As in `QuerySelectingAdapter.run`.
-            queries: As in `QuerySelectingAdapter.run`. Without `selects_queries`, all queries are recorded.
+            intervene: As in `BlockAdapter.run`.
+            sites: As in `BlockAdapter.run`.
+            queries: As in `BlockAdapter.run`. Without `selects_queries`, all queries are recorded.
+            blocks: As in `BlockAdapter.run`.
+            detached: As in `BlockAdapter.run`. The runner must use the fused kernel, and `sites` must be empty.
             first: Index of the first attention call of the pass, if it skips earlier calls.
         """
         if queries and not self.selects_queries:
             intervene = None if intervene is None else at_queries(intervene, queries)
             queries = None
         fused, selected = self.fused_except(sites), self._queries_by_layer(sites, queries or {})
+        if blocks and sites is not None and not self.fuses:
+            # Without the fused kernel, the weights of all other sites would be held.
+            others = {call.site.key for call in self.layout.calls if call.site.key not in sites}
+            blocks = {*blocks, *(others - selected.keys())}
         keys = {call.site.key for call in self.layout.calls[first:]}
         return Recorder(
             self.layout.calls,
@@ -179,7 +199,10 @@ class Runner:
             first=first,
             fused=fused,
             queries=selected,
-            skips_masks=self.selects_queries and keys <= {*fused, *selected},
+            blocks=blocks,
+            fuses_blocks=self.fuses,
+            detached=detached,
+            skips_masks=self.selects_queries and keys <= {*fused, *selected, *blocks},
         )
 
     def _queries_by_layer(self, sites: Collection[str] | None, queries: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.blocked_call import FORBIDDEN
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.layout import DECODER, Layout, value_states
-from attnaudit.adapters.huggingface.recorder import FORBIDDEN, AttentionCall, observing
+from attnaudit.adapters.huggingface.recorder import AttentionCall, observing
 from attnaudit.adapters.huggingface.wrapped_models import CustomModel, backbone_of, name_of
 from attnaudit.adapters.protocol import TEXT, Site, SiteKind
 from attnaudit.errors import AdapterError

@@ -22,6 +22,7 @@ from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead
 from attnaudit.adapters.huggingface.target_reference import reference_logits
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 
@@ -69,6 +70,7 @@ class HuggingFaceAdapter:
             left_padding=facts.left_padding,
             selects_sites=facts.fuses,
             selects_queries=facts.selects_queries,
+            query_blocks=facts.query_blocks,
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
             erasure=builder.erasure,
@@ -112,14 +114,29 @@ class HuggingFaceAdapter:
         inputs: Inputs,
         *,
         embeddings: Mapping[str, Tensor] | None = None,
-        intervene: Intervention | None = None,
+        intervene: Intervention | BlockIntervention | None = None,
         hidden: bool = False,
         sites: Collection[str] | None = None,
         queries: Mapping[str, Tensor] | None = None,
+        blocks: Collection[str] = (),
+        detached: bool = False,
     ) -> Trace:
         return self.runner.run(
-            inputs, embeddings=embeddings, intervene=intervene, hidden=hidden, sites=sites, queries=queries
+            inputs,
+            embeddings=embeddings,
+            intervene=intervene,
+            hidden=hidden,
+            sites=sites,
+            queries=queries,
+            blocks=blocks,
+            detached=detached,
         )
+
+    def attention_rows(self, trace: Trace, site: Site, first: int, stop: int) -> tuple[Tensor, Tensor]:
+        assert isinstance(trace.cache, LayerStates)
+        with torch.no_grad():
+            _output, weights, allowed = trace.cache.calls[site.key].rows(first, stop)
+        return weights, allowed
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
         """Replay weights by the fastest method that gives the correct logits (see `TransformerAdapter.replay`)."""
@@ -182,7 +199,9 @@ class HuggingFaceAdapter:
     # -- texts with some tokens removed ----------------------------------------------------------------------------
 
     def share(self, inputs: Inputs) -> prefix_cache.SharedStates:
-        return prefix_cache.share(self.runner, inputs)
+        sites = [site.key for site in self.sites()]
+        in_blocks = bool(too_large_to_hold(self, inputs, len(inputs.ids[TEXT]), sites))
+        return prefix_cache.share(self.runner, inputs, in_blocks=in_blocks)
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         assert isinstance(shared, prefix_cache.SharedStates)

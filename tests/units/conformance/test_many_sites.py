@@ -20,9 +20,16 @@ from attnaudit.instances import Instance
 from attnaudit.targets import Target
 from tests.small_models import adapter as pooled
 from tests.small_models import dataset
+from tests.units.conformance import broken_blocks as blocks
 from tests.units.conformance import broken_computed as computed
 from tests.units.conformance import broken_shown as shown
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
+
+#: The checks of capabilities that no sound adapter in these tests declares.
+NOT_DECLARED = {
+    *("decode", "logits_without", "influence"),
+    *("selected_sites", "selected_queries", "query_blocks", "original_model"),
+}
 
 
 def instances_for(adapter: ModelAdapter) -> list[Instance]:
@@ -41,6 +48,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
         "influence",
         "selected_sites",
         "selected_queries",
+        "query_blocks",
         "original_model",
         "target",
     } | ({"query"} if name != "cross" else set())
@@ -58,6 +66,7 @@ def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
         "influence",
         "selected_sites",
         "selected_queries",
+        "query_blocks",
         "original_model",
         "target",
     }
@@ -78,6 +87,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "value_vectors",
         "selected_sites",
         "selected_queries",
+        "query_blocks",
         "original_model",
         "target",
     }
@@ -245,6 +255,14 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.ShowsOtherQueries, "the weights at 'layer 0'"),
         (computed.IgnoresInterventionsOnQueries, "the logits with some queries of 'layer 0' replaced"),
     ],
+    "query_blocks": [
+        (blocks.NamesNoBlocks, r"Trace.blocks = \[\]; expected this site"),
+        (blocks.ComputesRoughlyInBlocks, "the logits with the weights at 'layer 0' in blocks"),
+        (blocks.StartsEveryBlockAtTheFirstQuery, "the weights at 'layer 0' in blocks of queries"),
+        (blocks.AllowsOtherKeysInBlocks, "the masks of the allowed keys at 'layer 0'"),
+        (blocks.IgnoresInterventionsInBlocks, "the logits with weights replaced at 'layer 0' in blocks"),
+        (blocks.DoesNotDetach, "`detached` must stop all gradients through the weights"),
+    ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
     "target": [
         (computed.ReadsAnotherOutput, "those computed from the raw output of the model differ.*Read the output"),
@@ -325,6 +343,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "influence",
         "selected_sites",
         "selected_queries",
+        "query_blocks",
         "original_model",
         "target",
     }

@@ -298,9 +298,13 @@ def test_padding_does_not_change_a_summary(left: int, right: int, seed: int) -> 
 
     def summary(values: Tensor, mask: Tensor) -> Tensor:
         inputs: Any = type("Inputs", (), {"mask": {TEXT: mask}})
-        return repeated_pass.attention_summaries(
-            [site], inputs, Trace(logits=torch.zeros(2, 1), attention={site.key: values}, allowed={})
-        )
+        whole = repeated_pass.SiteSummary(site, inputs, all_queries=True)
+        whole.add(values, 0)
+        in_blocks = repeated_pass.SiteSummary(site, inputs, all_queries=True)
+        for first in range(0, values.shape[2], 3):
+            in_blocks.add(values[:, :, first : first + 3], first)
+        torch.testing.assert_close(in_blocks.value(), whole.value(), atol=1e-6, rtol=0)
+        return whole.value()
 
     mask = torch.ones((2, 4), dtype=torch.bool)
     padded = nn.functional.pad(weights, (left, right, left, right), value=0.7)
