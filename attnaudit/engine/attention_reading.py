@@ -8,7 +8,6 @@ Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 

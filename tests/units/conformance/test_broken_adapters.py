@@ -30,6 +30,7 @@ def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> Non
         "replay",
         "selected_sites",
         "selected_queries",
+        "query_blocks",
         "original_model",
         "target",
     } | ({"substitution"} if tokenized == "plain" else set())

@@ -25,12 +25,6 @@ from tests.units.conformance import broken_computed as computed
 from tests.units.conformance import broken_shown as shown
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
 
-#: The checks of capabilities that no sound adapter in these tests declares.
-NOT_DECLARED = {
-    *("decode", "logits_without", "influence"),
-    *("selected_sites", "selected_queries", "query_blocks", "original_model"),
-}
-
 
 def instances_for(adapter: ModelAdapter) -> list[Instance]:
     return INSTANCES if adapter.capabilities.query else PLAIN
