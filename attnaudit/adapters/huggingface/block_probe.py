@@ -1,0 +1,44 @@
+"""Probe whether the attention weights of a model may be computed in blocks of queries."""
+
+from __future__ import annotations
+
+import torch
+
+from attnaudit.adapters.huggingface.input_builder import single_row
+from attnaudit.adapters.huggingface.layer_states import LayerStates
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, largest_difference
+from attnaudit.adapters.huggingface.runner import Runner
+
+
+def computes_blocks_exactly(runner: Runner) -> bool:
+    """Return whether weights that are computed in blocks of queries equal those of all queries, at every site.
+
+    The comparison runs on texts with and without padding. Each text is divided into at least two blocks.
+    """
+    if not runner.kernel.calls_attention_function:
+        return False
+    sites = runner.layout.sites
+    batch = runner.builder.synthetic()
+    with torch.no_grad():
+        for inputs in (batch, single_row(batch, 1)):
+            whole = runner.run(inputs)
+            try:
+                trace = runner.run(inputs, sites=[site.key for site in sites], blocks=[site.key for site in sites])
+            # An attention function that cannot be called for some of the queries may fail with any exception.
+            except Exception:
+                return False
+            assert isinstance(trace.cache, LayerStates)
+            if not close(trace.logits, whole.logits):
+                return False
+            for site in sites:
+                expected, allowed = whole.attention[site.key], whole.allowed[site.key]
+                queries = expected.shape[2]
+                size = max(1, queries // 2)
+                for first in range(0, queries, size):
+                    block = slice(first, first + size)
+                    _, found, permitted = trace.cache.calls[site.key].rows(block.start, block.stop)
+                    if not largest_difference(found, expected[:, :, block]) <= TOLERANCE:
+                        return False
+                    if not torch.equal(permitted, allowed.expand(-1, -1, queries, -1)[:, :, block]):
+                        return False
+    return True
