@@ -89,7 +89,7 @@ def test_every_measure_equals_that_of_weights_that_are_held(
     monkeypatch.setattr(type(adapter.runner), "run", lambda _self, *given, **options: recorded(*given, **options))
     blocked = measured(adapter, needs)
     if adapter.capabilities.selects_queries:
-        assert largest == 1
+        assert largest <= 1
     assert held.scalars.keys() == blocked.scalars.keys()
     for column, values in held.scalars.items():
         np.testing.assert_allclose(blocked.scalars[column], values, atol=1e-5, err_msg=column)
