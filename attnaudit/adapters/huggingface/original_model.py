@@ -103,7 +103,8 @@ def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs,
     return (
         f"the weights are {dtype}, and are audited in float32: logits differ by at most "
         f"{float((logits - audited.logits.float()).abs().max()):.2g}, {weights}and {changed} of "
-        f"{plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}"
+        f"{plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}, so in {dtype}, "
+        f"{'any verdict' if changed else 'a verdict near its threshold'} could be different"
     )
 
 
