@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from torch import Tensor
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
+from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT
+from attnaudit.conformance import quick
+from attnaudit.engine.scopes import expanded, scope_of
+from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Instance
 from attnaudit.targets import Target
 from tests import architectures
@@ -157,3 +162,121 @@ def test_the_logit_of_a_string(name: str, ending: str, task: str, template: str 
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-6)
     assert adapter.capabilities.classes == ("any other string", "the string")
     assert adapter.family.endswith(", string")
+
+
+ML = {"problem_type": "multi_label_classification", "id2label": TAGS, "label2id": {}}
+TAGGER = {"id2label": TAGS, "label2id": {}}
+LONG = " ".join(["dull"] * 80)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (("bert", ""), {"settings": ML}, r"assigns any number of labels.*docs/targets.md#a-label"),
+        (("bert", ""), {"settings": ML, "target": Target(kind="label", name="PERS")}, "no output 'PERS'.*'PER'"),
+        (("bert", ""), {"settings": {"id2label": {0: "s"}, "label2id": {}}}, "gives a score.*docs/targets.md#a-score"),
+        (("bert", ""), {"target": STRING}, "has no target of kind 'string'. Expected 'class' or 'label' or 'score'"),
+        (("bert", ""), {"target": Target(kind="score", scale=1.0)}, "the scores negative, positive. Name one"),
+        (("bert", "ForMaskedLM"), {"target": Target()}, "has no target of kind 'class'. Expected 'string'"),
+        (("gpt2-lm", ""), {}, r"pass labels.*docs/targets.md#a-string"),
+        (("gpt2-lm", ""), {"target": STRING, "labels": {"a": " good"}}, "Remove either labels or the target"),
+        (("gpt2-lm", ""), {"target": STRING, "template": "{answer} {text}"}, r"expected \{answer\} once, after"),
+        (("gpt2-lm", ""), {"target": STRING, "template": "{text}"}, r"expected \{answer\} once, after"),
+        (("t5-lm", ""), {"target": STRING, "template": "{text} {answer}"}, r"expected \{text\} once"),
+        (("bart", "ForQuestionAnswering"), {}, "encoder and a decoder"),
+    ],
+)
+def test_targets_that_do_not_fit_the_model(model: tuple[str, str], options: dict[str, Any], message: str) -> None:
+    name, task = model
+    with pytest.raises(ModelError, match=message):
+        adapter_of(name, task, **options)
+
+
+@pytest.fixture(scope="module")
+def adapters() -> dict[str, Any]:
+    score = {"id2label": {0: "s"}, "label2id": {}}
+    return {
+        "tag": adapter_of("bert", "ForTokenClassification", settings=TAGGER)[0],
+        "span": adapter_of("bert", "ForQuestionAnswering")[0],
+        "causal": adapter_of("gpt2-lm", "", STRING, template="{text}{answer}")[0],
+        "masked": adapter_of("bert", "ForMaskedLM", STRING)[0],
+        "score": adapter_of("bert", "", Target(kind="score", scale=1.0), settings=score)[0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("tag", {"position": 9}, "'position' is 9, but the text has 9 words"),
+        ("tag", {"text": LONG, "position": 79}, "word 79 is not among the tokens.*truncated"),
+        ("tag", {"query": "who"}, "a tagger reads a single text"),
+        ("span", {"query": "who", "answer": "a good film"}, "does not contain 'a good film'"),
+        ("span", {"query": "who", "answer": "plot", "position": 3}, "does not contain 'plot' from word 3 on"),
+        ("span", {"text": LONG + " end", "query": "who", "answer": "end"}, "the answer 'end' is not among the tokens"),
+        ("causal", {}, "column 'answer' is empty"),
+        ("causal", {"answer": "ly"}, "contains a part of the answer 'ly' and other characters.*Separate"),
+        ("masked", {"answer": "good"}, r"contains \[MASK\] 0 times"),
+        ("masked", {"text": "[MASK] and [MASK]", "answer": "good"}, r"contains \[MASK\] 2 times"),
+        ("masked", {"text": "it is [MASK]", "answer": "字"}, "vocabulary does not contain the answer '字'"),
+        ("score", {"query": "who"}, "unknown whether the model reads it before or after.*query_first"),
+    ],
+)
+def test_rows_that_do_not_fit_the_target(
+    name: str, fields: dict[str, Any], message: str, adapters: Mapping[str, Any]
+) -> None:
+    with pytest.raises(DataError, match=f"rows.csv:7: .*{message}"):
+        adapters[name].collate([row(**{"text": TEXT_OF_ROW, **fields}, where="rows.csv:7")])
+
+
+@torch.no_grad()
+def test_a_mask_in_the_text_is_filled_by_an_answer_of_several_tokens(adapters: Mapping[str, Any]) -> None:
+    adapter = adapters["masked"]
+    inputs = adapter.collate([row("it was [MASK] and dull", answer="unbelievably moving")])
+    masked = inputs.ids[TEXT][0] == adapter.runner.builder.tokenizer.mask_token_id
+    assert int(masked.sum()) > 1
+    assert torch.equal(inputs.extra[TARGET_QUERIES][0], masked)
+    assert not bool((inputs.real()[0] & masked).any())
+
+
+def test_the_reading_is_that_of_the_tokens_of_the_target(adapters: Mapping[str, Any]) -> None:
+    adapter = adapters["causal"]
+    (reading,) = expanded(adapter, adapter.capabilities.reading)
+    inputs = adapter.collate([row(answer=" good and bad"), row("dull", answer=" good")])
+    scope = scope_of(adapter, reading)
+    queries = scope.row_mask(scope.site, inputs, inputs.ids[TEXT].shape[1])[:, 0, :, 0]
+    special = inputs.special[TEXT] & ~inputs.real()
+    for b, count in enumerate((3, 1)):
+        places = queries[b].nonzero()[:, 0].tolist()
+        answer = (inputs.extra["target_marks"][b] > 0).nonzero()[:, 0].tolist()
+        assert places == [place - 1 for place in answer]
+        assert len(places) >= count
+        assert bool(special[b, answer].all())
+    with pytest.raises(AdapterError, match="is not read at tokens that differ by row"):
+        expanded(adapters["score"], "target@layer=-1,heads=mean")
+
+
+@pytest.mark.parametrize("name", ["tag", "span"])
+def test_a_token_of_the_target_can_be_masked_but_not_deleted(name: str, adapters: Mapping[str, Any]) -> None:
+    adapter = adapters[name]
+    assert not adapter.capabilities.deletion
+    inputs = adapter.collate([row(query="who" if name == "span" else None)])
+    place = int(inputs.extra[TARGET_QUERIES][0].int().argmax())
+    here = torch.arange(inputs.ids[TEXT].shape[1])[None] == place
+    with torch.no_grad():
+        assert bool(adapter.run(adapter.substitute(inputs, TEXT, torch.tensor([0]), here)).logits.isfinite().all())
+        with pytest.raises(AdapterError, match="was deleted, but the target is read there"):
+            adapter.run(adapter.delete(inputs, TEXT, [(0, place)]))
+
+
+@pytest.mark.parametrize("name", ["tag", "span", "causal", "masked"])
+def test_the_quick_conformance_suite_passes(name: str, adapters: Mapping[str, Any]) -> None:
+    words = architectures.SENTENCES[:4]
+    text = {"masked": "{} [MASK]"}.get(name, "{}")
+    rows = [
+        Instance(
+            id=str(n), text=text.format(one), answer=" good" if name in ("causal", "masked") else None,
+            query="who" if name == "span" else None, position=n if name == "tag" else None,
+        )
+        for n, one in enumerate(words)
+    ]  # fmt: skip
+    assert not [one for one in quick(adapters[name], rows) if one.outcome == "fail"]
