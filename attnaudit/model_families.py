@@ -4,7 +4,8 @@ The family of a model is a text such as "pooled attention, bilstm encoder". A po
 validated. The entry "pooled attention" covers every family whose name begins with these words.
 
 If an audit explains another output than the class, the family ends in a word for this output, as in "transformer, bert,
-multi-label". Only an entry with the same word covers it, such as "transformer, multi-label".
+multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The family of a model that
+answers from passages ends in "sources".
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
-from attnaudit.targets import FAMILIES
+from attnaudit.targets import FAMILIES, SOURCES
 
 #: The family of an adapter with a single pooled attention that names no family.
 POOLED = "pooled attention"
@@ -48,7 +49,7 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (own, last) if own and last in FAMILIES.values() else (family, "")
+    return (own, last) if own and last in (*FAMILIES.values(), SOURCES) else (family, "")
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:

@@ -33,6 +33,8 @@ FAMILIES: Mapping[Kind, str] = {
 #: The file in a checkpoint folder with the target.
 FILE = "attnaudit.toml"
 _WITH_LABEL = re.compile(r"(.+)\[([^\[\]]+)\]")
+#: The word that the family of a model ends in if the model answers from passages, whatever its target is.
+SOURCES = "sources"
 #: Kind -> the settings that it takes.
 _SETTINGS: Mapping[Kind, tuple[str, ...]] = {
     "class": (),

@@ -63,6 +63,7 @@ class Capabilities:
         deletion: Whether `delete` and `keep` can remove tokens.
         mask: Whether `substitute` can replace tokens by a mask token.
         query: Whether instances may have a query.
+        passages: Whether instances have passages, whose tokens `Inputs.passages` numbers.
         max_tokens: Longest input in tokens; None if unlimited.
         left_padding: Whether `run` accepts inputs with padding on the left.
         selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
@@ -94,6 +95,7 @@ class Capabilities:
     deletion: bool = True
     mask: bool = False
     query: bool = False
+    passages: bool = False
     max_tokens: int | None = None
     left_padding: bool = False
     selects_sites: bool = False

@@ -98,10 +98,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--unit",
-        type=one_of(("tokens", "words")),
-        metavar="{tokens,words}",
+        type=one_of(("tokens", "words", "sources")),
+        metavar="{tokens,words,sources}",
         default="tokens",
-        help="whether the run must have computed statistics over tokens or over words (default: tokens)",
+        help="whether the run must have computed statistics over tokens, words or sources (default: tokens)",
     )
     parser.add_argument(
         "--allow-sample", action="store_true", help="accept a run that audited a sample (--audit-max-instances)"

@@ -34,10 +34,11 @@ class Column(StrEnum):
     LABELS = "labels"
     ANSWER = "answer"
     POSITION = "position"
+    PASSAGES = "passages"
 
 
 #: Columns that are not required, but whose absence changes the audit.
-_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION)
+_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES)
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
@@ -55,7 +56,7 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
 
     Raises:
         DataError: `text` and `file` are both missing, or the name of an unknown column is similar to that of a missing
-            `label`, `query`, `labels` or `position`.
+            `label`, `query`, `labels`, `position` or `passages`.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
@@ -139,6 +140,7 @@ class InstanceReader:
             query=query,
             answer=_optional_text(cells.get(Column.ANSWER), where, Column.ANSWER),
             position=_position(cells.get(Column.POSITION), where),
+            passages=_passages(cells.get(Column.PASSAGES), where),
             source=source,
             where=where,
         )
@@ -190,6 +192,7 @@ class InstanceReader:
             file_sha256=sha256,
             answer=_optional_text(instance.answer, where, Column.ANSWER),
             position=_position(instance.position, where),
+            passages=_passages(instance.passages, where),
             source=_optional_text(instance.source, where, Column.SOURCE, integers=True),
             where=where,
         )
@@ -428,3 +431,27 @@ def _position(value: object, where: str) -> int | None:
             "Write a whole number, or leave it out.",
         )
     return value
+
+
+def _passages(value: object, where: str) -> tuple[str, ...]:
+    """Return the passages of a cell: a list of texts, or a JSON list as text; empty if the cell is blank."""
+    expected = 'a list of passages, such as ["...", "..."]'
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return ()
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            fix = "Write the passages as a JSON list of texts."
+            raise _invalid(where, Column.PASSAGES, f"text that is no JSON list ({error})", expected, fix) from error
+    if not isinstance(value, list | tuple):
+        raise _invalid(
+            where, Column.PASSAGES, _describe_value(value), expected, "Write the passages as a list of texts."
+        )
+    for number, passage in enumerate(value, start=1):
+        if not isinstance(passage, str) or not passage.strip():
+            found = "a blank passage" if isinstance(passage, str) else _describe_value(passage)
+            fix = "Remove the passage from the list, or give it text."
+            raise _invalid(where, Column.PASSAGES, f"{found} at place {number}", "only passages with text", fix)
+        _encodable(passage, where, Column.PASSAGES)
+    return tuple(value)

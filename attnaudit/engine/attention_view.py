@@ -358,7 +358,8 @@ class AttentionView(AttentionReading):
         """Return the class probabilities of texts with masked units, with the attention of the reading held.
 
         The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
-        from the masked text: the states that are weighted, and all other attention.
+        from the masked text: the states that are weighted, and all other attention. Sources are deleted instead of
+        masked, so that no row can keep its weights, and all attention is computed again.
 
         Args:
             rows: (V,) for each variant, the position of its original instance in the batch.
@@ -367,6 +368,8 @@ class AttentionView(AttentionReading):
         Returns:
             (V, C) probabilities, float64.
         """
+        if self.batch.unit == "sources":
+            return self.batch.masked(rows, keep)
         queries = self.scope.query_positions(self.inputs) if self.scope.single_row else None
         keys = tuple(site.key for site in self.scope.sites)
 

@@ -123,7 +123,8 @@ class Batch(CleanPass):
             (B, T, C) probabilities, float64. They are NaN where no unit starts, and for instances with a single unit,
             without which no text would be left.
         """
-        return self._leave_one_out_by_mask if operator == "mask" else self._leave_one_out_by_deletion
+        by_mask = operator == "mask" and self.unit != "sources"
+        return self._leave_one_out_by_mask if by_mask else self._leave_one_out_by_deletion
 
     @cached_property
     def _leave_one_out_by_deletion(self) -> Tensor:
@@ -154,11 +155,12 @@ class Batch(CleanPass):
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            operator: how the other units are erased.
+            operator: how the other units are erased. Sources are always deleted.
 
         Returns:
             (V, C) probabilities, float64; NaN where no unit is kept.
         """
+        operator = "deletion" if self.unit == "sources" else operator
         output = self._undefined_probabilities(len(rows))
         keep = keep & self.real[rows]
         erased = self.real[rows] & ~keep
@@ -185,7 +187,8 @@ class Batch(CleanPass):
     ) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
-        Unlike in `erase`, every variant is run, even if it is equal to another one or keeps no unit.
+        Sources are deleted instead. Unlike in `erase`, every variant is run, even if it is equal to another one or
+        keeps no unit.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
@@ -199,6 +202,8 @@ class Batch(CleanPass):
         Returns:
             (V, C) probabilities, float64.
         """
+        if self.unit == "sources":
+            return self._run_erasures(rows, keep, "deletion")
         return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
 
     def _run_erasures(

@@ -26,8 +26,9 @@ from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
-#: The unit that attention and all statistics refer to. With "words", the tokens of a word are one unit.
-Unit = Literal["tokens", "words"]
+#: The unit that attention and all statistics refer to. With "words", the tokens of a word are one unit. With "sources",
+#: the tokens of a passage are one unit, and units are erased by deletion only.
+Unit = Literal["tokens", "words", "sources"]
 #: Progress within a batch is reported only if the batch takes longer than this.
 PROGRESS_AFTER_SECONDS = 5.0
 
@@ -101,7 +102,8 @@ class CleanPass:
             need it.
         budget: largest number of tokens (rows × length) in one forward pass of variants.
         pass_counts: kind of pass -> number of passes, which the batch increases. All batches of an audit share it.
-        unit: "tokens" or "words". The values of a word are stored at the position of its first token.
+        unit: "tokens", "words" or "sources". The values of a word or a passage are stored at the position of its first
+            token.
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
             the model, call it as well. None to report no progress.
         scopes: the scopes whose attention the clean pass needs; None for all sites and queries.
@@ -160,9 +162,10 @@ class CleanPass:
     @cached_property
     def real(self) -> Tensor:
         """(B, T) True at the first token of each unit. If the units are tokens, True at every real token."""
-        if self.unit == "tokens" or TEXT not in self.inputs.words:
+        numbers = self.inputs.passages if self.unit == "sources" else self.inputs.words
+        if self.unit == "tokens" or TEXT not in numbers:
             return self.real_tokens
-        words = self.inputs.words[TEXT]
+        words = numbers[TEXT]
         before = torch.cat([torch.full_like(words[:, :1], -2), words[:, :-1]], dim=1)
         return self.real_tokens & (words != before)
 

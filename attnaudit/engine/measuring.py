@@ -67,7 +67,8 @@ def measure(
             instance has a label.
         device: the device to measure on.
         batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
-        unit: "tokens" or "words". With "words", the tokens of a word are one unit.
+        unit: "tokens", "words" or "sources". With "words", the tokens of a word are one unit; with "sources", those of
+            a passage.
         progress: called before the first batch, after every batch, and during batches that take long; None to report no
             progress.
         worker: name of the process, for the record.
@@ -307,7 +308,7 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
 
     Args:
         measurements: the measurements.
-        unit: "tokens" or "words".
+        unit: "tokens", "words" or "sources".
         erasure: how units are erased (see `Capabilities.erasure`).
         repeated: number of texts whose tokens are the same as those of an earlier text.
     """
@@ -324,6 +325,11 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
         notes.append(
             "Statistics are computed over words: the attention on the tokens of a word is summed, their gradients are "
             "combined, and all tokens of a word are deleted together."
+        )
+    if unit == "sources":
+        notes.append(
+            "Statistics are computed over sources: the attention on the tokens of a passage is summed, their gradients "
+            "are combined, and a passage is erased by deleting it from the prompt. Attention is then computed again."
         )
     truncated = int(np.nansum(measurements.scalars.get("truncated", np.zeros(1))))
     if truncated:

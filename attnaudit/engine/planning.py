@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.adapters.protocol import Capabilities, ModelAdapter
+from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import Measure
 from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, AuditError, CheckError
@@ -131,8 +132,32 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
     own_reading(adapter)
 
 
-def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
+def capabilities_for(adapter: ModelAdapter, unit: Unit) -> Capabilities:
+    """Return the capabilities of an adapter in an audit over some units.
+
+    Sources are erased by deletion only, so that an adapter which can delete them can run all measures that mask units.
+
+    Raises:
+        AdapterError: the units are sources, but the model reads no passages.
+    """
+    capabilities = adapter.capabilities
+    if unit != "sources":
+        return capabilities
+    if not capabilities.passages:
+        raise AdapterError(
+            "--audit-unit sources: the model reads no passages. Write {passages} into the template of a language model "
+            "(docs/sources.md), or use --audit-unit tokens or words."
+        )
+    return replace(capabilities, mask=capabilities.deletion)
+
+
+def refuse_unable(adapter: ModelAdapter, plan: Plan, unit: Unit = "tokens") -> None:
     """Refuse measures that need a capability which the adapter lacks, or that do not support their reading.
+
+    Args:
+        adapter: the model.
+        plan: the measures.
+        unit: the units of the audit.
 
     Raises:
         AdapterError: the adapter lacks a capability, or a measure that needs a reading of a single attention site has
@@ -147,8 +172,9 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
                 "remove the check."
             )
     refused: dict[str, list[str]] = {}
+    capabilities = capabilities_for(adapter, unit)
     for planned in plan.measures:
-        for capability in planned.measure.lacking(adapter.capabilities):
+        for capability in planned.measure.lacking(capabilities):
             refused.setdefault(capability, []).append(planned.measure.name)
     for capability in (name for name in (*REMEDIES, *refused) if name in refused):
         names = list(dict.fromkeys(refused[capability]))
@@ -165,12 +191,12 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan) -> None:
         )
 
 
-def refusals(adapter: ModelAdapter, needs: Sequence[str]) -> dict[str, AuditError]:
+def refusals(adapter: ModelAdapter, needs: Sequence[str], unit: Unit = "tokens") -> dict[str, AuditError]:
     """Return need -> error, for the needs that are invalid or that need a capability which the adapter lacks."""
     errors: dict[str, AuditError] = {}
     for need in needs:
         try:
-            refuse_unable(adapter, resolve([need], adapter))
+            refuse_unable(adapter, resolve([need], adapter), unit)
         except AuditError as error:
             errors[need] = error
     return errors

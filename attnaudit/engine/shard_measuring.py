@@ -23,7 +23,7 @@ from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
-from attnaudit.engine.planning import refuse_unable, refuse_unauditable, resolve
+from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
@@ -74,7 +74,7 @@ class ShardMeasurer:
         seed: seed of all random numbers.
         device: the device to measure on.
         batch_tokens: largest number of tokens in one forward pass; None for the default of the device.
-        unit: "tokens" or "words".
+        unit: "tokens", "words" or "sources".
         sha256: the hash that the parameters must have; None to accept any parameters.
 
     Raises:
@@ -128,7 +128,7 @@ class ShardMeasurer:
         Raises:
             AdapterError: the model lacks a capability that a measure needs.
         """
-        refuse_unable(self.adapter, self.plan)
+        refuse_unable(self.adapter, self.plan, self.unit)
         self.states = [planned.measure.start(lengths) for planned in self.plan.measures]
         self.started = True
 
@@ -227,7 +227,7 @@ class ShardMeasurer:
         for planned, state in zip(self.plan.measures, self.states, strict=True):
             depends = planned.measure.depends_on_reading
             required = by_reading[planned.reading] if depends else shared
-            request = planned.measure.request(required, self.adapter.capabilities)
+            request = planned.measure.request(required, capabilities_for(self.adapter, self.unit))
             columns = state.compute(views[planned.reading], request)
             for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
                 known.update(columns)

@@ -48,10 +48,10 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
     Args:
         adapter: the model.
         instances: the n instances.
-        unit: "tokens" or "words".
+        unit: "tokens", "words" or "sources".
 
     Raises:
-        DataError: an instance has no real tokens, or it has a query but the model reads none.
+        DataError: an instance has no real tokens, or it has a query or passages but the model reads none.
         AuditError: the adapter raised an error for an instance. The message names the row.
     """
     encoded = EncodedInstances()
@@ -64,6 +64,11 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
                 raise DataError(
                     f"{instance.where or instance.id}: the row has a query, but the model reads a single text. "
                     "Remove the query column, or audit a model that declares query=True."
+                )
+            if instance.passages and not adapter.capabilities.passages:
+                raise DataError(
+                    f"{instance.where or instance.id}: the row has passages, but the model reads none. Remove the "
+                    "column 'passages'; or, for a language model, write {passages} into its template (docs/sources.md)."
                 )
         try:
             inputs = adapter.collate(chunk)
@@ -92,6 +97,9 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
                 numbers = [int(words[b, offset + position]) for position in positions]
                 grouped = groupby(zip(numbers, row), key=itemgetter(0))
                 row = ["".join(string for _, string in members) for _, members in grouped]
+            if unit == "sources":
+                of_tokens = [int(inputs.passages[TEXT][b, offset + position]) for position in positions]
+                row = [instance.passages[number] for number in dict.fromkeys(of_tokens)]
             encoded.units.append(row)
             encoded.widths.append(lengths[b])
     return encoded

@@ -81,9 +81,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--audit-unit",
         action=Once,
-        type=one_of(("tokens", "words")),
-        metavar="{tokens,words}",
-        help="compute statistics over tokens or words (default: tokens)",
+        type=one_of(("tokens", "words", "sources")),
+        metavar="{tokens,words,sources}",
+        help="compute statistics over tokens, words or the passages of a prompt (default: tokens)",
     )
     group.addoption(
         "--audit-seed",

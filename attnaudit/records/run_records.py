@@ -341,7 +341,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         effective_policy: All checks of the run; None if none were collected.
         added_options: Options that are not in `command`, as lists of words. The keys are their sources: "addopts" for
             the configuration file, or "PYTEST_ADDOPTS" for the environment variable.
-        unit: The units into which texts are divided for all statistics: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         ci: Whether the environment variable CI was set.
         allow_partial: Whether --audit-allow-partial was given.
         files_left_out: The test files that were not collected although they may contain @audit functions, so that

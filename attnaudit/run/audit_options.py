@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from attnaudit.devices import require_name
 from attnaudit.errors import AuditError, CheckError, ModelError, ReportError, require_seed, similar_path
@@ -13,6 +13,9 @@ from attnaudit.run.audit_items import AuditItem, resolve_datasets, resolve_model
 
 if TYPE_CHECKING:
     from attnaudit.checks.policy import Policy
+
+#: The units over which statistics can be computed (see `attnaudit.engine.clean_pass.Unit`).
+UNITS = ("tokens", "words", "sources")
 
 
 #: The largest number of processes, and of threads.
@@ -34,7 +37,7 @@ class AuditOptions:
         policy: The TOML file whose checks replace the declared ones, or None.
         device: "cpu", "cuda" or "cuda:N".
         max_instances: The size of the sample that is audited, or None for every instance.
-        unit: The units into which texts are divided for all statistics: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics, one of UNITS.
         seed: Seed of samples, permutations and intervals.
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
         workers: The number of processes that measure.
@@ -73,8 +76,8 @@ class AuditOptions:
             raise AuditError(
                 f"--audit-max-instances {self.max_instances}: expected 1 or more. Leave it out to audit every instance."
             )
-        if self.unit not in ("tokens", "words"):
-            raise AuditError(f"--audit-unit {self.unit}: expected tokens or words.")
+        if self.unit not in UNITS:
+            raise AuditError(f"--audit-unit {self.unit}: expected {', '.join(UNITS[:-1])} or {UNITS[-1]}.")
         require_seed("--audit-seed", self.seed)
         if not 1 <= self.workers <= MOST_WORKERS:
             raise AuditError(f"--audit-workers {self.workers}: expected a number from 1 to {MOST_WORKERS:,}.")
@@ -82,6 +85,11 @@ class AuditOptions:
             raise AuditError(f"--audit-executor {self.executor}: expected {' or '.join(EXECUTORS)}.")
         if self.threads is not None and not 1 <= self.threads <= MOST_WORKERS:
             raise AuditError(f"--audit-threads {self.threads}: expected a number from 1 to {MOST_WORKERS:,}.")
+
+    @property
+    def engine_unit(self) -> Literal["tokens", "words", "sources"]:
+        """The unit, which `validate` has checked."""
+        return cast(Literal["tokens", "words", "sources"], self.unit)
 
     def model_items(self) -> tuple[AuditItem, ...]:
         """Return the models to audit.

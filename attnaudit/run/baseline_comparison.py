@@ -29,7 +29,7 @@ class AuditedPair:
         measures_sha256: The hash of the code that computes the numbers.
         attnaudit: The version of attnaudit.
         seed: The seed of the run.
-        unit: The units into which texts are divided for all statistics: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
     """
 
     model: str

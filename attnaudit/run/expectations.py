@@ -45,7 +45,7 @@ class Expectations:
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
         seed: The seed. If any seed were accepted, seeds could be tried until a gate passes.
-        unit: The units into which texts are divided for all statistics: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         allow_sample: Whether a sample of the rows may have been audited.
         baselines: The anchor of each baseline -> its hash; None to accept any.
     """

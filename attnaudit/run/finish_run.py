@@ -36,7 +36,7 @@ class RunContext:
         created: The time when the run began, as `current_time` writes it.
         command: The command line, word by word.
         seed: The seed of the run.
-        unit: The units into which texts are divided for all statistics: "tokens" or "words".
+        unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         added_options: A source of options other than the command line, such as "addopts" -> the options from this
             source, word by word.
         ci: Whether the environment variable CI is set.

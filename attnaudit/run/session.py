@@ -300,7 +300,7 @@ class AuditSession:
                 progress.phase(f"testing the adapter of {model}")
             conformance.extend(quick(loaded.adapter, first.instances))
         needs = sorted(self._needs.get((model, data), set()))
-        refused = self._refused[(model, data)] = refusals(loaded.adapter, needs)
+        refused = self._refused[(model, data)] = refusals(loaded.adapter, needs, self.options.engine_unit)
         measured: tuple[Dataset, Measurements, MeasureRecord] | None = None
         runner: StoredShardRunner | None = None
 
@@ -346,7 +346,7 @@ class AuditSession:
                 labels=labels_of(rows),
                 device=self.options.device,
                 batch_tokens=self.options.batch_tokens,
-                unit="words" if self.options.unit == "words" else "tokens",
+                unit=self.options.engine_unit,
                 progress=progress,
                 worker=self.worker,
                 sha256=loaded.parameters_sha256,

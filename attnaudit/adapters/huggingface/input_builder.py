@@ -18,7 +18,7 @@ from attnaudit.adapters.huggingface.layout import DECODER
 from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.target_heads import MARKS
 from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInputs
-from attnaudit.adapters.huggingface.tokenization import TextEncoder
+from attnaudit.adapters.huggingface.tokenization import EncodedText, TextEncoder
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs
 from attnaudit.errors import AdapterError, ModelError
@@ -118,6 +118,7 @@ class InputBuilder:
             special={TEXT: special},
             tokens={TEXT: [text.tokens for text in texts]},
             words={TEXT: words},
+            passages=self._passages(texts),
             extra=extra,
         )
         if self.target is not None:
@@ -129,6 +130,12 @@ class InputBuilder:
         inputs = self._padded(self.with_decoder(inputs))
         return inputs if self.target is None else self.target.located(self.model, self.arguments(inputs), inputs)
 
+    def _passages(self, texts: Sequence[EncodedText]) -> dict[str, Tensor]:
+        """Return stream -> (B, T) index of the passage of each token; empty if the model reads no passages."""
+        if not self.text_encoder.takes_passages:
+            return {}
+        return {TEXT: pad([text.passages for text in texts], value=-1, device=self.device)[0]}
+
     def synthetic(self) -> Inputs:
         """Build a batch of random tokens. Every call gives the same tokens.
 
@@ -139,6 +146,8 @@ class InputBuilder:
         """
         texts = [" ".join("abcdefghi"[:length]) for length in SYNTHETIC_LENGTHS]
         instances = [Instance(id=f"synthetic {len(text)}", text=text) for text in texts]
+        if self.text_encoder.takes_passages:
+            instances = [replace(one, text="a", passages=(one.text[:3], one.text[4:])) for one in instances]
         if self.target is not None:
             instances = [self.target.example(one, self.text_encoder) for one in instances]
         inputs = self.collate(instances)

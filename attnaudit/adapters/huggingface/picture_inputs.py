@@ -44,11 +44,13 @@ class PictureEncoder:
         limit: None, because a picture is never truncated.
         template: None, because there is no prompt.
         takes_query: False.
+        takes_passages: False.
     """
 
     limit: int | None = None
     template: str | None = None
     takes_query = False
+    takes_passages = False
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from attnaudit.adapters.huggingface.passage_tokens import passage_of_tokens
 from attnaudit.adapters.huggingface.target_marks import (
     answer_of,
     answer_tokens,
@@ -15,6 +16,7 @@ from attnaudit.adapters.huggingface.target_marks import (
     mark_word,
 )
 from attnaudit.errors import DataError, ModelError
+from attnaudit.formatting import plural
 from attnaudit.instances import Instance
 from attnaudit.targets import CLASS, Target
 
@@ -22,7 +24,7 @@ from attnaudit.targets import CLASS, Target
 UNLIMITED = 10**6
 #: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 _WORD_MARKS = ("Ġ", "▁")
-_PLACEHOLDERS = re.compile(r"\{(text|query|answer)\}")
+_PLACEHOLDERS = re.compile(r"\{(text|query|answer|passages)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class EncodedText:
         marks: Marks of the tokens of the target (see `target_marks`); all 0 if the row does not mark its target.
         candidates: True for the tokens at which the target of a row without marks may be: the first tokens of words for
             a tag, and all tokens of the text for a span. False for all tokens of other targets.
+        passages: Index of the passage that each token belongs to, -1 for other tokens; empty if the model reads none.
     """
 
     ids: list[int]
@@ -50,6 +53,7 @@ class EncodedText:
     truncated: bool
     marks: list[int]
     candidates: list[bool]
+    passages: list[int] = field(default_factory=list)
 
 
 class TextEncoder:
@@ -58,9 +62,9 @@ class TextEncoder:
     Attributes:
         tokenizer: The tokenizer.
         limit: Longest input in tokens, including special tokens. Longer texts are truncated. None if unlimited.
-        template: The prompt, with the placeholder {text} and optionally {query} and {answer}. Only tokens of the text
-            count as real. None if there is no template. The tokenizer then encodes the text alone, or the text and the
-            query as a pair.
+        template: The prompt, with the placeholder {text} and optionally {query}, {answer} and {passages}. Only tokens
+            of the text count as real; with {passages}, only those of the passages. None if there is no template. The
+            tokenizer then encodes the text alone, or the text and the query as a pair.
         target: What is explained. Its tokens are marked.
         query_first: Whether the query is the first text of a pair; None if it is unknown, as for a score.
         masks_answer: Whether the answer is replaced by mask tokens, as for a masked language model.
@@ -103,6 +107,11 @@ class TextEncoder:
         if self.target.kind == "tag":
             return False
         return self.template is None or "{query}" in self.template
+
+    @property
+    def takes_passages(self) -> bool:
+        """Whether the passages of an instance are encoded."""
+        return self.template is not None and "{passages}" in self.template
 
     def _tokenizer_splits_words(self) -> bool:
         """Return whether the tokenizer splits a text into words before it splits words into tokens."""
@@ -212,11 +221,14 @@ class TextEncoder:
         marks = [0] * len(ids)
         special = []
         start, end = spans["text"]
+        passages = passage_of_tokens(instance, prompt, offsets, spans["passages"][0]) if self.takes_passages else []
         for (a, b), added in zip(offsets, self._special_tokens(encoded), strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
             # A token that shares only white space with the text belongs to the template, unless the token is nothing
             # but white space.
             special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
+        if passages:
+            special = [passage < 0 for passage in passages]
         if "answer" in spans:
             for position, is_answer in enumerate(answer_tokens(instance, prompt, offsets, *spans["answer"])):
                 if is_answer:
@@ -231,6 +243,13 @@ class TextEncoder:
         words = self._word_numbers(encoded, ids, special, [prompt])
         kept = list(range(len(ids)))
         excess = len(ids) - self.limit if self.limit is not None else 0
+        if excess > 0 and passages:
+            raise DataError(
+                f"{instance.where or instance.id}: the prompt with its {plural(len(instance.passages), 'passage')} is "
+                f"{len(ids)} tokens long, but the model takes at most {self.limit}. Passages are never truncated, "
+                "because the model would then answer from other text than the report shows. Give the row fewer or "
+                "shorter passages."
+            )
         if excess > 0:
             real = [p for p, is_special in enumerate(special) if not is_special]
             if excess >= len(real):
@@ -251,6 +270,7 @@ class TextEncoder:
             truncated=excess > 0,
             marks=[marks[p] for p in kept],
             candidates=[False] * len(kept),
+            passages=passages,
         )
 
     def written_answers(self, instances: Sequence[Instance]) -> list[list[int]]:
@@ -280,6 +300,14 @@ class TextEncoder:
             DataError: The row has no answer, or its text does not contain exactly one mask token.
         """
         fillings = {"text": instance.text, "query": instance.query or ""}
+        if self.takes_passages:
+            if not instance.passages:
+                raise DataError(
+                    f"{instance.where or instance.id}: the row has no passages, but the template of the model has "
+                    "{passages}. Fill the column 'passages' with a list of texts."
+                )
+            # Each passage ends with a line break, so that the prompt without a passage is that of the other passages.
+            fillings["passages"] = "".join(f"{passage}\n" for passage in instance.passages)
         spans: dict[str, tuple[int, int]] = {}
         gap = ""
         if "{answer}" in template:
@@ -402,7 +430,7 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
 
 
 def check_template(template: str, *, answer: str = "none") -> None:
-    """Check that a template has {text} once, {query} at most once, and no other placeholders.
+    """Check that a template has {text} once, {query} and {passages} at most once, and no other placeholders.
 
     Args:
         template: The template.
@@ -415,10 +443,11 @@ def check_template(template: str, *, answer: str = "none") -> None:
     placeholders = _PLACEHOLDERS.findall(template)
     unknown = re.findall(r"\{([^{}]*)\}", _PLACEHOLDERS.sub("", template))
     answers = placeholders.count("answer")
-    if placeholders.count("text") != 1 or placeholders.count("query") > 1 or unknown or (answers and answer == "none"):
+    repeated = placeholders.count("query") > 1 or placeholders.count("passages") > 1
+    if placeholders.count("text") != 1 or repeated or unknown or (answers and answer == "none"):
         raise ModelError(
-            f"template {template!r}: expected {{text}} once, {{query}} at most once and no other braces, as in "
-            "'{text} It was'."
+            f"template {template!r}: expected {{text}} once, {{query}} and {{passages}} at most once and no other "
+            "braces, as in '{text} It was'."
         )
     if answers > 1 or (answer == "last" and placeholders[-1] != "answer"):
         raise ModelError(

@@ -25,6 +25,7 @@ from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.targets import SOURCES
 
 
 class HuggingFaceAdapter:
@@ -51,7 +52,8 @@ class HuggingFaceAdapter:
         self.original = original
         self.model = runner.model
         target = runner.head.target
-        self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, target.family)))
+        last = SOURCES if runner.builder.text_encoder.takes_passages else target.family
+        self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         layout, builder = runner.layout, runner.builder
         self.configuration = builder.configuration(runner.head)
@@ -66,6 +68,7 @@ class HuggingFaceAdapter:
             deletion=builder.deletes and not target.at_tokens,
             mask=builder.masks,
             query=builder.text_encoder.takes_query,
+            passages=builder.text_encoder.takes_passages,
             max_tokens=builder.text_encoder.limit,
             left_padding=facts.left_padding,
             selects_sites=facts.fuses,

@@ -1,0 +1,49 @@
+"""Find the tokens of each passage in a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from attnaudit.errors import DataError
+from attnaudit.instances import Instance
+
+
+def passage_of_tokens(instance: Instance, prompt: str, offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
+    """Return the index of the passage that each token of a prompt belongs to; -1 for tokens of no passage.
+
+    A passage ends with a line break, which is removed together with it. A token that contains letters of two passages
+    belongs to the first of them.
+
+    Args:
+        instance: The instance, with its passages.
+        prompt: The filled template.
+        offsets: The first character of each token, and the character after its last one.
+        start: The position of the first passage in the prompt.
+
+    Raises:
+        DataError: A passage has no token of its own, or a token contains a part of a passage and of the template.
+    """
+    ends = [start + length for length in accumulate(len(passage) + 1 for passage in instance.passages)]
+    starts = [start, *ends[:-1]]
+    place = instance.where or instance.id
+    found = []
+    for a, b in offsets:
+        # White space at the ends of a token does not count, so that " word" belongs to the passage of "word".
+        inner = prompt[a:b]
+        first = a + len(inner) - len(inner.lstrip()) if inner.strip() else a
+        found.append(next((k for k, (s, e) in enumerate(zip(starts, ends, strict=True)) if s <= first < e), -1))
+        outside = prompt[a : min(b, start)] + prompt[max(a, ends[-1]) : b]
+        inside = prompt[max(a, start) : min(b, ends[-1])]
+        if a < b and inside.strip() and outside.strip():
+            raise DataError(
+                f"{place}: the token {prompt[a:b]!r} contains a part of a passage and a part of the template, so the "
+                "passage cannot be removed alone. Put a line break before {passages} in the template."
+            )
+    absent = sorted(set(range(len(instance.passages))) - set(found))
+    if absent:
+        raise DataError(
+            f"{place}: the tokenizer gives no token of its own for passage {absent[0] + 1}, "
+            f"{instance.passages[absent[0]][:40]!r}. Remove it, or join it with another passage."
+        )
+    return found
