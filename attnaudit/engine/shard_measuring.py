@@ -100,6 +100,7 @@ class ShardMeasurer:
         self.seed = seed
         self.device = device
         self.unit: Unit = unit
+        capabilities_for(adapter, unit)  # refuses sources that the model does not read
         for module in adapter.modules:
             module.eval().to(device).requires_grad_(False)
         self._identity = identity_of(adapter)

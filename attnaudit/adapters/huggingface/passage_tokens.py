@@ -9,7 +9,9 @@ from attnaudit.errors import DataError
 from attnaudit.instances import Instance
 
 
-def passage_of_tokens(instance: Instance, prompt: str, offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
+def passage_of_tokens(
+    instance: Instance, prompt: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool], start: int
+) -> list[int]:
     """Return the index of the passage that each token of a prompt belongs to; -1 for tokens of no passage.
 
     A passage ends with a line break, which is removed together with it. A token that contains letters of two passages
@@ -19,6 +21,7 @@ def passage_of_tokens(instance: Instance, prompt: str, offsets: Sequence[tuple[i
         instance: The instance, with its passages.
         prompt: The filled template.
         offsets: The first character of each token, and the character after its last one.
+        special: True for special tokens, such as [CLS], which belong to no passage.
         start: The position of the first passage in the prompt.
 
     Raises:
@@ -28,7 +31,10 @@ def passage_of_tokens(instance: Instance, prompt: str, offsets: Sequence[tuple[i
     starts = [start, *ends[:-1]]
     place = instance.where or instance.id
     found = []
-    for a, b in offsets:
+    for (a, b), is_special in zip(offsets, special, strict=True):
+        if is_special:
+            found.append(-1)
+            continue
         # White space at the ends of a token does not count, so that " word" belongs to the passage of "word".
         inner = prompt[a:b]
         first = a + len(inner) - len(inner.lstrip()) if inner.strip() else a

@@ -221,8 +221,12 @@ class TextEncoder:
         marks = [0] * len(ids)
         special = []
         start, end = spans["text"]
-        passages = passage_of_tokens(instance, prompt, offsets, spans["passages"][0]) if self.takes_passages else []
-        for (a, b), added in zip(offsets, self._special_tokens(encoded), strict=True):
+        added_by_tokenizer = self._special_tokens(encoded)
+        passages: list[int] = []
+        if self.takes_passages:
+            start_of_passages = spans["passages"][0]
+            passages = passage_of_tokens(instance, prompt, offsets, added_by_tokenizer, start_of_passages)
+        for (a, b), added in zip(offsets, added_by_tokenizer, strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
             # A token that shares only white space with the text belongs to the template, unless the token is nothing
             # but white space.

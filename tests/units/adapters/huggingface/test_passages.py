@@ -51,6 +51,20 @@ def test_a_deleted_passage_gives_the_prompt_of_the_other_passages() -> None:
         assert torch.allclose(adapter.run(shorter).logits, adapter.run(expected).logits, atol=1e-5)
 
 
+def test_special_tokens_belong_to_no_passage() -> None:
+    from tokenizers import processors
+
+    model, tokenizer = small_language_model()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A <s>", special_tokens=[("<s>", 2)]
+    )
+    adapter = transformer(model, tokenizer, template=TEMPLATE, target=Target(kind="string"))
+    inputs = adapter.collate(rows()[:1])
+    assert inputs.passages[TEXT][0, :7].tolist() == [-1, 0, 0, 0, 0, 0, 1]
+    assert inputs.passages[TEXT][0, -1] == -1
+    assert inputs.special[TEXT][0, [0, -1]].all()
+
+
 def test_a_prompt_that_is_too_long_is_refused_and_never_truncated() -> None:
     row = replace(rows()[0], passages=("the sky is blue",) * 9)
     with pytest.raises(DataError, match=r"with its 9 passages is 55 tokens long, but the model takes at most 48\."):
@@ -87,3 +101,16 @@ def test_only_a_policy_for_sources_covers_the_family() -> None:
     assert family == "transformer, llama, sources"
     assert not covers(["transformer", "transformer, string"], family)
     assert covers(["transformer, sources"], family)
+
+
+@pytest.mark.parametrize("query", ["mean", "target"])
+def test_a_single_head_of_a_reading_with_several_queries(query: str) -> None:
+    adapter, row = _adapter(), rows()[0]
+    data = Dataset(name="rows", source="test", description="", instances=(row,))
+    reading = f"{query}@layer=0,heads=2"
+    found, _ = measure(adapter, data, [f"attention/{reading}"], model="m", seed=0, unit="sources")
+    inputs = adapter.collate([row])
+    queries = inputs.real()[0] if query == "mean" else inputs.extra["target_queries"][0]
+    weights = adapter.run(inputs).attention["layer.0"][0, 2, queries].mean(0)
+    by_passage = torch.stack([weights[inputs.passages[TEXT][0] == i].sum() for i in range(3)])
+    assert found.vector(f"attention/{reading}")[0] == pytest.approx((by_passage / by_passage.sum()).tolist(), abs=1e-5)
