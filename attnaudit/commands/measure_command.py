@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
     parser.add_argument("--max-instances", type=int, metavar="N", help="as --audit-max-instances of pytest")
     parser.add_argument("--device", default="cpu", help="as --audit-device of pytest (default: cpu)")
-    parser.add_argument("--unit", choices=("tokens", "words"), default="tokens", help="as --audit-unit of pytest")
+    parser.add_argument(
+        "--unit", choices=("tokens", "words", "sources"), default="tokens", help="as --audit-unit of pytest"
+    )
     parser.add_argument("--seed", type=int, default=0, help="as --audit-seed of pytest (default: 0)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="as --audit-workers of pytest")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch (default: 1)")

@@ -126,7 +126,7 @@ def _measure_pair(
         seed=options.seed,
         device=options.device,
         batch_tokens=options.batch_tokens,
-        unit="words" if options.unit == "words" else "tokens",
+        unit=options.engine_unit,
         sha256=loaded.parameters_sha256,
     )
     if measurer.keeps_rows:

@@ -41,7 +41,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         shards: The number of shards.
         needs: The names of the measures.
         seed: The seed.
-        unit: "tokens" or "words".
+        unit: "tokens", "words" or "sources".
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
         device: The kind of device, such as "cpu".
         threads: The number of threads that torch uses in each process. It affects rounding errors.

@@ -179,6 +179,10 @@ def add_erasure(m: Measurements, random: np.random.Generator) -> None:
             for name in ("tau", "jsd"):
                 m.scalars[f"randomised.{of}.{name}.{copy}"] = m.scalars[f"randomised.{of}.{name}"] + shift
         m.scalars[f"randomised.{of}.jsd.floor"] = random.uniform(0, 0.6, n)
+    own = np.random.default_rng(n)  # other numbers are drawn from `random` after these
+    for name, reference in (("datamodel_score.32", "uniform"), ("top_k_drop.1", "random")):
+        m.scalars[name] = own.uniform(0.1, 0.9, n)
+        m.scalars[f"{name}.{reference}"] = own.uniform(-0.2, 0.4, n)
 
 
 def reordered(m: Measurements, order: np.ndarray) -> Measurements:
