@@ -7,8 +7,8 @@ from typing import Any
 
 from attnaudit.adapters.huggingface import language_model_settings
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead, Head, NextTokenHead, label_token_ids
+from attnaudit.adapters.huggingface.prompt_templates import check_template
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead, SpanHead, StringHead, TagHead
-from attnaudit.adapters.huggingface.tokenization import check_template
 from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.errors import ModelError, nearest
 from attnaudit.targets import FILE, PAGE, Kind, Target

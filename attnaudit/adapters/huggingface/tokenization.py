@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from attnaudit.adapters.huggingface.passage_tokens import passage_of_tokens
+from attnaudit.adapters.huggingface.prompt_templates import PLACEHOLDERS
 from attnaudit.adapters.huggingface.target_marks import (
     answer_of,
     answer_tokens,
@@ -24,7 +24,6 @@ from attnaudit.targets import CLASS, Target
 UNLIMITED = 10**6
 #: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 _WORD_MARKS = ("Ġ", "▁")
-_PLACEHOLDERS = re.compile(r"\{(text|query|answer|passages)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +324,7 @@ class TextEncoder:
                 )
             fillings["text"] = instance.text.replace(gap, answer_of(instance, self.target))
         prompt, position = "", 0
-        for placeholder in _PLACEHOLDERS.finditer(template):
+        for placeholder in PLACEHOLDERS.finditer(template):
             prompt += template[position : placeholder.start()]
             filling = fillings[placeholder.group(1)]
             spans[placeholder.group(1)] = len(prompt), len(prompt) + len(filling)
@@ -431,30 +430,3 @@ def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | No
     if isinstance(positions, int) and positions > position_offset:
         limits.append(positions - position_offset)
     return min(limits, default=None)
-
-
-def check_template(template: str, *, answer: str = "none") -> None:
-    """Check that a template has {text} once, {query} and {passages} at most once, and no other placeholders.
-
-    Args:
-        template: The template.
-        answer: "none": {answer} is not allowed. "last": {answer} must occur once, after the other placeholders, as for
-            a causal language model, which reads only what comes before. "any": it may occur once.
-
-    Raises:
-        ModelError: The template is invalid.
-    """
-    placeholders = _PLACEHOLDERS.findall(template)
-    unknown = re.findall(r"\{([^{}]*)\}", _PLACEHOLDERS.sub("", template))
-    answers = placeholders.count("answer")
-    repeated = placeholders.count("query") > 1 or placeholders.count("passages") > 1
-    if placeholders.count("text") != 1 or repeated or unknown or (answers and answer == "none"):
-        raise ModelError(
-            f"template {template!r}: expected {{text}} once, {{query}} and {{passages}} at most once and no other "
-            "braces, as in '{text} It was'."
-        )
-    if answers > 1 or (answer == "last" and placeholders[-1] != "answer"):
-        raise ModelError(
-            f"template {template!r}: expected {{answer}} once"
-            + (", after {text} and {query}, as in '{text} {answer}'." if answer == "last" else ".")
-        )
