@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from attnaudit.data.row_parsing import Column, Row, check_columns, shorten
+from attnaudit.data.cell_values import shorten
+from attnaudit.data.row_parsing import Column, Row, check_columns
 from attnaudit.errors import DataError, nearest, require_regular_file
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from attnaudit.data.cell_values import describe_value, encodable, invalid, shorten
 from attnaudit.errors import DataError
 from attnaudit.input_files.named_file import NamedFile, find_file
 from attnaudit.instances import Instance
@@ -79,11 +80,6 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         f"{where}: column 'text' is missing. Expected the column text (or file, for arrays and pictures) and, "
         f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}.{hint}"
     )
-
-
-def shorten(text: str, limit: int = 40) -> str:
-    """Truncate a text to at most `limit` characters, for a message."""
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 class InstanceReader:
@@ -174,7 +170,7 @@ class InstanceReader:
         file = self._file(instance.file, where)
         sha256 = "" if file is None else file.sha256
         if instance.file_sha256 and instance.file_sha256 != sha256:
-            raise _invalid(
+            raise invalid(
                 where,
                 "file_sha256",
                 f"{shorten(instance.file_sha256)!r}",
@@ -282,40 +278,14 @@ def derived_id(
     return f"{words}-{digest}" if words else digest
 
 
-def _invalid(where: str, column: str, found: str, expected: str, fix: str) -> DataError:
-    return DataError(f"{where}: column '{column}': found {found}, expected {expected}. {fix}")
-
-
 def _is_fraction(text: str) -> bool:
     """Return whether a cell is a number that cannot be a class, such as 1.0, 1e3, NaN or infinity."""
     return _FRACTION.fullmatch(text) is not None or text.casefold() in ("nan", "inf", "-inf")
 
 
-def _describe_value(value: object) -> str:
-    """Describe a value of an unexpected type, for a message."""
-    names = {"NoneType": "null", "str": "text", "list": "a list", "dict": "an object", "bool": "a Boolean"}
-    name = names.get(type(value).__name__, type(value).__name__)
-    return name if value is None or isinstance(value, str) else f"{name} ({shorten(repr(value))})"
-
-
-def _encodable(value: str, where: str, column: str) -> str:
-    """Return the text as a plain str. Raise DataError if it cannot be encoded as UTF-8."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise _invalid(
-            where,
-            column,
-            f"half of a surrogate pair ({value[error.start]!r}) at character {error.start + 1}",
-            "characters that UTF-8 can encode",
-            "Write the complete character, or remove it.",
-        ) from error
-    return str(value)  # JSON writers do not accept NumPy's str type
-
-
 def _refuse_text_and_file(value: object, where: str) -> None:
     if value is not None and value != "":
-        raise _invalid(
+        raise invalid(
             where,
             Column.TEXT,
             "a text next to a file",
@@ -326,16 +296,14 @@ def _refuse_text_and_file(value: object, where: str) -> None:
 
 def _text(value: object, where: str, columns: Collection[str] = ()) -> str:
     if Column.FILE in columns and (value is None or value == ""):
-        raise _invalid(
+        raise invalid(
             where, Column.FILE, "no value", "the path of a file, or a text", "Add the path, or remove the row."
         )
     if not isinstance(value, str):
-        raise _invalid(
-            where, Column.TEXT, _describe_value(value), "text", "Give the text in quotes, or remove the row."
-        )
+        raise invalid(where, Column.TEXT, describe_value(value), "text", "Give the text in quotes, or remove the row.")
     if not value.strip():
-        raise _invalid(where, Column.TEXT, "a blank text", "at least one word", "Add the text, or remove the row.")
-    return _encodable(value, where, Column.TEXT)
+        raise invalid(where, Column.TEXT, "a blank text", "at least one word", "Add the text, or remove the row.")
+    return encodable(value, where, Column.TEXT)
 
 
 def _optional_text(value: object, where: str, column: Column, *, integers: bool = False) -> str | None:
@@ -345,14 +313,14 @@ def _optional_text(value: object, where: str, column: Column, *, integers: bool 
         return str(value)
     if not isinstance(value, str):
         fix = "Write it as text, or leave it out."
-        raise _invalid(where, column, _describe_value(value), "text" + (" or an integer" if integers else ""), fix)
-    return _encodable(value, where, column) if value.strip() else None
+        raise invalid(where, column, describe_value(value), "text" + (" or an integer" if integers else ""), fix)
+    return encodable(value, where, column) if value.strip() else None
 
 
 def _identifier(value: object, where: str) -> str:
     identifier = _optional_text(value, where, Column.ID, integers=True)
     if identifier is None:
-        raise _invalid(where, Column.ID, "no value", "a unique id", _GIVE_IDS)
+        raise invalid(where, Column.ID, "no value", "a unique id", _GIVE_IDS)
     return identifier
 
 
@@ -361,11 +329,11 @@ def _label(value: object, where: str, *, all_text: bool) -> str | None:
     if value is None:
         return None
     if isinstance(value, bool):
-        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, "Write the class name, or 0 and 1.")
+        raise invalid(where, Column.LABEL, describe_value(value), one_class, "Write the class name, or 0 and 1.")
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float) or (all_text and isinstance(value, str) and _is_fraction(value.strip())):
-        raise _invalid(
+        raise invalid(
             where,
             Column.LABEL,
             f"the number {value}",
@@ -375,10 +343,10 @@ def _label(value: object, where: str, *, all_text: bool) -> str | None:
         )
     if isinstance(value, list | tuple | dict | set):
         fix = "Several labels for one text belong in the column 'labels', for a model that assigns several."
-        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, fix)
+        raise invalid(where, Column.LABEL, describe_value(value), one_class, fix)
     if not isinstance(value, str):
-        raise _invalid(where, Column.LABEL, _describe_value(value), one_class, "Write the class name as text.")
-    return _encodable(value, where, Column.LABEL) if value.strip() else None
+        raise invalid(where, Column.LABEL, describe_value(value), one_class, "Write the class name as text.")
+    return encodable(value, where, Column.LABEL) if value.strip() else None
 
 
 def _labels(value: object, where: str) -> tuple[str, ...] | None:
@@ -392,22 +360,22 @@ def _labels(value: object, where: str) -> tuple[str, ...] | None:
             value = json.loads(value)
         except ValueError as error:
             fix = 'Write it as ["a", "b"] or a; b.'
-            raise _invalid(where, Column.LABELS, f"text that is no JSON list ({error})", expected, fix) from error
+            raise invalid(where, Column.LABELS, f"text that is no JSON list ({error})", expected, fix) from error
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, str):
         value = value.split(";")
     if not isinstance(value, list | tuple):
         fix = "Write it as a list, such as [] if no label applies."
-        raise _invalid(where, Column.LABELS, _describe_value(value), expected, fix)
+        raise invalid(where, Column.LABELS, describe_value(value), expected, fix)
     names: list[str] = []
     for one in value:
         name = str(one) if isinstance(one, int) and not isinstance(one, bool) else one
         if not isinstance(name, str) or not name.strip():
             fix = "Remove the entry, or write the name of a label."
             found = f"the entry {shorten(repr(one))}"
-            raise _invalid(where, Column.LABELS, found, expected, fix)
-        names.append(_encodable(name.strip(), where, Column.LABELS))
+            raise invalid(where, Column.LABELS, found, expected, fix)
+        names.append(encodable(name.strip(), where, Column.LABELS))
     return tuple(dict.fromkeys(names))
 
 
@@ -423,10 +391,10 @@ def _position(value: object, where: str) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _invalid(
+        raise invalid(
             where,
             Column.POSITION,
-            _describe_value(value) if not isinstance(value, int | float | str) else shorten(repr(value)),
+            describe_value(value) if not isinstance(value, int | float | str) else shorten(repr(value)),
             "the index of a word, counted from 0",
             "Write a whole number, or leave it out.",
         )
@@ -443,15 +411,13 @@ def _passages(value: object, where: str) -> tuple[str, ...]:
             value = json.loads(value)
         except ValueError as error:
             fix = "Write the passages as a JSON list of texts."
-            raise _invalid(where, Column.PASSAGES, f"text that is no JSON list ({error})", expected, fix) from error
+            raise invalid(where, Column.PASSAGES, f"text that is no JSON list ({error})", expected, fix) from error
     if not isinstance(value, list | tuple):
-        raise _invalid(
-            where, Column.PASSAGES, _describe_value(value), expected, "Write the passages as a list of texts."
-        )
+        raise invalid(where, Column.PASSAGES, describe_value(value), expected, "Write the passages as a list of texts.")
     for number, passage in enumerate(value, start=1):
         if not isinstance(passage, str) or not passage.strip():
-            found = "a blank passage" if isinstance(passage, str) else _describe_value(passage)
+            found = "a blank passage" if isinstance(passage, str) else describe_value(passage)
             fix = "Remove the passage from the list, or give it text."
-            raise _invalid(where, Column.PASSAGES, f"{found} at place {number}", "only passages with text", fix)
-        _encodable(passage, where, Column.PASSAGES)
+            raise invalid(where, Column.PASSAGES, f"{found} at place {number}", "only passages with text", fix)
+        encodable(passage, where, Column.PASSAGES)
     return tuple(value)

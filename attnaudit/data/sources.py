@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from attnaudit.data.cell_values import shorten
 from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, Table, read
 from attnaudit.data.row_parsing import (
     Column,
@@ -16,7 +17,6 @@ from attnaudit.data.row_parsing import (
     checked_instances,
     ordered_classes,
     require_rows,
-    shorten,
     to_instances,
 )
 from attnaudit.errors import AuditError, DataError, ambiguous, nearest, require_reachable
