@@ -73,4 +73,20 @@ class TargetInputs:
             return replace(instance, answer="b c")
         gap = encoder.masks_answer and "{answer}" not in str(encoder.template)
         text = f"{instance.text} {encoder.tokenizer.mask_token}" if gap else instance.text
-        return replace(instance, text=text, answer=" b")
+        return replace(instance, text=text, answer=_known_answer(encoder.tokenizer))
+
+
+def _known_answer(tokenizer: Any) -> str:
+    """Return an answer that the vocabulary contains: " b" if possible, and otherwise a word of it."""
+    unknown = tokenizer.unk_token_id
+    special = set(tokenizer.all_special_ids)
+    words = [token for token, token_id in sorted(tokenizer.get_vocab().items()) if token_id not in special]
+    answers = (" b", *(f" {word}" for word in words if word.isalpha()))
+    return next(
+        (
+            one
+            for one in answers
+            if (ids := tokenizer(one, add_special_tokens=False)["input_ids"]) and unknown not in ids
+        ),
+        " b",
+    )

@@ -1,0 +1,66 @@
+"""The examples of docs/pictures.md and docs/sources.md, run as they stand there, with less training."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.checks.policy import load_policy
+from attnaudit.data import label_indices, load, sample
+from attnaudit.engine.measuring import measure
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def examples(page: str) -> dict[str, str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return dict(re.findall(r"<!-- example: (\S+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
+
+
+def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = examples("pictures.md")
+    assert set(found) == {"digits.py", "pictures.toml"}
+    monkeypatch.chdir(tmp_path)
+    assert "EPOCHS = 12\n" in found["digits.py"]
+    Path("digits.py").write_text(found["digits.py"].replace("EPOCHS = 12\n", "EPOCHS = 1\n"), encoding="utf-8")
+    Path("pictures.toml").write_text(found["pictures.toml"], encoding="utf-8")
+    runpy.run_path("digits.py")
+    loaded, data = load_model("model"), sample(load(Path("digits.jsonl")), 8, 0)
+    assert loaded.family == "transformer, vit"
+    checks = tuple(load_policy(Path("pictures.toml")))
+    needs = sorted({need for check in checks for need in check.needs_under_reading()})
+    labels = label_indices(data, loaded.adapter.capabilities.classes)
+    measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
+    assert [check.judge(measured).value is not None for check in checks] == [True, True, True]
+    assert {len(row) for row in measured.boxes} == {64}
+    assert any("mean patch of its picture" in note for note in cost.notes)
+
+
+def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = examples("sources.md")
+    assert set(found) == {"questions.jsonl", "attnaudit.toml", "sources.toml", "reviews.py"}
+    assert found["attnaudit.toml"].splitlines()[0].removeprefix("template = ").strip('"') in found["reviews.py"]
+    monkeypatch.chdir(tmp_path)
+    for name, content in found.items():
+        if name != "attnaudit.toml":
+            Path(name).write_text(content, encoding="utf-8")
+    assert load(Path("questions.jsonl")).instances[0].passages == ("The grass is green.", "The sky is blue.")
+    runpy.run_path("reviews.py")
+    Path("checkpoint/attnaudit.toml").write_text(found["attnaudit.toml"], encoding="utf-8")
+    loaded, data = load_model("checkpoint"), load(Path("questions.jsonl"))
+    assert loaded.family == "transformer, llama, sources"
+    checks = tuple(load_policy(Path("sources.toml")))
+    needs = sorted({need for check in checks for need in check.needs_under_reading()})
+    measured, _ = measure(loaded.adapter, data, needs, model="checkpoint", seed=0, unit="sources")
+    assert all(len(row) == 4 for row in measured.tokens)
+    verdicts = {check.id: check.judge(measured).verdict for check in checks}
+    assert set(verdicts) == {"top_k_drop.1", "linear_datamodelling_score.32", "pointing.logits"}
+    assert "pass" not in verdicts.values()
+    assert np.isfinite(measured.scalar("top_k_drop.1")).all()
