@@ -61,6 +61,7 @@ def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     measured, _ = measure(loaded.adapter, data, needs, model="checkpoint", seed=0, unit="sources")
     assert all(len(row) == 4 for row in measured.tokens)
     verdicts = {check.id: check.judge(measured).verdict for check in checks}
-    assert set(verdicts) == {"top_k_drop.1", "linear_datamodelling_score.32", "pointing.logits"}
-    assert "pass" not in verdicts.values()
+    used = "total_effect.standardised"
+    assert set(verdicts) == {"top_k_drop.1", "linear_datamodelling_score.32", "pointing.logits", used}
+    assert "pass" not in [verdict for name, verdict in verdicts.items() if name != used]
     assert np.isfinite(measured.scalar("top_k_drop.1")).all()
