@@ -358,17 +358,10 @@ class AttentionView(AttentionReading):
         """Return the class probabilities of texts with masked units, with the attention of the reading held.
 
         The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
-        from the masked text: the states that are weighted, and all other attention. Sources are deleted instead of
-        masked, so that no row can keep its weights, and all attention is computed again.
-
-        Args:
-            rows: (V,) for each variant, the position of its original instance in the batch.
-            keep: (V, T) True at the units that are kept; the others are masked.
-
-        Returns:
-            (V, C) probabilities, float64.
+        from the masked text: the states that are weighted, and all other attention. The arguments and the result are
+        those of `Batch.masked`.
         """
-        if self.batch.unit == "sources":
+        if self.batch.unit == "sources":  # They are deleted, so that no row of attention can keep its weights.
             return self.batch.masked(rows, keep)
         queries = self.scope.query_positions(self.inputs) if self.scope.single_row else None
         keys = tuple(site.key for site in self.scope.sites)
