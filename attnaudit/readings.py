@@ -1,9 +1,10 @@
 """Readings: which attention weights of a model are presented as the explanation of its prediction.
 
-A reading selects or combines attention weights into one distribution over the input tokens. A model with pooled
-attention has a single reading, which needs no name. A Transformer has attention weights for every layer, head and
-query, and tools show different parts of them. The text form of a reading names one part, for example
-`cls@layer=-1,heads=mean`.
+A reading selects or combines attention weights into one distribution over the input tokens. A reading must be named if
+the model has more than one row of weights per text. A model with one pooled attention has a single row, so there is
+nothing to name. A Transformer has attention weights for every layer, head and query, and tools show different parts of
+them. The text form of a reading names one part, for example `cls@layer=-1,heads=mean`. Pooled attention with several
+heads or at several sites has no query tokens; its readings begin with "own", as in `own@heads=0`.
 
 Importing this module imports no torch.
 """
@@ -21,13 +22,17 @@ Kind = Literal["attention", "rollout", "norms", "gradients"]
 
 QUERIES: tuple[Query, ...] = ("own", "cls", "last", "mean", "target")
 KINDS: tuple[Kind, ...] = ("rollout", "norms", "gradients")
-STACKS = ("encoder", "decoder", "cross")
+STACKS = ("encoder", "decoder", "cross", "pool")
+#: A value for the heads of a reading: the head with the number of the predicted class.
+PREDICTED = "predicted"
 #: A value for the layer or the heads of a reading. It stands for a separate reading of every layer or head.
 EVERY = "*"
 #: Separates the name of a measure from a reading, as in "uniform/cls@layer=0,heads=mean".
 SEPARATOR = "/"
 #: An example for messages.
 FORM = "cls@layer=-1,heads=mean"
+#: An example for messages on pooled attention.
+POOL_FORM = "own@layer=-1,heads=mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +47,23 @@ class Reading:
         query: The token whose attention to the other tokens is read. "cls": the first token. "last": the last token.
             "mean": the mean over all real tokens. "target": the mean over the tokens from whose states the target is
             computed, such as the tagged word or the tokens before those of an answer. "own": the query of the reading
-            that the model declares.
+            that the model declares, or the only query of a pooled attention.
         layer: The number of the layer, counted from 0, or from the end if it is negative. "*" stands for every layer
             separately. "rollout" uses all layers and heads, and ignores `layer` and `heads`.
         heads: "mean" for the mean over the heads, the number of a head, counted from 0, or "*" for every head
-            separately.
-        stack: The attention to read in an encoder-decoder model: "encoder", "decoder" or "cross". "" if the model has a
-            single stack of layers.
+            separately. "predicted", only for pooled attention with one head per class, is the head of the class that
+            the model predicts.
+        stack: The attention to read in a model with several stacks of layers: "encoder", "decoder", "cross" or "pool"
+            (pooled attention). "" if the model has a single stack of layers.
+        site: The name of a site of the stack, which can be given instead of `layer`; "" if `layer` is given.
     """
 
     kind: Kind = "attention"
     query: Query = "cls"
     layer: int | Literal["*"] = -1
-    heads: int | Literal["mean", "*"] = "mean"
+    heads: int | Literal["mean", "*", "predicted"] = "mean"
     stack: str = ""
+    site: str = ""
 
     @property
     def text(self) -> str:
@@ -63,7 +71,7 @@ class Reading:
         head = self.query if self.kind == "attention" else self.kind
         parts = [] if self.kind == "attention" else [f"query={self.query}"]
         if self.kind != "rollout":
-            parts += [f"layer={self.layer}", f"heads={self.heads}"]
+            parts += [f"site={self.site}" if self.site else f"layer={self.layer}", f"heads={self.heads}"]
         if self.stack:
             parts.append(f"stack={self.stack}")
         return f"{head}@{','.join(parts)}"
@@ -103,9 +111,9 @@ def parse(text: str) -> Reading:
             f"reading {text!r}: unknown query or kind {head!r}. {nearest(head, (*QUERIES, *KINDS))} "
             f"A valid reading is {FORM!r}."
         )
-    allowed = {"layer", "heads", "stack"} if kind == "attention" else {"query", "layer", "heads", "stack"}
+    allowed = {"layer", "heads", "stack", "site"} | ({"query"} if kind != "attention" else set())
     if kind == "rollout":
-        allowed -= {"layer", "heads"}
+        allowed -= {"layer", "heads", "site"}
     settings: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         name, equals, value = (p.strip() for p in part.partition("="))
@@ -123,16 +131,20 @@ def parse(text: str) -> Reading:
     stack = settings.get("stack", "")
     if stack and stack not in STACKS:
         raise CheckError(f"reading {text!r}: unknown stack {stack!r}. {nearest(stack, STACKS)}")
+    site = settings.get("site", "")
+    if site and "layer" in settings:
+        raise CheckError(f"reading {text!r}: expected either site or layer, but found both. Remove one of them.")
     layer = _number(text, "layer", settings.get("layer", "-1"), (EVERY,))
-    heads = _number(text, "heads", settings.get("heads", "mean"), (EVERY, "mean"))
+    heads = _number(text, "heads", settings.get("heads", "mean"), (EVERY, "mean", PREDICTED))
     if isinstance(heads, int) and heads < 0:
         raise CheckError(f"reading {text!r}: heads is {heads}. Expected 'mean', '*' or a head number, counted from 0.")
     return Reading(
         kind=kind,
         query=query,
         layer=cast("int | Literal['*']", layer),
-        heads=cast("int | Literal['mean', '*']", heads),
+        heads=cast("int | Literal['mean', '*', 'predicted']", heads),
         stack=stack,
+        site=site,
     )
 
 

@@ -1,15 +1,23 @@
 """Model adapters: the interface through which an audit uses a model."""
 
-from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.adapters.pooled.several_sites import Attend, SeveralAttentionsAdapter
+from attnaudit.adapters.pooled.text_pairs import PairAttentionAdapter
+from attnaudit.adapters.pooled.token_streams import Encoding
+from attnaudit.adapters.pooled.two_levels import HierarchicalAttentionAdapter
 from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, ModelAdapter, Site, Trace
 
 __all__ = [
+    "Attend",
     "Capabilities",
     "Encoding",
+    "HierarchicalAttentionAdapter",
     "Inputs",
     "Intervention",
     "ModelAdapter",
+    "PairAttentionAdapter",
     "PooledAttentionAdapter",
+    "SeveralAttentionsAdapter",
     "Site",
     "Trace",
 ]

@@ -51,7 +51,8 @@ class Capabilities:
             single logit, and the probability of `classes[1]` is explained even if it is small. Measures of decisions
             are then undefined.
         task: Kind of task. Only "classification", with one label per input, can be audited.
-        decodes: Whether `decode` can compute logits from hidden states and attention weights alone.
+        decodes: Whether `decode` can compute logits from hidden states and attention weights alone. The model must then
+            have a single site, with pooled attention.
         linear_decoder: Whether the logits are W·(weights·hidden) + b. `decoder_weights` must then return W and b. If
             traces have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
         replays: Whether `replay` can compute the logits for replaced weights at one query.
@@ -317,7 +318,7 @@ class ModelAdapter(Protocol):
 
         Args:
             hidden: (B, T, m) hidden states of a trace.
-            weights: (B, V, T) attention weights.
+            weights: (B, V, T) attention weights; (B, V, H, T) if the site has several heads.
             decoder_condition: The `decoder_condition` of the trace. An adapter whose traces have none may omit this
                 parameter.
 
@@ -334,8 +335,11 @@ class ModelAdapter(Protocol):
 def decode_logits(adapter: ModelAdapter, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None) -> Tensor:
     """Call `adapter.decode` and return its logits (B, V, C).
 
-    The decoder condition is passed only if it is not None, because an adapter without one may omit this parameter.
+    If the weights (B, V, H, T) have a single head, the adapter gets them without the dimension of the heads. The
+    decoder condition is passed only if it is not None, because an adapter without one may omit this parameter.
     """
+    if weights.dim() == 4 and weights.shape[2] == 1:
+        weights = weights[:, :, 0]
     if decoder_condition is None:
         return adapter.decode(hidden, weights)
     return adapter.decode(hidden, weights, decoder_condition)

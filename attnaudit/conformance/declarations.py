@@ -12,7 +12,7 @@ from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.conformance.contract import BrokenContractError, contract, listed
 from attnaudit.conformance.sample_texts import Examples
 from attnaudit.errors import AdapterError, CheckError
-from attnaudit.readings import FORM, Reading, parse
+from attnaudit.readings import FORM, POOL_FORM, PREDICTED, Reading, parse
 
 TASKS = ("classification", "multi_label", "regression")
 
@@ -90,16 +90,19 @@ def check_reading(e: Examples) -> str:
     """The declared reading is valid and names a layer, head and stack of the model."""
     text = e.capabilities.reading
     pooled = [site for site in e.sites if site.query is None]
+    single = len(e.sites) == 1 and bool(pooled) and pooled[0].heads == 1
     if not text:
-        if len(e.sites) == 1 and pooled and pooled[0].heads == 1:
+        if single:
             return "the pooled attention"
         raise BrokenContractError(
-            f"the model has {len(e.sites)} attention sites, but its capabilities declare no reading. Declare "
-            f"which weights are the explanation, such as reading={FORM!r}."
+            f"the model has {len(e.sites)} attention sites with {sum(site.heads for site in e.sites)} heads in total, "
+            "but its capabilities declare no reading. Declare which weights are the explanation, such as "
+            f"reading={POOL_FORM if pooled else FORM!r}."
         )
-    if len(pooled) == len(e.sites):
+    if single:
         raise BrokenContractError(
-            f"reading {text!r}: the model has only pooled attention, without layers or heads. Leave reading empty."
+            f"reading {text!r}: the model has one pooled attention, with a single row of weights per text, so there is "
+            "nothing to choose. Leave reading empty."
         )
     try:
         reading = parse(text)
@@ -113,8 +116,20 @@ def check_reading(e: Examples) -> str:
     stack = _stack(e, reading)
     if isinstance(reading.layer, int) and not -len(stack) <= reading.layer < len(stack):
         raise BrokenContractError(f"reading {text!r}: the model has layers 0 to {len(stack) - 1}.")
-    if isinstance(reading.heads, int) and reading.heads >= stack[0].heads:
-        raise BrokenContractError(f"reading {text!r}: the model has heads 0 to {stack[0].heads - 1}.")
+    layer = int(reading.layer)
+    if reading.site:
+        keys = [site.key for site in stack]
+        if reading.site not in keys:
+            raise BrokenContractError(f"reading {text!r}: the sites are {listed(keys)}.")
+        layer = keys.index(reading.site)
+    heads = stack[layer].heads
+    if isinstance(reading.heads, int) and reading.heads >= heads:
+        raise BrokenContractError(f"reading {text!r}: the model has heads 0 to {heads - 1}.")
+    if reading.heads == PREDICTED and (stack[layer].query is not None or heads != len(e.capabilities.classes)):
+        raise BrokenContractError(
+            f"reading {text!r}: the site has {heads} heads; expected pooled attention with one head for each of the "
+            f"{len(e.capabilities.classes)} classes."
+        )
     return reading.text
 
 
@@ -144,6 +159,7 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
         "encoder": [s for s in e.sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],
         "decoder": [s for s in e.sites if s.kind == "self" and s.query != TEXT],
         "cross": [s for s in e.sites if s.kind == "cross"],
+        "pool": [s for s in e.sites if s.query is None],
     }
     present = [name for name, sites in stacks.items() if sites]
     name = reading.stack or (present[0] if len(present) == 1 else "")
@@ -152,6 +168,11 @@ def _stack(e: Examples, reading: Reading) -> list[Site]:
             f"reading {reading.text!r} names {'no stack' if not name else repr(name)}; the stacks of the model are "
             f"{listed(present) or 'unknown'}. Add stack=... to the reading, and check the kind, query and keys of "
             "every site."
+        )
+    if name == "pool" and (reading.query != "own" or reading.kind == "rollout"):
+        raise BrokenContractError(
+            f"reading {reading.text!r}: pooled attention has no query tokens. Begin the reading with 'own', such as "
+            f"{POOL_FORM!r}."
         )
     sites = sorted(stacks[name], key=lambda site: site.layer)
     if [site.layer for site in sites] != list(range(len(sites))):

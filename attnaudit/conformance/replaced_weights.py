@@ -154,15 +154,20 @@ def _order(e: Examples) -> list[str]:
 def check_decode(e: Examples) -> str:
     """The fast decoding of a pooled model gives the same logits as run() with the same attention."""
     site = e.sites[0]
-    if len(e.sites) != 1 or site.query is not None or site.heads != 1:
+    if len(e.sites) != 1 or site.query is not None:
         raise BrokenContractError(
             f"the capabilities declare decodes or linear_decoder, but the model has {len(e.sites)} sites, and the "
-            f"first has {site.heads} heads. Both capabilities are for models with a single pooled attention. Declare "
-            "replays instead."
+            f"first is of the kind '{site.kind}'. Both capabilities are for models with a single pooled attention. "
+            "Declare replays instead."
+        )
+    if site.heads != 1 and e.capabilities.linear_decoder:
+        raise BrokenContractError(
+            f"the capabilities declare linear_decoder, but the pooled attention has {site.heads} heads, so the logits "
+            "do not depend on a single context vector. Declare linear_decoder=False."
         )
     states = e.trace.hidden[site.key]
     several = [e.random_weights(site, seed) for seed in range(3 if e.thorough else 1)]
-    flat = torch.cat([weights[:, 0] for weights in several], dim=1)
+    flat = torch.stack([weights[:, :, 0] for weights in several], dim=1)
     expected = [e.run(e.inputs, _replace({site.key: weights})).logits for weights in several]
     advice = "Apply the decoder that run() uses to the hidden states that run(hidden=True) returns."
     if e.capabilities.decodes:
@@ -182,7 +187,7 @@ def check_decode(e: Examples) -> str:
             )
     if e.capabilities.linear_decoder:
         weight, bias = linear_decoder(e.adapter, states, e.trace.decoder_condition)
-        linear = (flat @ states) @ weight.T + bias[:, None]
+        linear = (flat[:, :, 0] @ states) @ weight.T + bias[:, None]
         for v, expected_logits in enumerate(expected):
             what = "the logits computed from decoder_weights() and those of run() with the same attention differ"
             require_same_logits(linear[:, v], expected_logits, what, advice)

@@ -8,6 +8,7 @@ Shapes: B instances, T tokens (padded), H heads, Q queries, K keys, C classes, d
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from attnaudit.engine.batch import Batch
 from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.explanations import explanation_scores, mean_over_queries
 from attnaudit.engine.scopes import Scope, scope_of
-from attnaudit.readings import Reading
+from attnaudit.readings import PREDICTED, Reading
 
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
 #: budget.
@@ -52,6 +53,8 @@ class AttentionReading:
         self.embeddings = batch.embeddings
         self.reading = reading
         self.scope: Scope = scope_of(batch.adapter, reading)
+        if reading is not None and reading.heads == PREDICTED:
+            self.scope = replace(self.scope, head_of_row=batch.predicted)
         self.site: Site = self.scope.site
         self.memo: dict[str, Any] = {}
         self._influences = (0, torch.empty(0, 0))
@@ -90,10 +93,10 @@ class AttentionReading:
         This is the row of the query that the reading selects, or the mean of its rows if the reading averages over
         several queries.
         """
-        heads = self.scope.head_numbers(self.site)
         if self.scope.several_queries:
-            return mean_over_queries(self.batch, self.scope, lambda weights: weights[:, heads].double())
-        return self.at_query(self.batch.trace.attention[self.site.key].detach()[:, heads]).double()
+            return mean_over_queries(self.batch, self.scope, lambda weights: self.scope.select_heads(weights).double())
+        weights = self.scope.select_heads(self.batch.trace.attention[self.site.key].detach())
+        return self.at_query(weights).double()
 
     def at_query(self, values: Tensor) -> Tensor:
         """Return the values (B, H, K) of the reading's query, given (B, H, Q, K) values of the clean pass."""
@@ -191,9 +194,9 @@ class AttentionReading:
         with differentiable(self.device):
             self.pass_counts["decode"] += 1
             self.pass_counts["backward"] += 1
-            weights = self.batch.trace.attention[self.site.key].detach()[:, 0, 0, :]
+            weights = self.batch.trace.attention[self.site.key].detach()[:, None, :, 0, :]
             condition = self.batch.trace.decoder_condition
-            logits = protocol.decode_logits(self.adapter, self.hidden, weights[:, None, :], condition)[:, 0, :]
+            logits = protocol.decode_logits(self.adapter, self.hidden, weights, condition)[:, 0, :]
             leaves = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
         return at_inputs.double(), at_hidden.double()

@@ -281,7 +281,7 @@ class AttentionView(AttentionReading):
         if capabilities.decodes:
             self.pass_counts["decode"] += 1
             hidden, condition = self.hidden.detach(), self.batch.decoder_condition
-            return protocol.decode_logits(self.adapter, hidden, narrow[:, :, 0], condition).double()
+            return protocol.decode_logits(self.adapter, hidden, self._all_heads(narrow), condition).double()
         if capabilities.replays:
             self.pass_counts["replay"] += 1
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.query_positions(self.inputs)
@@ -309,11 +309,9 @@ class AttentionView(AttentionReading):
 
         The other heads have the rows of the clean pass.
         """
-        if self.scope.heads is None:
+        if weights.shape[2] == self.site.heads:
             return weights
-        clean = self.at_query(self.batch.trace.attention[self.site.key].detach()).to(weights.dtype)
-        index = torch.tensor(self.scope.head_numbers(self.site), device=weights.device)
-        return clean[:, None].expand(-1, weights.shape[1], -1, -1).index_copy(2, index, weights)
+        return self.scope.replace_heads(self.at_query(self.batch.trace.attention[self.site.key].detach()), weights)
 
     @cached_property
     def edge_candidates(self) -> Candidates:

@@ -61,7 +61,7 @@ def _shown(values: Tensor, clean: CleanPass, scope: Scope) -> Tensor:
     Returns:
         (B, H', Q or 1, K) values, float64.
     """
-    values = values[:, scope.head_numbers(scope.site)]
+    values = scope.select_heads(values)
     if scope.single_row:
         values = at_query(clean.trace, values, scope.site.key, scope.query_positions(clean.inputs))[:, :, None]
     return values.double()
@@ -202,4 +202,4 @@ def _value_vectors(clean: CleanPass, scope: Scope) -> Tensor:
         )
     with torch.no_grad():
         values = cast(TransformerAdapter, clean.adapter).value_vectors(clean.trace, scope.site)
-        return values[:, scope.head_numbers(scope.site)]
+        return scope.select_heads(values)

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs, ModelAdapter, Site
 from attnaudit.adapters.query_blocks import too_large_to_hold
-from attnaudit.errors import AdapterError
+from attnaudit.errors import AdapterError, nearest
 from attnaudit.formatting import left_out
-from attnaudit.readings import FORM, Reading, parse
+from attnaudit.readings import FORM, POOL_FORM, PREDICTED, Reading, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,15 @@ class Scope:
             the last token. "mean": all real tokens of the text, or all tokens of another stream. "target": the tokens
             of the text from which the target is computed, or all tokens of another stream. "all": all tokens.
         differentiates: whether gradients with respect to the attention weights are needed.
+        head_of_row: (B,) number of the only head in scope, for each instance of a batch; None if the heads in scope do
+            not differ by instance.
     """
 
     sites: tuple[Site, ...]
     heads: tuple[int, ...] | None
     query: str
     differentiates: bool = False
+    head_of_row: Tensor | None = None
 
     @property
     def site(self) -> Site:
@@ -58,8 +61,30 @@ class Scope:
         return self.query in ("mean", "target", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
-        """Return the indices of the heads in scope at a site."""
+        """Return the indices of the heads in scope at a site, which must not differ by instance."""
         return list(range(site.heads)) if self.heads is None else list(self.heads)
+
+    def select_heads(self, values: Tensor) -> Tensor:
+        """Return the values (B, H', ...) of the H' heads in scope, given the values (B, H, ...) of all heads."""
+        if self.head_of_row is not None:
+            return values[torch.arange(len(values), device=values.device), self.head_of_row][:, None]
+        return values if self.heads is None else values[:, list(self.heads)]
+
+    def replace_heads(self, values: Tensor, of_scope: Tensor) -> Tensor:
+        """Return the values (B, V, H, ...) of all heads, with those of the heads in scope replaced.
+
+        Args:
+            values: (B, H, ...) values of all heads.
+            of_scope: (B, V, H', ...) values of the H' heads in scope.
+        """
+        if self.heads is None and self.head_of_row is None:
+            return of_scope
+        all_heads = values[:, None].to(of_scope.dtype).repeat(1, of_scope.shape[1], *[1] * (values.dim() - 1))
+        if self.head_of_row is None:
+            all_heads[:, :, list(self.heads or ())] = of_scope
+            return all_heads
+        all_heads[torch.arange(len(values), device=values.device), :, self.head_of_row] = of_scope[:, :, 0]
+        return all_heads
 
     def query_positions(self, inputs: Inputs) -> Tensor:
         """Return the position (B,) of the query in scope. The scope must not have several queries."""
@@ -85,8 +110,12 @@ class Scope:
             (B·repeats, H, Q, 1) mask, True for the heads and queries in scope.
         """
         device = inputs.mask[TEXT].device
-        heads = torch.zeros(site.heads, dtype=torch.bool, device=device)
-        heads[self.head_numbers(site)] = True
+        if self.head_of_row is None:
+            heads = torch.zeros((1, site.heads), dtype=torch.bool, device=device)
+            heads[:, self.head_numbers(site)] = True
+        else:
+            heads = torch.arange(site.heads, device=device) == self.head_of_row[:, None]
+            heads = heads.repeat_interleave(repeats, dim=0)
         if self.several_queries and site.query is not None:
             rows = inputs.mask[site.query]
             if site.query == TEXT and self.query != "all":
@@ -95,7 +124,7 @@ class Scope:
         else:
             rows = torch.arange(first, first + queries, device=device) == self.query_positions(inputs)[:, None]
         rows = rows.repeat_interleave(repeats, dim=0)
-        return heads[None, :, None, None] & rows[:, None, :, None]
+        return heads[:, :, None, None] & rows[:, None, :, None]
 
     def widened(self, where: str, sites: Sequence[Site]) -> Scope:
         """Return a scope with all heads and all queries.
@@ -158,13 +187,23 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
     sites, declared = adapter.sites(), adapter.capabilities.reading
     if declared:
         return located(adapter, parse(declared))
-    if len(sites) != 1 or sites[0].query is not None or sites[0].heads != 1:
+    if has_choice(sites):
+        heads = ", ".join(f"{site.key} with {site.heads} head{'s' * (site.heads > 1)}" for site in sites[:4])
+        example = POOL_FORM if any(site.query is None for site in sites) else FORM
         raise AdapterError(
-            f"The model has {len(sites)} attention sites ({', '.join(s.key for s in sites[:4]) or 'none'}), but its "
+            f"The model has {len(sites)} attention site{'s' * (len(sites) != 1)} ({heads or 'none'}), but its "
             "capabilities name no reading. Declare which attention is shown as the explanation, for example "
-            f"reading={FORM!r}."
+            f"reading={example!r}."
         )
     return None
+
+
+def has_choice(sites: Sequence[Site]) -> bool:
+    """Return whether the model does not have exactly one row of attention weights per text.
+
+    If so, its reading must be named. Otherwise, there is nothing to name.
+    """
+    return len(sites) != 1 or sites[0].query is not None or sites[0].heads != 1
 
 
 def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
@@ -178,15 +217,16 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
             does not allow this reading.
     """
     sites = adapter.sites()
-    if all(site.query is None for site in sites):
+    if not has_choice(sites):
         raise AdapterError(
-            f"reading {reading.text!r}: the model has one pooled attention, without layers or heads. Remove the "
-            "argument `reading`."
+            f"reading {reading.text!r}: the model has one pooled attention, with a single row of weights per text, so "
+            "there is nothing to choose. Remove the argument `reading`."
         )
     stacks = {
         "encoder": [s for s in sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],
         "decoder": [s for s in sites if s.kind == "self" and s.query != TEXT],
         "cross": [s for s in sites if s.kind == "cross"],
+        "pool": [s for s in sites if s.query is None],
     }
     available = [name for name, members in stacks.items() if members]
     name = reading.stack or (available[0] if len(available) == 1 else "")
@@ -194,6 +234,11 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
         raise AdapterError(
             f"reading {reading.text!r}: the model has these attention stacks: {', '.join(available)}. Name one, as in "
             f"'{reading.query}@layer=-1,heads=mean,stack={available[-1]}'."
+        )
+    if name == "pool" and (reading.kind == "rollout" or reading.query != "own"):
+        raise AdapterError(
+            f"reading {reading.text!r}: pooled attention has no query tokens. Begin the reading with 'own', as in "
+            f"{POOL_FORM!r}."
         )
     over_text = [site for site in stacks[name] if site.keys == TEXT]
     if not over_text:
@@ -227,7 +272,7 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
     Raises:
         AdapterError: the model lacks the layer, the head or the stack.
     """
-    if reading.query == "own":
+    if reading.query == "own" and reading.stack != "pool":
         own = parse(adapter.capabilities.reading) if adapter.capabilities.reading else Reading()
         reading = replace(reading, query=own.query, stack=reading.stack or own.stack)
     if reading.query == "target" and not adapter.capabilities.target.differs_by_row:
@@ -236,8 +281,15 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
             f"differ by row. Read the query of the model's own reading: 'own@layer=-1,heads=mean'."
         )
     stack = stack_of(adapter, reading)
-    layers, heads = len(stack), stack[0].heads
     layer = reading.layer
+    if reading.site:
+        keys = [site.key for site in stack]
+        if reading.site not in keys:
+            raise AdapterError(
+                f"reading {reading.text!r}: there is no site {reading.site!r}. {nearest(reading.site, keys)}"
+            )
+        layer = keys.index(reading.site)
+    layers, heads = len(stack), _heads_of(stack, layer)
     if isinstance(layer, int) and reading.kind != "rollout":
         if not -layers <= layer < layers:
             raise AdapterError(
@@ -248,7 +300,19 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
         raise AdapterError(
             f"reading {reading.text!r}: there is no head {reading.heads}; the model has heads 0 to {heads - 1}."
         )
+    if reading.heads == PREDICTED and (stack[0].query is not None or heads != len(adapter.capabilities.classes)):
+        raise AdapterError(
+            f"reading {reading.text!r}: the head of the predicted class needs pooled attention with one head for each "
+            f"of the {len(adapter.capabilities.classes)} classes; the site has {heads}. Name a head, or the mean."
+        )
     return Reading(kind=reading.kind, query=reading.query, layer=layer, heads=reading.heads, stack=reading.stack)
+
+
+def _heads_of(stack: Sequence[Site], layer: int | str) -> int:
+    """Return the number of heads of a layer; for every layer ("*"), the smallest number."""
+    if isinstance(layer, int) and -len(stack) <= layer < len(stack):
+        return stack[layer].heads
+    return min(site.heads for site in stack)
 
 
 def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
@@ -261,7 +325,7 @@ def expanded(adapter: ModelAdapter, text: str) -> list[Reading]:
     """
     reading = located(adapter, parse(text))
     stack = stack_of(adapter, reading)
-    return list(reading.each(len(stack), stack[0].heads))
+    return list(reading.each(len(stack), _heads_of(stack, reading.layer)))
 
 
 def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
@@ -276,6 +340,8 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
     stack = stack_of(adapter, reading)
     sites = tuple(stack) if reading.kind == "rollout" else (stack[int(reading.layer)],)
     heads = (reading.heads,) if isinstance(reading.heads, int) else None
+    if sites[0].query is None:
+        return Scope(sites=sites, heads=heads, query="only", differentiates=reading.differentiates)
     return Scope(
         sites=sites,
         heads=heads,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.padding import pad
-from attnaudit.adapters.pooled.pooled_adapter import Encoding
+from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.data.row_parsing import ordered_classes
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance

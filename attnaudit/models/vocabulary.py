@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from attnaudit.adapters.pooled.pooled_adapter import Encoding
+from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.instances import Instance
 
 PAD, UNKNOWN, START, END = range(4)

@@ -4,32 +4,43 @@ In such a model, an encoder computes a state for each token, attention computes 
 computes the logits from the weighted sum of the states, called the context. The adapter is built from the parts of the
 model: e = embedding(ids), h = encoder(e), a = attention(h), logits = decoder(Σ a·h).
 
+Attention may have several heads, also called hops (Lin et al. 2017). Each head has its own weights over the same states
+and therefore its own context.
+
 A model may also read a query, with the state q = query(embedding(ids of the query)). The attention and the decoder may
 then read q: a = attention(h, q), logits = decoder(Σ a·h, q).
 
-Shapes: B instances, T tokens of the text, Q tokens of the query, V variants, C logits, d features of an embedding, m
-features of a hidden state, q features of the query's state.
+Shapes: B instances, T tokens of the text, Q tokens of the query, H heads, V variants, C logits, d features of an
+embedding, m features of a hidden state, q features of the query's state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.pooled import local_encoders, recurrent_encoders
 from attnaudit.adapters.pooled.target_decoder import decoder_of
+from attnaudit.adapters.pooled.token_streams import (
+    Encoding,
+    TokenStreams,
+    modules_among,
+    require_reading,
+    require_states,
+)
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decode_logits
-from attnaudit.errors import AdapterError, DataError
+from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.model_families import POOLED
 from attnaudit.targets import CLASS, Target
 
 SITE = Site(key="attention")
+#: The family of models with several heads, unless the adapter names another one.
+SEVERAL_HEADS = "several-head attention"
 #: Key in `Inputs.extra` of a mask (B, 1, C), True for the classes that are possible answers for the row.
 OPEN_CLASSES = "open"
 #: Logit of a class that is not a possible answer. Its probability rounds to zero. The logit is finite, so that
@@ -41,24 +52,8 @@ STATES_AT_ONCE = 8192
 SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """One tokenised text.
-
-    Attributes:
-        ids: Token ids.
-        tokens: The tokens as readable strings.
-        special: One flag per token, True for special tokens such as [CLS]. The encoder reads these tokens, but no
-            statistic includes them. None if there are no special tokens.
-    """
-
-    ids: Sequence[int]
-    tokens: Sequence[str]
-    special: Sequence[bool] | None = None
-
-
-class PooledAttentionAdapter:
-    """A model adapter for a classifier with a single pooled attention."""
+class PooledAttentionAdapter(TokenStreams):
+    """A model adapter for a classifier with one pooled attention, which may have several heads."""
 
     def __init__(
         self,
@@ -82,6 +77,9 @@ class PooledAttentionAdapter:
         lstm: recurrent_encoders.Layer | None = None,
         reach: int | None = None,
         target: Target = CLASS,
+        heads: int = 1,
+        reading: str = "",
+        contexts: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -122,6 +120,13 @@ class PooledAttentionAdapter:
                 alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it recomputes
                 only the states near them. Give at most one of `lstm` and `reach`.
             target: What is explained: the class, one label of a model that assigns any number of labels, or a score.
+            heads: H, the number of heads. If it is larger than 1, the attention returns weights (B, H, T), `reading` is
+                required, and the decoder is not declared to be linear in one context.
+            reading: The attention that is shown as the explanation (see `attnaudit.readings`), such as
+                "own@heads=mean", "own@heads=0", or, with one head per class, "own@heads=predicted". Give it exactly if
+                `heads` is larger than 1.
+            contexts: The contexts (..., H, m) of the heads -> what the decoder reads. By default, the contexts are
+                concatenated to (..., H·m). Give it only if `heads` is larger than 1.
 
         Raises:
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
@@ -134,19 +139,19 @@ class PooledAttentionAdapter:
         labels = tuple(classes) if target.kind == "label" else ()
         if target.kind != "class":
             decoder, classes = decoder_of(target, decoder, classes), target.classes
-        self.embedding, self.encoder, self.attention, self.decoder = embedding, encoder, attention, decoder
+        self.encoder, self.attention, self.decoder = encoder, attention, decoder
         if open_classes is not None and query is None:
             raise AdapterError(
                 "open_classes is given without query. Also pass the function that encodes the query: query=..."
             )
         self.query, self.open_classes = query, open_classes
-        self.tokenize = tokenize
-        self.pad_id = pad_id
-        self.mask_id = mask_id
-        self.attend_special = attend_special
-        self.description = description
-        self.family = f"{family or POOLED}, {target.family}" if target.family else family
-        self.configuration = configuration
+        if heads < 1 or (heads == 1 and contexts is not None):
+            wrong = "contexts is given, but heads is 1" if heads == 1 else f"heads is {heads}"
+            raise AdapterError(f"{wrong}; expected heads=H, the number of weights per token that attention returns.")
+        family = family or (SEVERAL_HEADS if heads > 1 else "")
+        self.contexts = contexts
+        self._site = SITE if heads == 1 else replace(SITE, heads=heads)
+        require_reading([self._site], reading)
         if lstm is not None:
             recurrent_encoders.refuse_unsupported(lstm)
         if reach is not None and lstm is not None:
@@ -160,111 +165,43 @@ class PooledAttentionAdapter:
             )
         self.lstm, self.reach = lstm, reach
         parts = (embedding, encoder, attention, decoder)
-        self._modules = tuple(modules) if modules is not None else tuple(p for p in parts if isinstance(p, nn.Module))
-        if not self._modules:
-            raise AdapterError(
-                "None of embedding, encoder, attention and decoder is an nn.Module. List the modules that hold the "
-                "parameters, as in modules=(model,), so that they can be moved, hashed and put in evaluation mode."
-            )
-        self._capabilities = Capabilities(
-            classes=tuple(classes),
-            target=target,
-            labels=labels,
-            decides=target.decides,
-            decodes=True,
-            mask=mask_id is not None,
-            linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None,
-            query=query is not None,
-            shares_states=lstm is not None or reach is not None,
-            influences=lstm is not None,
-            max_tokens=max_tokens,
+        super().__init__(
+            embedding=embedding,
+            tokenize=tokenize,
+            modules=modules_among(parts) if modules is None else modules,
+            streams=(TEXT,) if query is None else (TEXT, QUERY),
+            pad_id=pad_id,
+            mask_id=mask_id,
+            attend_special=attend_special,
+            description=description,
+            family=f"{family or POOLED}, {target.family}" if target.family else family,
+            configuration=configuration,
+            capabilities=Capabilities(
+                classes=tuple(classes),
+                target=target,
+                labels=labels,
+                decides=target.decides,
+                decodes=True,
+                mask=mask_id is not None,
+                linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None and heads == 1,
+                query=query is not None,
+                shares_states=lstm is not None or reach is not None,
+                influences=lstm is not None,
+                max_tokens=max_tokens,
+                reading=reading,
+            ),
         )
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._capabilities
-
-    @property
-    def modules(self) -> Sequence[nn.Module]:
-        return self._modules
-
-    @property
-    def _device(self) -> torch.device:
-        for module in self._modules:
-            for tensor in (*module.parameters(), *module.buffers()):
-                return tensor.device
-        return torch.device("cpu")
-
-    # -- inputs ---------------------------------------------------------------------------------------------------
-
-    def collate(self, instances: Sequence[Instance]) -> Inputs:
-        device = self._device
-        ids: dict[str, Tensor] = {}
-        mask: dict[str, Tensor] = {}
-        special: dict[str, Tensor] = {}
-        tokens: dict[str, list[list[str]]] = {}
-        for stream in (TEXT,) if self.query is None else (TEXT, QUERY):
-            encodings = [self._encode(instance, stream) for instance in instances]
-            ids[stream], mask[stream] = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
-            flags = [list(e.special or [False] * len(e.ids)) for e in encodings]
-            special[stream], _ = pad(flags, value=False, device=device)
-            tokens[stream] = [list(e.tokens) for e in encodings]
-        extra = {}
-        if self.open_classes is not None:
-            open_flags = [list(self.open_classes(instance)) for instance in instances]
-            extra[OPEN_CLASSES] = torch.tensor(open_flags, device=device)[:, None]
-        return Inputs(ids=ids, mask=mask, special=special, tokens=tokens, extra=extra)
-
-    def _encode(self, instance: Instance, stream: str) -> Encoding:
-        text = instance.text if stream == TEXT else instance.query
-        if text is None:
-            raise DataError(
-                f"{instance.where or instance.id}: the row has no query, but the model reads a text and a query. Fill "
-                "the column 'query', or audit a model that reads a single text."
-            )
-        encoding = self.tokenize(text)
-        if not isinstance(encoding, Encoding):
-            raise AdapterError(
-                f"tokenize returned {type(encoding).__name__}; expected attnaudit.adapters.Encoding(ids, tokens)."
-            )
-        lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.special or encoding.ids)}
-        if len(lengths) != 1:
-            raise AdapterError(
-                f"tokenize gave {len(encoding.ids)} ids, {len(encoding.tokens)} tokens and "
-                f"{len(encoding.special or encoding.ids)} special flags for one text; expected the same number of each."
-            )
-        limit = self._capabilities.max_tokens
-        if limit is not None and len(encoding.ids) > limit:
-            raise DataError(
-                f"{instance.where or instance.id}: {len(encoding.ids)} tokens, but the model takes at most {limit}. "
-                "Shorten or split the text, or let tokenize truncate it."
-            )
-        return encoding
-
-    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
-        return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
-
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        return delete_positions(inputs, stream, drop, pad_id=self.pad_id)
-
-    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id)
-
-    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        if self.mask_id is None:
-            raise AdapterError(
-                "substitute: the adapter has no mask token. Pass mask_id, the id of the mask token or of the unknown "
-                "word."
-            )
-        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
+    def _extra(self, instances: Sequence[Instance], device: torch.device) -> dict[str, Tensor]:
+        if self.open_classes is None:
+            return {}
+        flags = [list(self.open_classes(instance)) for instance in instances]
+        return {OPEN_CLASSES: torch.tensor(flags, device=device)[:, None]}
 
     # -- passes ---------------------------------------------------------------------------------------------------
 
     def sites(self) -> tuple[Site, ...]:
-        return (SITE,)
-
-    def _allowed(self, inputs: Inputs) -> Tensor:
-        return inputs.mask[TEXT] if self.attend_special else inputs.real()
+        return (self._site,)
 
     def _query_state(self, inputs: Inputs, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         """Return a tuple with the state (B, q) of the query, or an empty tuple if the model reads no query."""
@@ -292,39 +229,48 @@ class PooledAttentionAdapter:
         hidden: bool = False,
     ) -> Trace:
         embedded = self.embed(inputs) if embeddings is None else embeddings
-        states, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
-        expected = (*inputs.ids[TEXT].shape,)
-        if not isinstance(states, Tensor):
-            raise AdapterError(
-                f"encoder returned a {type(states).__name__}; expected only the hidden states, a tensor (B, T, m). An "
-                "nn.GRU or nn.LSTM returns a pair; the hidden states are its first item: encoder=lambda embedded, "
-                "mask: model.encoder(embedded)[0]."
-            )
-        if states.dim() != 3 or tuple(states.shape[:2]) != expected:
-            raise AdapterError(
-                f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."
-            )
+        count, width = inputs.ids[TEXT].shape
+        encoded, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
+        states = require_states(encoded, (count, width))
         allowed = self._allowed(inputs)
         query_state = self._query_state(inputs, embedded)
-        weights = self.attention(states, allowed, *query_state)
-        if tuple(weights.shape) != expected:
-            raise AdapterError(f"attention returned shape {tuple(weights.shape)}; expected (B, T) = {expected}.")
+        weights = self._weights(states, allowed, query_state)
         if intervene is not None:
-            replaced = intervene(SITE, weights[:, None, None, :], allowed[:, None, None, :])
-            weights = weights if replaced is None else replaced[:, 0, 0, :]
+            replaced = intervene(self._site, weights[:, :, None, :], allowed[:, None, None, :])
+            weights = weights if replaced is None else replaced[:, :, 0, :]
         decoder_condition = self._decoder_condition(inputs, query_state)
-        logits = decode_logits(self, states, weights[:, None, :], decoder_condition)[:, 0, :]
+        logits = decode_logits(self, states, weights[:, None], decoder_condition)[:, 0, :]
         return Trace(
             logits=logits,
-            attention={SITE.key: weights[:, None, None, :]},
+            attention={SITE.key: weights[:, :, None, :]},
             allowed={SITE.key: allowed[:, None, None, :]},
             hidden={SITE.key: states} if hidden else {},
             before_norm={SITE.key: unnormalised} if hidden and unnormalised is not None else {},
             decoder_condition=decoder_condition,
         )
 
+    def _weights(self, states: Tensor, allowed: Tensor, query_state: tuple[Tensor, ...]) -> Tensor:
+        """Return the attention weights (B, H, T).
+
+        Raises:
+            AdapterError: The attention returned another shape.
+        """
+        weights = self.attention(states, allowed, *query_state)
+        heads = self._site.heads
+        expected = tuple(allowed.shape) if heads == 1 else (len(allowed), heads, allowed.shape[1])
+        if tuple(weights.shape) != expected:
+            shape = "(B, T)" if heads == 1 else "(B, H, T)"
+            several = weights.dim() == 3 and weights.shape[::2] == allowed.shape and heads == 1
+            hint = f" For several heads, pass heads={weights.shape[1]} and a reading." if several else ""
+            raise AdapterError(f"attention returned shape {tuple(weights.shape)}; expected {shape} = {expected}.{hint}")
+        return weights.reshape(len(allowed), heads, -1)
+
     def decode(self, hidden: Tensor, weights: Tensor, decoder_condition: Tensor | None = None) -> Tensor:
-        context = weights @ hidden
+        if self._site.heads == 1:
+            context = weights @ hidden
+        else:
+            contexts = weights @ hidden[:, None]
+            context = contexts.flatten(2) if self.contexts is None else self.contexts(contexts)
         classes = 0 if self.open_classes is None else len(self._capabilities.classes)
         if decoder_condition is None or isinstance(self.decoder, nn.Linear):
             logits = self.decoder(context)
@@ -381,9 +327,9 @@ class PooledAttentionAdapter:
         logits = []
         for part in (slice(start, start + step) for start in range(0, len(states), step)):
             its_rows = rows[part]
-            weights = self.attention(states[part], allowed[part], *(state[its_rows] for state in query_state))
+            weights = self._weights(states[part], allowed[part], tuple(state[its_rows] for state in query_state))
             condition = None if decoder_condition is None else decoder_condition[its_rows]
-            logits.append(decode_logits(self, states[part], weights[:, None, :], condition)[:, 0, :])
+            logits.append(decode_logits(self, states[part], weights[:, None], condition)[:, 0, :])
         return torch.cat(logits)
 
     def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:

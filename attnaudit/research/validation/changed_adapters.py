@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.padding import substitute_positions
-from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.adapters.protocol import Inputs
 from attnaudit.errors import ModelError
 

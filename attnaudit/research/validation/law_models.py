@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.pooled_adapter import Encoding, PooledAttentionAdapter
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
+from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.data.movie_reviews import split
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models import demo_model

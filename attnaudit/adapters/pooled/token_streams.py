@@ -1,0 +1,215 @@
+"""The part that the adapters of pooled models share: tokenised texts, their embeddings, and the removal of tokens.
+
+Shapes: B instances, T tokens of a stream, V variants, d features of an embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Site
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.instances import Instance
+from attnaudit.readings import POOL_FORM
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One tokenised text.
+
+    Attributes:
+        ids: Token ids.
+        tokens: The tokens as readable strings.
+        special: One flag per token, True for special tokens such as [CLS]. The encoder reads these tokens, but no
+            statistic includes them. None if there are no special tokens.
+    """
+
+    ids: Sequence[int]
+    tokens: Sequence[str]
+    special: Sequence[bool] | None = None
+
+
+class TokenStreams:
+    """Base class of adapters that get the token ids of a text, and possibly of a query, from a function `tokenize`.
+
+    Args:
+        embedding: (B, T) ids -> (B, T, d) embeddings.
+        tokenize: Text -> Encoding.
+        capabilities: The capabilities of the adapter.
+        modules: The modules that own the parameters.
+        streams: The streams that the model reads: the text, or the text and the query.
+        pad_id: Id that fills padding.
+        mask_id: Id of the mask token, or of the token for unknown words; None if there is none.
+        attend_special: Whether special tokens may be attended to.
+        description: One line that reports show.
+        family: The family of the model.
+        configuration: A text that describes what determines the outputs of the model apart from its parameters.
+
+    Raises:
+        AdapterError: There are fewer than two class names, two class names are equal, or there are no modules.
+    """
+
+    #: Names of the entries of `Inputs.extra` with one value per token of the text.
+    per_token: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        *,
+        embedding: Callable[[Tensor], Tensor],
+        tokenize: Callable[[str], Encoding],
+        capabilities: Capabilities,
+        modules: Sequence[nn.Module],
+        streams: Sequence[str],
+        pad_id: int,
+        mask_id: int | None,
+        attend_special: bool,
+        description: str,
+        family: str,
+        configuration: str,
+    ) -> None:
+        classes = capabilities.classes
+        if len(classes) < 2 or len(set(classes)) != len(classes):
+            raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
+        if not modules:
+            raise AdapterError(
+                "None of the given parts of the model is an nn.Module. List the modules that hold the parameters, as "
+                "in modules=(model,), so that they can be moved, hashed and put in evaluation mode."
+            )
+        self.embedding, self.tokenize, self.streams = embedding, tokenize, tuple(streams)
+        self.pad_id, self.mask_id, self.attend_special = pad_id, mask_id, attend_special
+        self.description, self.family, self.configuration = description, family, configuration
+        self._capabilities, self._modules = capabilities, tuple(modules)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        return self._modules
+
+    @property
+    def _device(self) -> torch.device:
+        for module in self._modules:
+            for tensor in (*module.parameters(), *module.buffers()):
+                return tensor.device
+        return torch.device("cpu")
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        device = self._device
+        ids: dict[str, Tensor] = {}
+        mask: dict[str, Tensor] = {}
+        special: dict[str, Tensor] = {}
+        tokens: dict[str, list[list[str]]] = {}
+        for stream in self.streams:
+            encodings = [self._encode(instance, stream) for instance in instances]
+            ids[stream], mask[stream] = pad([list(e.ids) for e in encodings], value=self.pad_id, device=device)
+            flags = [list(e.special or [False] * len(e.ids)) for e in encodings]
+            special[stream], _ = pad(flags, value=False, device=device)
+            tokens[stream] = [list(e.tokens) for e in encodings]
+        return Inputs(ids=ids, mask=mask, special=special, tokens=tokens, extra=self._extra(instances, device))
+
+    def _extra(self, instances: Sequence[Instance], device: torch.device) -> dict[str, Tensor]:
+        """Return the entries of `Inputs.extra` for a batch."""
+        return {}
+
+    def _text_of(self, instance: Instance, stream: str) -> str | None:
+        """Return the text of an instance that a stream reads; None if the instance has no such text."""
+        return instance.text if stream == TEXT else instance.query
+
+    def _encode(self, instance: Instance, stream: str) -> Encoding:
+        text = self._text_of(instance, stream)
+        if text is None:
+            raise DataError(
+                f"{instance.where or instance.id}: the row has no query, but the model reads a text and a query. Fill "
+                "the column 'query', or audit a model that reads a single text."
+            )
+        encoding = self.tokenize(text)
+        if not isinstance(encoding, Encoding):
+            raise AdapterError(
+                f"tokenize returned {type(encoding).__name__}; expected attnaudit.adapters.Encoding(ids, tokens)."
+            )
+        lengths = {len(encoding.ids), len(encoding.tokens), len(encoding.special or encoding.ids)}
+        if len(lengths) != 1:
+            raise AdapterError(
+                f"tokenize gave {len(encoding.ids)} ids, {len(encoding.tokens)} tokens and "
+                f"{len(encoding.special or encoding.ids)} special flags for one text; expected the same number of each."
+            )
+        limit = self._capabilities.max_tokens
+        if limit is not None and len(encoding.ids) > limit:
+            raise DataError(
+                f"{instance.where or instance.id}: {len(encoding.ids)} tokens, but the model takes at most {limit}. "
+                "Shorten or split the text, or let tokenize truncate it."
+            )
+        return encoding
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        return {stream: self.embedding(ids) for stream, ids in inputs.ids.items()}
+
+    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
+        return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=self.per_token)
+
+    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
+        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=self.per_token)
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        if self.mask_id is None:
+            raise AdapterError(
+                "substitute: the adapter has no mask token. Pass mask_id, the id of the mask token or of the unknown "
+                "word."
+            )
+        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
+
+    def _allowed(self, inputs: Inputs) -> Tensor:
+        return inputs.mask[TEXT] if self.attend_special else inputs.real()
+
+
+def require_reading(sites: Sequence[Site], reading: str) -> None:
+    """Require a reading exactly if the sites have more than one row of weights per text.
+
+    Raises:
+        AdapterError: A reading is missing although there are several rows, or given although there is only one.
+    """
+    several = len(sites) > 1 or sites[0].heads > 1
+    if reading and not several:
+        raise AdapterError(
+            f"reading {reading!r} is given, but the attention has a single row of weights per text, so there is "
+            "nothing to choose. Leave the reading out."
+        )
+    if several and not reading:
+        named = ", ".join(f"{site.key} with {site.heads} head{'s' * (site.heads > 1)}" for site in sites)
+        raise AdapterError(
+            f"The attention has several rows of weights per text ({named}), but no reading is given. Say which of them "
+            f"is shown as the explanation, for example reading={POOL_FORM!r} for the mean over the heads of the last "
+            f"site, or 'own@site={sites[0].key},heads=0' for one head."
+        )
+
+
+def modules_among(parts: Sequence[object]) -> tuple[nn.Module, ...]:
+    """Return the parts of a model that are modules."""
+    return tuple(part for part in parts if isinstance(part, nn.Module))
+
+
+def require_states(states: object, expected: tuple[int, int]) -> Tensor:
+    """Return what an encoder returned, if it is hidden states (B, T, m) with (B, T) = `expected`.
+
+    Raises:
+        AdapterError: It is not a tensor, or its shape is wrong.
+    """
+    if not isinstance(states, Tensor):
+        raise AdapterError(
+            f"encoder returned a {type(states).__name__}; expected only the hidden states, a tensor (B, T, m). An "
+            "nn.GRU or nn.LSTM returns a pair; the hidden states are its first item: encoder=lambda embedded, "
+            "mask: model.encoder(embedded)[0]."
+        )
+    if states.dim() != 3 or tuple(states.shape[:2]) != expected:
+        raise AdapterError(
+            f"encoder returned shape {tuple(states.shape)}; expected (B, T, m) with (B, T) = {expected}."
+        )
+    return states
