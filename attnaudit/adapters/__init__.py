@@ -1,5 +1,6 @@
 """Model adapters: the interface through which an audit uses a model."""
 
+from attnaudit.adapters.pooled.bag_adapter import BagAdapter
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
 from attnaudit.adapters.pooled.several_sites import Attend, SeveralAttentionsAdapter
 from attnaudit.adapters.pooled.text_pairs import PairAttentionAdapter
@@ -9,6 +10,7 @@ from attnaudit.adapters.protocol import Capabilities, Inputs, Intervention, Mode
 
 __all__ = [
     "Attend",
+    "BagAdapter",
     "Capabilities",
     "Encoding",
     "HierarchicalAttentionAdapter",

@@ -148,6 +148,7 @@ def _variants(
         return {name: value[rows] for name, value in values.items() if name not in changed}
 
     return Inputs(
+        tables=inputs.tables,
         ids={stream: ids, **unchanged(inputs.ids)},
         mask={stream: mask, **unchanged(inputs.mask)},
         special={stream: special, **unchanged(inputs.special)},
@@ -167,6 +168,7 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
         return {name: value.repeat_interleave(times, dim=0) for name, value in values.items()}
 
     return Inputs(
+        tables=inputs.tables,
         ids=repeat(inputs.ids),
         mask=repeat(inputs.mask),
         special=repeat(inputs.special),

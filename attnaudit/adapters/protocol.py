@@ -58,6 +58,9 @@ class Capabilities:
         replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
+        unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
+            position. Masked variants of an input with fixed attention are then computed with `decode`, which the
+            adapter must declare. The attention may depend on all tokens.
         influences: Whether `influence` can compute the influence of tokens on hidden states. It also requires `share`.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.
@@ -90,6 +93,7 @@ class Capabilities:
     replays: bool = False
     value_vectors: bool = False
     shares_states: bool = False
+    unitwise: bool = False
     influences: bool = False
     retrains: bool = False
     differentiable: bool = True
@@ -137,6 +141,19 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorTable:
+    """The feature vectors of the units in a batch, for models that read vectors instead of token ids.
+
+    Attributes:
+        ids: (N,) different token ids, in ascending order.
+        vectors: (N, d) the vector of each id.
+    """
+
+    ids: Tensor
+    vectors: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """A padded batch of instances.
 
@@ -155,6 +172,8 @@ class Inputs:
             the box (0, 0, 0, 0). Empty if the tokens are not parts of a picture.
         times: Stream -> one list of (start, end) per row, in seconds, one pair per token as in `boxes`. Empty if the
             tokens are not parts of a recording.
+        tables: Stream -> the vectors that its ids stand for. All rows and variants of a batch share one table. Empty
+            if the model reads no feature vectors.
         extra: Name -> any other tensor with one entry per row. For example, "truncated" (B,) is True where the text
             was truncated.
     """
@@ -167,6 +186,7 @@ class Inputs:
     passages: Mapping[str, Tensor] = field(default_factory=dict)
     boxes: Mapping[str, Sequence[Sequence[Box]]] = field(default_factory=dict)
     times: Mapping[str, Sequence[Sequence[TimeSpan]]] = field(default_factory=dict)
+    tables: Mapping[str, VectorTable] = field(default_factory=dict)
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     def real(self, stream: str = TEXT) -> Tensor:

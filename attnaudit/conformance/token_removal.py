@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs
-from attnaudit.conformance.contract import BrokenContractError, contract, require_same_logits
+from attnaudit.conformance.contract import BrokenContractError, contract, require_close, require_same_logits
 from attnaudit.conformance.sample_texts import Examples, per_token
 
 
@@ -73,6 +73,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
             )
         # The other streams are taken from the variant, because they may depend on the text. A decoder's inputs do.
         shorter = Inputs(
+            tables=e.inputs.tables,
             ids={**_unpadded(variants, variants.ids, v), TEXT: e.inputs.ids[TEXT][row, remaining][None]},
             mask={**_unpadded(variants, variants.mask, v), TEXT: e.inputs.mask[TEXT][row, remaining][None]},
             special={**_unpadded(variants, variants.special, v), TEXT: special[None]},
@@ -162,4 +163,29 @@ def check_substitution(e: Examples) -> str:
         raise BrokenContractError(
             "the logits of a variant from substitute() are not finite. Check that the mask id has an embedding."
         )
+    if e.capabilities.unitwise:
+        _require_unitwise(e, first, masked)
     return f"marked positions contain id {int(after[first][0])}, and the others are unchanged"
+
+
+def _require_unitwise(e: Examples, replaced: Tensor, masked: Inputs) -> None:
+    """Require that replacing tokens changes their own hidden states only, and that each gets the same state.
+
+    Args:
+        e: The examples.
+        replaced: (B, T) True at some of the tokens.
+        masked: The batch with these tokens replaced by the mask token.
+    """
+    if not e.capabilities.decodes:
+        raise BrokenContractError("the capabilities declare unitwise, which requires decodes. Implement decode().")
+    real = e.inputs.real()
+    rows = torch.arange(len(real), device=e.device)
+    key = e.sites[0].key
+    all_masked = e.run(e.adapter.substitute(e.inputs, TEXT, rows, real)).hidden[key]
+    expected = torch.where(replaced[..., None], all_masked, e.trace.hidden[key])
+    require_close(
+        e.run(masked).hidden[key][real],
+        expected[real],
+        "the capabilities declare unitwise, but replacing a token changes the hidden states of other tokens by up to",
+        "Declare unitwise=False if the encoder mixes tokens or reads their positions.",
+    )

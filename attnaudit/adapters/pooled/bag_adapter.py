@@ -1,0 +1,211 @@
+"""The adapter for attention over a bag of feature vectors, such as the patches of a slide (Ilse et al. 2018).
+
+A bag is an array file with one vector per unit (see `attnaudit.input_files`). The id of a unit is a hash of its vector,
+so equal vectors have equal ids. The vectors of a batch are in its table (`Inputs.tables`).
+
+Shapes: B bags, T units (padded), N different vectors in a batch, V variants, C logits, d features of a vector, m
+features of a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnaudit.adapters.padding import pad
+from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter, SharedStates
+from attnaudit.adapters.pooled.token_streams import Encoding
+from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.input_files import UnitArray, read_array
+from attnaudit.instances import Instance
+
+#: The family of these models, unless the adapter names another one.
+BAG = "bag of vectors"
+#: Ids of padding and of the baseline vector. The ids of units are larger.
+PADDING, BASELINE, FIRST = 0, 1, 2
+#: Number of weights that are computed at the cost of encoding one unit.
+WEIGHTS_PER_UNIT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedWeights:
+    """The states (B, T, m) and the weights (B, H, T) of whole bags."""
+
+    states: Tensor
+    weights: Tensor
+
+
+class BagAdapter(PooledAttentionAdapter):
+    """A model adapter for a classifier that attends to the units of a bag."""
+
+    def __init__(
+        self,
+        *,
+        encoder: Callable[[Tensor, Tensor], Tensor],
+        attention: Callable[..., Tensor],
+        decoder: Callable[..., Tensor],
+        classes: Sequence[str],
+        features: int,
+        baseline: Tensor | None = None,
+        independent: bool = True,
+        read: Callable[[Instance], UnitArray] = read_array,
+        modules: Sequence[nn.Module] | None = None,
+        heads: int = 1,
+        reading: str = "",
+        contexts: Callable[[Tensor], Tensor] | None = None,
+        max_tokens: int | None = None,
+        description: str = "",
+        family: str = BAG,
+        configuration: str = "",
+    ) -> None:
+        """Build an adapter from the parts of a model.
+
+        Args:
+            encoder: (vectors (B, T, d), mask (B, T)) -> states (B, T, m).
+            attention: (states (B, T, m), allowed (B, T)) -> weights (B, T) that sum to one over the allowed units.
+            decoder: Context (..., m) -> logits (..., C).
+            classes: Class names in the order of the logits.
+            features: d, the number of features of a vector.
+            baseline: (d,) vector that replaces a masked unit, such as the mean vector of the training data; None for
+                zeros.
+            independent: Whether the state of a unit depends on its own vector alone, and its weight is proportional to
+                a number that depends on this vector alone, as in a softmax over scores of the units. Erasing units is
+                then computed from the states and weights of the whole bag, without running the model again. False for
+                models whose encoder or attention mixes units.
+            read: Function that reads the units of an instance. By default, from its file.
+            modules: As for `PooledAttentionAdapter`.
+            heads: As for `PooledAttentionAdapter`.
+            reading: As for `PooledAttentionAdapter`.
+            contexts: As for `PooledAttentionAdapter`.
+            max_tokens: The largest number of units; None if it is unlimited.
+            description: As for `PooledAttentionAdapter`.
+            family: The family of the model.
+            configuration: As for `PooledAttentionAdapter`. The hash of the baseline is appended.
+
+        Raises:
+            AdapterError: The baseline is not a vector of finite numbers with d features, or another option is invalid.
+        """
+        vector = torch.zeros(features) if baseline is None else baseline.detach().float().cpu()
+        if tuple(vector.shape) != (features,) or not bool(vector.isfinite().all()):
+            raise AdapterError(
+                f"baseline has the shape {tuple(vector.shape)}; expected one vector of {features} finite numbers."
+            )
+        self.features, self.baseline, self.independent, self.read = features, vector, independent, read
+        digest = hashlib.sha256(vector.numpy().tobytes()).hexdigest()
+        super().__init__(
+            embedding=_no_embedding,
+            encoder=encoder,
+            attention=attention,
+            decoder=decoder,
+            tokenize=_no_tokens,
+            classes=classes,
+            modules=modules,
+            pad_id=PADDING,
+            mask_id=BASELINE,
+            max_tokens=max_tokens,
+            description=description,
+            family=family,
+            configuration=f"{configuration} baseline {digest}".strip(),
+            heads=heads,
+            reading=reading,
+            contexts=contexts,
+        )
+        self._capabilities = replace(self._capabilities, shares_states=independent, unitwise=independent)
+
+    def collate(self, instances: Sequence[Instance]) -> Inputs:
+        device = self._device
+        arrays = [self._units(instance) for instance in instances]
+        ids_of = [_ids(array.features) for array in arrays]
+        vectors = torch.cat([torch.zeros(1, self.features), self.baseline[None], *(one.features for one in arrays)])
+        all_ids = np.concatenate([[PADDING, BASELINE], *ids_of])
+        unique, first = np.unique(all_ids, return_index=True)
+        table = VectorTable(
+            ids=torch.from_numpy(unique).to(device), vectors=vectors[torch.from_numpy(first)].to(device)
+        )
+        ids, mask = pad([one.tolist() for one in ids_of], value=PADDING, device=device)
+        boxes, times = [one.boxes for one in arrays], [one.times for one in arrays]
+        return Inputs(
+            ids={TEXT: ids},
+            mask={TEXT: mask},
+            special={TEXT: torch.zeros_like(mask)},
+            tokens={TEXT: [list(one.names or map(str, range(len(one.features)))) for one in arrays]},
+            boxes={TEXT: [[_box(row) for row in one.tolist()] for one in boxes if one is not None]}
+            if all(one is not None for one in boxes)
+            else {},
+            times={TEXT: [[(start, end) for start, end in one.tolist()] for one in times if one is not None]}
+            if all(one is not None for one in times)
+            else {},
+            tables={TEXT: table},
+        )
+
+    def _units(self, instance: Instance) -> UnitArray:
+        array = self.read(instance)
+        where = instance.where or instance.id
+        if array.features.dim() < 2 or array.features[0].numel() != self.features:
+            raise DataError(
+                f"{where}: the units of {instance.text!r} have the shape {tuple(array.features.shape[1:])}, but the "
+                f"model reads {self.features} features. Use the features that the model was trained with."
+            )
+        limit = self._capabilities.max_tokens
+        if limit is not None and len(array.features) > limit:
+            raise DataError(
+                f"{where}: the bag has {len(array.features):,} units, but the model takes at most {limit:,}. Split it."
+            )
+        return replace(array, features=array.features.flatten(1))
+
+    def embed(self, inputs: Inputs) -> dict[str, Tensor]:
+        table, ids = inputs.tables[TEXT], inputs.ids[TEXT]
+        return {TEXT: table.vectors[torch.searchsorted(table.ids, ids)]}
+
+    def share(self, inputs: Inputs) -> SharedStates:
+        trace = self.run(inputs, hidden=True)
+        site = self._site.key
+        return _SharedWeights(trace.hidden[site], trace.attention[site][:, :, 0])  # type: ignore[return-value]
+
+    def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        return torch.full_like(rows, -(-keep.shape[1] // WEIGHTS_PER_UNIT))
+
+    def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        if not isinstance(shared, _SharedWeights):
+            raise AdapterError("logits_without(): expected the result of share().")
+        output: Tensor | None = None
+        for row in sorted(set(rows.tolist())):
+            these = (rows == row).nonzero()[:, 0]
+            left = shared.weights[row] * keep[these][:, None]  # (V, H, T)
+            total = left.sum(-1, keepdim=True)
+            logits = decode_logits(self, shared.states[row : row + 1], (left / total)[None], None)[0]
+            vanished = ~(total > torch.finfo(total.dtype).tiny * 1e6).all(1)[:, 0]
+            if bool(vanished.any()):  # the remaining weights underflow, so the model computes them again
+                some = these[vanished]
+                logits[vanished] = self.run(self.keep(inputs, TEXT, rows[some], keep[some])).logits
+            output = logits.new_empty((len(rows), logits.shape[-1])) if output is None else output
+            output[these] = logits
+        if output is None:
+            raise AdapterError("logits_without(): there are no variants.")
+        return output
+
+
+def _ids(features: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return an id (n,) for each vector (n, d). Equal vectors have equal ids."""
+    rows = features.contiguous().numpy()
+    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
+    return (np.frombuffer(digests, dtype="<u8") >> np.uint64(2)).astype(np.int64) + FIRST
+
+
+def _box(row: Sequence[float]) -> tuple[float, float, float, float]:
+    x, y, width, height = row
+    return x, y, width, height
+
+
+def _no_embedding(ids: Tensor) -> Tensor:
+    raise AdapterError("A bag has no token ids. Call embed(inputs), which looks up the vectors in the table.")
+
+
+def _no_tokens(text: str) -> Encoding:
+    raise AdapterError("A bag has no text. Call collate(instances), which reads the files of the instances.")

@@ -1,0 +1,202 @@
+"""Bags of feature vectors in files: units, erasure, and the numbers against plain PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from attnaudit.adapters import BagAdapter
+from attnaudit.conformance import full, quick
+from attnaudit.data import load
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.measuring import measure
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.instances import Dataset
+
+FEATURES, STATES = 5, 4
+SIZES = (1, 2, 7, 12, 3, 9)
+
+
+class GatedAttention(nn.Module):
+    """Attention-based multiple instance learning (Ilse et al. 2018)."""
+
+    def __init__(self, outputs: int = 2) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(FEATURES, STATES), nn.ReLU())
+        self.v, self.u, self.w = nn.Linear(STATES, 3), nn.Linear(STATES, 3), nn.Linear(3, 1)
+        self.decode = nn.Linear(STATES, outputs)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+
+    def encoded(self, vectors: Tensor, _mask: Tensor) -> Tensor:
+        states: Tensor = self.encode(vectors)
+        return states
+
+    def attend(self, states: Tensor, allowed: Tensor) -> Tensor:
+        scores = self.w(torch.tanh(self.v(states)) * torch.sigmoid(self.u(states)))[..., 0]
+        return scores.masked_fill(~allowed, -torch.inf).softmax(-1)
+
+    def forward(self, bag: Tensor, weights: Tensor | None = None) -> Tensor:
+        states = self.encode(bag)
+        own = self.attend(states[None], torch.ones(1, len(bag), dtype=torch.bool))[0] if weights is None else weights
+        return self.decode(own @ states).double().softmax(-1)
+
+
+def bag_adapter(outputs: int = 2, **changes: Any) -> BagAdapter:
+    model = GatedAttention(outputs)
+    given = {"encoder": model.encoded, "attention": model.attend, "decoder": model.decode, "modules": (model,)}
+    return BagAdapter(**(given | {"classes": ("normal", "tumour"), "features": FEATURES} | changes))  # type: ignore[arg-type]
+
+
+def write_bags(folder: Path, sizes: tuple[int, ...] = SIZES) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    rows = ["file,label"]
+    for i, size in enumerate(sizes):
+        bag = torch.randn((size, FEATURES), generator=generator)
+        if size > 3:
+            bag[1] = bag[0]  # duplicates
+        np.save(folder / f"bag_{i}.npy", bag.numpy())
+        rows.append(f"bag_{i}.npy,{('normal', 'tumour')[i % 2]}")
+    (folder / "bags.csv").write_text("\n".join(rows) + "\n")
+    return load(folder / "bags.csv")
+
+
+@pytest.fixture
+def bags(tmp_path: Path) -> Dataset:
+    return write_bags(tmp_path)
+
+
+def measured(adapter: BagAdapter, data: Dataset, *needs: str, **options: Any) -> Measurements:
+    return measure(adapter, data, needs, model="m", seed=0, **options)[0]
+
+
+@pytest.mark.parametrize("changes", [{}, {"independent": False}, {"baseline": torch.ones(FEATURES)}])
+def test_conformance(bags: Dataset, changes: dict[str, Any]) -> None:
+    assert not [one for one in full(bag_adapter(**changes), bags.instances) if one.outcome == "fail"]
+
+
+@pytest.mark.parametrize("independent", [True, False])
+def test_numbers_against_plain_pytorch(bags: Dataset, independent: bool) -> None:
+    baseline = torch.full((FEATURES,), 0.5)
+    adapter, model = bag_adapter(independent=independent, baseline=baseline), GatedAttention()
+    data = measured(adapter, bags, "leave_one_out.inputs", "token_effect.held", "adversarial.0.05")
+    assert data.facts["adversarial.method"] == "exact"
+    for i, instance in enumerate(data.instances):
+        bag = torch.from_numpy(np.load(str(instance.file)))
+        count = len(bag)
+        with torch.no_grad():
+            clean = model(bag)
+            weights = model.attend(model.encode(bag)[None], torch.ones(1, count, dtype=torch.bool))[0]
+            np.testing.assert_allclose(data.vector("attention")[i], weights.double(), atol=1e-6)
+            if count < 2:
+                assert np.isnan(data.vector("token_effect.held")[i]).all()
+                continue
+            changes, effects = [], []
+            nothing = baseline.expand(count, -1)
+            top = int(clean.argmax())
+            for t in range(count):
+                changes.append(0.5 * (model(torch.cat([bag[:t], bag[t + 1 :]])) - clean).abs().sum().item())
+                without, alone = bag.clone(), nothing.clone()
+                without[t], alone[t] = baseline, bag[t]
+                last = clean[top] - model(without, weights)[top]
+                first = model(alone, weights)[top] - model(nothing, weights)[top]
+                effects.append(((last + first) / 2).item())
+        np.testing.assert_allclose(data.vector("leave_one_out.inputs.change")[i], changes, atol=1e-5)
+        np.testing.assert_allclose(data.vector("token_effect.held")[i], effects, atol=1e-5)
+
+
+def test_batches_and_the_order_of_units_do_not_matter(bags: Dataset, tmp_path: Path) -> None:
+    needs = ("leave_one_out.inputs", "pointing.held", "uniform")
+    together = measured(bag_adapter(), bags, *needs)
+    alone = measured(bag_adapter(), bags, *needs, batch_tokens=1)
+    for column, values in together.scalars.items():
+        np.testing.assert_allclose(values, alone.scalars[column], atol=1e-5, err_msg=column)
+    backwards = tmp_path / "backwards"
+    backwards.mkdir()
+    for i in range(len(SIZES)):
+        np.save(backwards / f"bag_{i}.npy", np.load(tmp_path / f"bag_{i}.npy")[::-1])
+    (backwards / "bags.csv").write_text((tmp_path / "bags.csv").read_text())
+    turned = measured(bag_adapter(), load(backwards / "bags.csv"), *needs)
+    by_name = {one.text: i for i, one in enumerate(together.instances)}
+    for j, instance in enumerate(turned.instances):
+        i = by_name[instance.text]
+        np.testing.assert_allclose(
+            turned.vector("leave_one_out.inputs.change")[j][::-1],
+            together.vector("leave_one_out.inputs.change")[i],
+            atol=1e-5,
+        )
+
+
+def test_bags_with_the_same_vectors_repeat_each_other(tmp_path: Path) -> None:
+    data = write_bags(tmp_path)
+    array = np.load(tmp_path / "bag_3.npy")
+    torch.save(torch.from_numpy(array), tmp_path / "copy.pt")
+    (tmp_path / "bags.csv").write_text("file,label\nbag_3.npy,normal\ncopy.pt,normal\nbag_5.npy,tumour\n")
+    sources = measured(bag_adapter(), load(tmp_path / "bags.csv")).sources
+    assert len(set(sources)) == 2
+    assert len(set(measured(bag_adapter(), data).sources)) == len(SIZES)
+
+
+def test_names_and_boxes_reach_the_inputs(tmp_path: Path) -> None:
+    boxes = torch.tensor([[0, 0, 0.5, 1], [0.5, 0, 0.5, 1]])
+    tensors = {"features": torch.randn(2, FEATURES).half(), "boxes": boxes}
+    save_file(tensors, tmp_path / "bag.safetensors", metadata={"names": '["left", "right"]'})
+    (tmp_path / "bags.csv").write_text("file\nbag.safetensors\n")
+    inputs = bag_adapter().collate(load(tmp_path / "bags.csv").instances)
+    assert inputs.tokens["text"] == [["left", "right"]]
+    assert inputs.boxes["text"] == [[(0, 0, 0.5, 1), (0.5, 0, 0.5, 1)]]
+
+
+def test_all_weight_on_one_unit(bags: Dataset) -> None:
+    adapter, model = bag_adapter(), GatedAttention()
+
+    def one_hot(states: Tensor, allowed: Tensor) -> Tensor:
+        return (states.sum(-1) * 200).masked_fill(~allowed, -torch.inf).softmax(-1)
+
+    adapter.attention = one_hot
+    model.attend = one_hot  # type: ignore[method-assign]
+    data = measured(adapter, bags, "leave_one_out.inputs")
+    for i, instance in enumerate(data.instances):
+        bag = torch.from_numpy(np.load(str(instance.file)))
+        if len(bag) > 1:
+            with torch.no_grad():
+                clean = model(bag)
+                changes = [
+                    0.5 * (model(torch.cat([bag[:t], bag[t + 1 :]])) - clean).abs().sum().item()
+                    for t in range(len(bag))
+                ]
+            np.testing.assert_allclose(data.vector("leave_one_out.inputs.change")[i], changes, atol=1e-5)
+
+
+def test_an_encoder_that_mixes_units_is_not_independent(bags: Dataset) -> None:
+    model = GatedAttention()
+
+    def mixing(vectors: Tensor, mask: Tensor) -> Tensor:
+        mean = (vectors * mask[..., None]).sum(1, keepdim=True) / mask.sum(1)[:, None, None]
+        states: Tensor = model.encode(vectors + mean)
+        return states
+
+    given = {"encoder": mixing, "attention": model.attend, "decoder": model.decode, "modules": (model,)}
+    quick(bag_adapter(independent=False, **given), bags.instances)
+    with pytest.raises(AdapterError, match=r"unitwise|logits_without"):
+        quick(bag_adapter(**given), bags.instances)
+
+
+def test_errors(bags: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match="expected one vector of 5 finite numbers"):
+        bag_adapter(baseline=torch.zeros(4))
+    with pytest.raises(DataError, match=r"bags.csv:2: the units of 'bag_0.npy' have the shape \(5,\), but the model"):
+        bag_adapter(features=6, baseline=None).collate(bags.instances)
+    with pytest.raises(DataError, match="12 units, but the model takes at most 10"):
+        bag_adapter(max_tokens=10).collate(bags.instances)
+    np.save(tmp_path / "bag_2.npy", np.zeros((2, FEATURES)))
+    with pytest.raises(DataError, match="changed after the data were loaded"):
+        measured(bag_adapter(), bags)
