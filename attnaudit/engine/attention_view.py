@@ -17,14 +17,15 @@ from torch import Tensor
 
 from attnaudit.adapters import protocol
 from attnaudit.adapters.optional_methods import TransformerAdapter
-from attnaudit.adapters.protocol import TEXT, Site
+from attnaudit.adapters.protocol import Site
 from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine import interventions
 from attnaudit.engine.attention_reading import AttentionReading
-from attnaudit.engine.batch import ERASED, REPLACED
+from attnaudit.engine.batch import REPLACED
 from attnaudit.engine.clean_pass import differentiable, probabilities
 from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.masked_states import masked_from_states
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
@@ -362,7 +363,7 @@ class AttentionView(AttentionReading):
         if self.batch.unit == "sources":  # They are deleted, so that no row of attention can keep its weights.
             return self.batch.masked(rows, keep)
         if self.adapter.capabilities.unitwise and self.scope.single_row:
-            return self._masked_from_states(rows, keep)
+            return masked_from_states(self, rows, keep, WEIGHTS_PER_BUDGET_TOKEN * self.budget)
         queries = self.scope.query_positions(self.inputs) if self.scope.single_row else None
         keys = tuple(site.key for site in self.scope.sites)
 
@@ -383,39 +384,6 @@ class AttentionView(AttentionReading):
             return intervene
 
         return self.batch.masked(rows, keep, hold, sites=keys, queries=queries)
-
-    @cached_property
-    def _states_and_masked_states(self) -> Tensor:
-        """(B, 2T, m) the hidden states of the tokens, followed by those of the same tokens if all units are masked."""
-        self.batch.count_forward(len(self.instances))
-        everything = torch.arange(len(self.instances), device=self.device)
-        with torch.no_grad():
-            masked = self.adapter.substitute(self.inputs, TEXT, everything, self.batch.real_tokens)
-            states = self.adapter.run(masked, hidden=True).hidden[self.site.key]
-        return torch.cat([self.hidden.detach(), states], dim=1)
-
-    def _masked_from_states(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the same as `masked_with_attention_held`, for a model whose states depend on their own token only.
-
-        The encoder does not run again. A masked unit contributes its masked state instead of its own.
-        """
-        output = self.probabilities.new_full((len(rows), self.probabilities.shape[-1]), torch.nan)
-        tokens = self.batch.tokens_of_units(keep, rows) | ~self.batch.real_tokens[rows]
-        condition = self.batch.decoder_condition
-        every_head = self.at_query(self.batch.trace.attention[self.site.key].detach())
-        step = max(1, WEIGHTS_PER_BUDGET_TOKEN * self.budget // (2 * keep.shape[1] * self.site.heads))
-        with torch.no_grad():
-            for row in sorted(set(rows.tolist())):
-                for chunk in torch.split((rows == row).nonzero()[:, 0], step):
-                    kept = tokens[chunk][:, None]
-                    weights = torch.cat([every_head[row] * kept, every_head[row] * ~kept], dim=-1)[None]
-                    one = None if condition is None else condition[row : row + 1]
-                    states = self._states_and_masked_states[row : row + 1]
-                    self.pass_counts["decode"] += 1
-                    logits = protocol.decode_logits(self.adapter, states, weights, one)[0].double()
-                    refuse_not_finite(logits, self.instances, ERASED, rows=rows[chunk])
-                    output[chunk] = probabilities(logits)
-        return output
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 

@@ -1,0 +1,67 @@
+"""Outputs for masked units with fixed attention, for models whose states depend on their own token only.
+
+The encoder runs twice: on the unchanged batch, and with all units masked. In a variant, a masked unit contributes its
+masked state instead of its own.
+
+Shapes: B instances, T tokens (padded), V variants, H heads, C classes, m features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters import protocol
+from attnaudit.adapters.protocol import TEXT
+from attnaudit.engine.attention_reading import AttentionReading
+from attnaudit.engine.batch import ERASED
+from attnaudit.engine.clean_pass import probabilities
+from attnaudit.engine.failures import refuse_not_finite
+
+
+def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:
+    """Return the class probabilities of texts with masked units, with the attention of the clean pass.
+
+    Args:
+        reading: the batch under a reading with a single row per head. The adapter must declare `unitwise`.
+        rows: (V,) for each variant, the position of its original instance in the batch.
+        keep: (V, T) True at the units that are kept; the others are masked.
+        most: the largest number of attention weights in memory at once.
+
+    Returns:
+        (V, C) probabilities, float64.
+    """
+    output = reading.probabilities.new_full((len(rows), reading.probabilities.shape[-1]), torch.nan)
+    tokens = reading.batch.tokens_of_units(keep, rows) | ~reading.batch.real_tokens[rows]
+    condition = reading.batch.decoder_condition
+    weights = reading.at_query(reading.batch.trace.attention[reading.site.key].detach())
+    states = _states_and_masked_states(reading)
+    step = max(1, most // (2 * keep.shape[1] * reading.site.heads))
+    with torch.no_grad():
+        for row in sorted(set(rows.tolist())):
+            for chunk in torch.split((rows == row).nonzero()[:, 0], step):
+                kept = tokens[chunk][:, None]
+                both = torch.cat([weights[row] * kept, weights[row] * ~kept], dim=-1)[None]  # (1, V, H, 2T)
+                of_row = None if condition is None else condition[row : row + 1]
+                reading.pass_counts["decode"] += 1
+                logits = protocol.decode_logits(reading.adapter, states[row : row + 1], both, of_row)[0].double()
+                refuse_not_finite(logits, reading.instances, ERASED, rows=rows[chunk])
+                output[chunk] = probabilities(logits)
+    return output
+
+
+def _states_and_masked_states(reading: AttentionReading) -> Tensor:
+    """Return the states of the tokens, followed by their states if all units are masked, (B, 2T, m).
+
+    They are computed once per batch and reading.
+    """
+    known = reading.memo.get("masked states")
+    if known is None:
+        reading.batch.count_forward(len(reading.instances))
+        everything = torch.arange(len(reading.instances), device=reading.device)
+        with torch.no_grad():
+            masked = reading.adapter.substitute(reading.inputs, TEXT, everything, reading.batch.real_tokens)
+            states = reading.adapter.run(masked, hidden=True).hidden[reading.site.key]
+        known = reading.memo["masked states"] = torch.cat([reading.hidden.detach(), states], dim=1)
+    assert isinstance(known, Tensor)
+    return known
