@@ -11,6 +11,8 @@ from attnaudit.errors import AuditError
 
 #: The valid names, for help texts and messages.
 NAMES = "cpu, cuda or cuda:N"
+#: The name that stands for "cuda" where torch finds a CUDA device, and for "cpu" elsewhere.
+AUTO = "auto"
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
@@ -54,3 +56,16 @@ def require_device(option: str, device: str) -> None:
         raise AuditError(
             f"{option} {device}: torch finds no CUDA device. Use {option} cpu, or install a torch build for your GPU."
         )
+
+
+def chosen_device(device: str) -> str:
+    """Return the device that a name stands for. Imports torch for the name "auto".
+
+    Args:
+        device: A valid name, or "auto".
+    """
+    if device != AUTO:
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

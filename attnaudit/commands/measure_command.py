@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
     parser.add_argument("--max-instances", type=int, metavar="N", help="as --audit-max-instances of pytest")
-    parser.add_argument("--device", default="cpu", help="as --audit-device of pytest (default: cpu)")
+    parser.add_argument("--device", default="auto", help="as --audit-device of pytest (default: auto)")
     parser.add_argument(
         "--unit", choices=("tokens", "words", "sources"), default="tokens", help="as --audit-unit of pytest"
     )

@@ -59,7 +59,10 @@ def add_options(parser: pytest.Parser) -> None:
         "--policy", action=Once, metavar="FILE", help="TOML file whose checks replace those of every @audit function"
     )
     group.addoption(
-        "--audit-device", action=Once, metavar="DEVICE", help=f"device to measure on: {NAMES} (default: cpu)"
+        "--audit-device",
+        action=Once,
+        metavar="DEVICE",
+        help=f"device to measure on: {NAMES}, or auto (default): cuda if there is a CUDA device, otherwise cpu",
     )
     group.addoption(
         "--audit-reports", action=Once, metavar="DIR", help="folder to write the runs to (default: reports)"
@@ -128,7 +131,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("audit_model", f"default for --model{relative}", type="args", default=[])
     parser.addini("audit_data", f"default for --data{relative}", type="args", default=[DEFAULT_DATA])
     parser.addini("audit_policy", f"default for --policy{relative}", default=None)
-    parser.addini("audit_device", "default for --audit-device", default="cpu")
+    parser.addini("audit_device", "default for --audit-device", default="auto")
     parser.addini("audit_reports", f"default for --audit-reports{relative}", default="reports")
     parser.addini("audit_max_instances", "default for --audit-max-instances", default="")
     parser.addini("audit_sequential", "default for --audit-sequential", type="bool", default=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from attnaudit.devices import require_name
+from attnaudit.devices import AUTO, require_name
 from attnaudit.errors import AuditError, CheckError, ModelError, ReportError, require_seed, similar_path
 from attnaudit.run.audit_items import AuditItem, resolve_datasets, resolve_models
 
@@ -35,7 +35,7 @@ class AuditOptions:
         data_base: The folder that relative paths in `data` start from.
         reports: The folder in which each run gets a folder of its own.
         policy: The TOML file whose checks replace the declared ones, or None.
-        device: "cpu", "cuda" or "cuda:N".
+        device: "cpu", "cuda", "cuda:N", or "auto" for "cuda" where torch finds a CUDA device and "cpu" elsewhere.
         max_instances: The size of the sample that is audited, or None for every instance.
         unit: The units into which texts are divided for all statistics, one of UNITS.
         seed: Seed of samples, permutations and intervals.
@@ -71,7 +71,8 @@ class AuditOptions:
         Raises:
             AuditError: One of them is invalid. The message names the option.
         """
-        require_name("--audit-device", self.device)
+        if self.device != AUTO:
+            require_name("--audit-device", self.device)
         if self.max_instances is not None and self.max_instances < 1:
             raise AuditError(
                 f"--audit-max-instances {self.max_instances}: expected 1 or more. Leave it out to audit every instance."

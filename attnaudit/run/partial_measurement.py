@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnaudit.devices import require_device
+from attnaudit.devices import chosen_device, require_device
 from attnaudit.errors import AuditError, CheckError, ReportError
 from attnaudit.formatting import listed, plural
 from attnaudit.processes import replace_file
@@ -58,6 +59,7 @@ def measure_part(
             'A policy with sampling = "sequential" measures as many rows as its gates need, so its shards are not '
             "known in advance. Remove the key, or audit with pytest."
         )
+    options = dataclasses.replace(options, device=chosen_device(options.device))
     require_device("--device", options.device)
     torch.set_num_threads(options.threads or 1)
     measured = total = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from attnaudit.devices import require_device
+from attnaudit.devices import chosen_device, require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
@@ -419,6 +419,7 @@ class AuditSession:
             refuse_two_pools(self.options, self.workers)
             torch.set_num_threads(threads_of(self.options, self.workers))
             self._threads = torch.get_num_threads()
+            self.options = dataclasses.replace(self.options, device=chosen_device(self.options.device))
         require_device("--audit-device", self.options.device)
 
 
