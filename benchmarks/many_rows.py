@@ -70,7 +70,7 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def measure(rows: int, folder: Path, workers: int) -> dict[str, float]:
+def measure(rows: int, folder: Path, workers: int, batch_tokens: int) -> dict[str, float]:
     """Audit, and return what it took."""
     data = folder / f"rows-{rows}.jsonl"
     write_rows(data, rows)
@@ -85,6 +85,7 @@ def measure(rows: int, folder: Path, workers: int) -> dict[str, float]:
         str(folder / "reports"),
     ]
     command += ["--audit-workers", str(workers)] if workers > 1 else ["--audit-threads", "1"]
+    command += ["--audit-batch-tokens", str(batch_tokens)]
     began = time.monotonic()
     most: dict[str, int] = {}
     with (folder / "log.txt").open("ab") as log:
@@ -92,7 +93,7 @@ def measure(rows: int, folder: Path, workers: int) -> dict[str, float]:
         while process.poll() is None:
             for number, one in enumerate(descendants(process.pid)):
                 for name, value in memory(one).items():
-                    key = f"{'pytest' if number == 0 else 'workers'} {name}"
+                    key = f"{'pytest' if number == 0 else 'children'} {name}"
                     most[key] = max(most.get(key, 0), value)
             time.sleep(INTERVAL)
     if process.returncode:
@@ -114,10 +115,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--batch-tokens", type=int, default=1024)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="many-rows-") as name:
         for rows in options.rows:
-            print(json.dumps(measure(rows, Path(name), options.workers)), flush=True)
+            print(json.dumps(measure(rows, Path(name), options.workers, options.batch_tokens)), flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="as --audit-seed of pytest (default: 0)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="as --audit-workers of pytest")
+    parser.add_argument("--batch-tokens", type=int, metavar="N", help="as --audit-batch-tokens of pytest")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch (default: 1)")
 
 
@@ -66,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             workers=options.workers,
             threads=options.threads,
+            batch_tokens=options.batch_tokens,
         )
         audit.validate()
         read_conftests()

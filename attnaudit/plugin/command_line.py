@@ -29,6 +29,7 @@ SINGLE = (
     "--audit-workers",
     "--audit-executor",
     "--audit-threads",
+    "--audit-batch-tokens",
 )
 FLAGS = ("--audit-sequential",)
 #: The options that have no key in the configuration file.
@@ -117,6 +118,13 @@ def add_options(parser: pytest.Parser) -> None:
         help="threads of torch in each process (default: 1 with --audit-workers, otherwise one per core)",
     )
     group.addoption(
+        "--audit-batch-tokens",
+        action=Once,
+        type=int,
+        metavar="N",
+        help="tokens in one forward pass; fewer need less memory (default: depends on the device and the model)",
+    )
+    group.addoption(
         "--audit-resume",
         action=Once,
         metavar="RUN",
@@ -140,6 +148,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("audit_workers", "default for --audit-workers", default="1")
     parser.addini("audit_executor", "default for --audit-executor", default="processes")
     parser.addini("audit_threads", "default for --audit-threads", default="")
+    parser.addini("audit_batch_tokens", "default for --audit-batch-tokens", default="")
 
 
 def key_of(option: str) -> str:
@@ -183,6 +192,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     policy = option_value(config, "--policy")
     limit = option_value(config, "--audit-max-instances")
     threads = option_value(config, "--audit-threads")
+    batch_tokens = option_value(config, "--audit-batch-tokens")
     resume = config.getoption("--audit-resume")
     return AuditOptions(
         models=tuple(option_value(config, "--model")),
@@ -197,6 +207,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
         workers=_whole_number(option_value(config, "--audit-workers"), "audit_workers"),
         executor=str(option_value(config, "--audit-executor")),
         threads=None if threads == "" else _whole_number(threads, "audit_threads"),
+        batch_tokens=None if batch_tokens == "" else _whole_number(batch_tokens, "audit_batch_tokens"),
         resume=None if resume is None else (working_folder / resume).resolve(),
         sequential=bool(option_value(config, "--audit-sequential")),
         seed=_whole_number(option_value(config, "--audit-seed"), "audit_seed"),

@@ -82,6 +82,8 @@ class AuditOptions:
         require_seed("--audit-seed", self.seed)
         if not 1 <= self.workers <= MOST_WORKERS:
             raise AuditError(f"--audit-workers {self.workers}: expected a number from 1 to {MOST_WORKERS:,}.")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise AuditError(f"--audit-batch-tokens {self.batch_tokens}: expected a number of tokens above 0.")
         if self.executor not in EXECUTORS:
             raise AuditError(f"--audit-executor {self.executor}: expected {' or '.join(EXECUTORS)}.")
         if self.threads is not None and not 1 <= self.threads <= MOST_WORKERS:
