@@ -278,8 +278,8 @@ PAPER = Paper(
         "the best F1 on dev in a trial of both grids with 3,000 sentences of SST. Both are the weakest values that the "
         "paper names (δ = 1 in its text, but not in its table 4); the last two tables show the others.",
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
-        "averages the tying loss over tokens. Here both are means, so the paper's δ may correspond to δ/32 here. On SST "
-        "(GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
+        "averages the tying loss over tokens. Here both are means, so the paper's δ may correspond to δ/32 here. On "
+        "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
         "Gradients are not clipped (in the paper: at 5). The epoch is chosen on dev only.",
     ),
     tables=(
