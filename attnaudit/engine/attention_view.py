@@ -427,10 +427,8 @@ class AttentionView(AttentionReading):
                 return None
             weights, queries = live, live.shape[2]
             if frozen:
-                clean, _allowed = self.batch.clean_weights(site, first, first + queries)
-                weights = clean.repeat_interleave(count, dim=0)
-            attendable = allowed.expand(-1, -1, queries, -1) & real
-            changed = change(weights.double(), attendable, part).to(live.dtype)
+                weights = self.batch.clean_weights(site, first, first + queries)[0].repeat_interleave(count, dim=0)
+            changed = change(weights.double(), allowed.expand(-1, -1, queries, -1) & real, part).to(live.dtype)
             return torch.where(scope.row_mask(site, self.inputs, queries, count, first), changed, weights)
 
         return intervene
