@@ -29,6 +29,8 @@ NUMBERED_TOKENS = 3
 STRONG = 6.0
 #: A token with more characters than this is shortened.
 LONGEST_TOKEN = 28
+#: The same limit for a unit of several words, such as a passage.
+LONGEST_PASSAGE = 160
 
 #: The columns with the class probabilities, and with the logits under several rearrangements, one after the other.
 PROBABILITIES, REARRANGED = "probabilities", "rearrangement.centred_logits"
@@ -370,15 +372,20 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Shorten a token to LONGEST_TOKEN characters, and replace white space and invisible characters with symbols."""
+    """Shorten a token to LONGEST_TOKEN or LONGEST_PASSAGE characters, and replace white space and invisible characters with symbols."""
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))
-    return shorten(text, LONGEST_TOKEN)
+    return shorten(text, _limit(token))
+
+
+def _limit(token: str) -> int:
+    """Return how many characters of a token are shown."""
+    return LONGEST_PASSAGE if " " in token.strip() else LONGEST_TOKEN
 
 
 def _tooltip(token: str, value: float | None, *, position: int) -> str:
     """Return the value and the position of a token in words, after the full token if the row shortens it."""
     text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
-    full = f"{visible(token[:200])}: " if len(token) > LONGEST_TOKEN else ""
+    full = f"{visible(token[:200])}: " if len(token) > _limit(token) else ""
     return f"{full}{text}, token {position + 1}"
