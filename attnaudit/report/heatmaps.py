@@ -372,7 +372,10 @@ def _hue(name: str) -> str:
 
 
 def _token_text(token: str) -> str:
-    """Shorten a token to LONGEST_TOKEN or LONGEST_PASSAGE characters, and replace white space and invisible characters with symbols."""
+    """Shorten a token to LONGEST_TOKEN or LONGEST_PASSAGE characters.
+
+    White space and invisible characters are replaced with symbols.
+    """
     text = visible(token.replace("\n", "⏎").replace("\t", "⇥"))
     if not text.strip():
         return "␣" * max(1, min(len(text), 3))
