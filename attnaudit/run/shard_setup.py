@@ -107,7 +107,7 @@ class ShardedMeasurement:
             seed=self.options.seed,
             device=self.options.device,
             batch_tokens=self.options.batch_tokens,
-            unit=self.options.unit,
+            unit=self.options.engine_unit,
             threads=self.threads,
             lengths=lengths,
             modules=registering_modules(),
