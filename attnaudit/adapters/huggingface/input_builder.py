@@ -21,7 +21,7 @@ from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInput
 from attnaudit.adapters.huggingface.tokenization import EncodedText, TextEncoder
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs
-from attnaudit.errors import AdapterError, ModelError
+from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Instance
 
 #: Key of the token types (B, T) in `Inputs.extra`. A token type is 0 or 1: the text of a pair that a token belongs to.
@@ -104,6 +104,12 @@ class InputBuilder:
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         """Encode and pad instances (see `ModelAdapter.collate`)."""
+        for one in instances:
+            if one.file is not None:
+                raise DataError(
+                    f"{one.where or one.id}: the row names a file, but the model reads texts. Give its text in the "
+                    "column 'text'."
+                )
         texts = self.text_encoder.encode(instances)
         device = self.device
         ids, mask = pad([text.ids for text in texts], value=self.pad_id, device=device)

@@ -89,6 +89,12 @@ def test_rows_that_do_not_fit_the_template() -> None:
         _adapter("{passages}{passages}{text} {answer}")
 
 
+def test_a_file_is_refused() -> None:
+    """The name of the file would otherwise be read as a text."""
+    with pytest.raises(DataError, match="the row names a file, but the model reads texts"):
+        _adapter().collate([replace(rows()[0], file="/pictures/1.png")])
+
+
 def test_an_answer_that_is_in_no_passage_is_measured() -> None:
     row = replace(rows()[0], answer="red")
     data = Dataset(name="rows", source="test", description="", instances=(row,))
