@@ -89,7 +89,7 @@ def measured_row(
             instances=instances,
             seed_plan=seed_plan,
             training_seconds=round(sum(result.trained.seconds for result in results), 3),
-            audit_seconds=round(sum(audit.seconds for result in results for audit in result.audits), 3),
+            audit_seconds=round(sum((audit.seconds for result in results for audit in result.audits), start=0.0), 3),
         ),
         classes=tuple(classes) if any(quantity.of_class is not None for quantity in quantities) else (),
         words_with_vectors=max(started, default=None),
