@@ -62,7 +62,7 @@ COMMANDS = {
         "attnaudit.commands.measure_command",
     ),
     "merge": Command(
-        "put the shards together that several jobs measured, so that pytest can judge them",
+        "merge the shards that several jobs measured, so that pytest can judge them",
         "attnaudit.commands.merge_command",
     ),
     "verify": Command(

@@ -58,7 +58,7 @@ class Target:
         name: The name of the label; or of the score, if the model has several; or the string, if it is the same for
             every row. "" otherwise.
         threshold: For a score: the smallest score that counts as a positive decision. Without a threshold, a score
-            stands for no decision.
+            is not a decision.
         scale: For a score: the difference in scores that counts as one logit; 1 by default.
         outside: For a tag: the name of the tag of words that belong to no entity. If a row has no position, the word
             with the most probable other tag is explained.
@@ -102,7 +102,7 @@ class Target:
         if self.kind == "score" and self.scale is None and self.threshold is None:
             raise ModelError(
                 "target: a score needs a threshold or a scale. threshold is the score from which a decision is "
-                "positive, such as 0.5; if the score stands for no decision, give scale, the difference in scores that "
+                "positive, such as 0.5; if the score is not a decision, give scale, the difference in scores that "
                 f"counts as one logit, such as the standard deviation of the scores. See {PAGE}#a-score."
             )
         if self.kind == "label" and not self.name:
@@ -115,7 +115,7 @@ class Target:
 
     @property
     def at_tokens(self) -> bool:
-        """Whether the target is read at tokens of the text. If these tokens are deleted, it is undefined."""
+        """Whether the target is computed from tokens of the text. If these tokens are deleted, it is undefined."""
         return self.kind in ("tag", "span")
 
     @property
@@ -132,7 +132,7 @@ class Target:
     def classes(self) -> tuple[str, str]:
         """The names of the two classes of a target with a single logit. The second one is the target itself.
 
-        If the target stands for no decision, these names say what the two probabilities are.
+        If the target is not a decision, these names say what the two probabilities are.
         """
         if self.kind == "label":
             return f"not {self.name}", self.name
@@ -166,7 +166,7 @@ class Target:
         if self.decides:
             return ""
         fix = "; declare a threshold" if self.kind == "score" else ""
-        return f"the target, {self.text}, stands for no decision{fix}"
+        return f"the target, {self.text}, is not a decision{fix}"
 
 
 #: The target of models that assign one class to a text.

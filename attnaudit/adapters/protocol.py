@@ -47,7 +47,7 @@ class Capabilities:
         target: Which output of the model is explained (see `attnaudit.targets`).
         labels: All labels of a model that assigns any number of labels to a text. The labels in the data must be among
             them. Empty for other models.
-        decides: Whether the logits stand for a decision, so that it can be right or wrong. If not, the model has a
+        decides: Whether the logits are a decision, which can be right or wrong. If not, the model has a
             single logit, and the probability of `classes[1]` is explained even if it is small. Measures of decisions
             are then undefined.
         task: Kind of task. Only "classification", with one label per input, can be audited.
@@ -112,8 +112,8 @@ class Capabilities:
 
     @property
     def no_decision(self) -> str:
-        """Why nothing that needs decisions is defined, as a clause; "" if the logits stand for decisions."""
-        return "" if self.decides else self.target.no_decision or "the output of the model stands for no decision"
+        """The reason why values that need decisions are undefined, as a clause; "" if the logits are decisions."""
+        return "" if self.decides else self.target.no_decision or "the output of the model is not a decision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

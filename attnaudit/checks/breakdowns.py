@@ -32,7 +32,7 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
 
     Returns:
         Up to four breakdowns: by confidence, length, predicted class and label. A breakdown with fewer than two parts
-        is left out, and so are the last two if the output stands for no decision.
+        is left out, and so are the last two if the output is not a decision.
     """
     kinds = {
         "confidence": _by_confidence(measurements),

@@ -28,7 +28,7 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
         groups: The instances that a statistic is computed from.
         classes: "balanced" gives each class the same total weight. The classes are the labels if all n instances have
             one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight. So does
-            "balanced" if the output stands for no decision.
+            "balanced" if the output is not a decision.
     """
     if classes == "as_sampled" or measurements.no_decision:
         return WeightedRows.equal(len(measurements), groups)

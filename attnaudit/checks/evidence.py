@@ -182,7 +182,7 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
     """Return, for each class, the mean value of the instances that are predicted as this class; None for no values.
 
-    The result is empty if the output stands for no decision.
+    The result is empty if the output is not a decision.
     """
     if measurements.no_decision:
         return {}

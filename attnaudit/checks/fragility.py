@@ -218,7 +218,7 @@ class Fragility(WhereReplaced):
     def _changed(self, measurements: Measurements) -> Floats:
         """Return the (n,) shares of the replacements that change the decision; NaN where undefined.
 
-        All are NaN if the output stands for no decision.
+        All are NaN if the output is not a decision.
         """
         if measurements.no_decision:
             return np.full(len(measurements), np.nan)

@@ -1,4 +1,4 @@
-"""Does attention predict what the output loses without any set of units? (Cohen-Wang et al. 2024)"""
+"""Does attention predict how much the output loses without some of the units? (Cohen-Wang et al. 2024)"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LinearDatamodellingScore(PerInstanceCheck):
     how_to_read = (
         "The score is a rank correlation. At 1, a subset with more attention always gives a more probable answer; at "
         "0, attention says nothing about the effect of a removal. Compare it with the score of equal weights, which "
-        "only counts how many units are kept."
+        "depends only on the number of units that are kept."
     )
     unit = "Spearman's ρ"
     value_name = "mean linear datamodelling score"

@@ -36,12 +36,12 @@ class TopKDrop(PerInstanceCheck):
     title = "The answer needs the most attended parts of the input"
     question = "Does the output become less probable without the most attended units?"
     why = (
-        "If attention is shown as a citation, readers conclude that the answer comes from the cited passages. If it is "
-        "as probable without them, it does not."
+        "If attention is shown as a citation, readers conclude that the answer comes from the cited passages. This is "
+        "wrong if the answer is as probable without these passages."
     )
     how_to_read = (
-        "A drop of 0.7 nats means that the probability halves. Compare the drop with that of random units: without "
-        "units that the answer does not need, it is 0."
+        "A drop of 0.7 nats means that the probability halves. If the answer does not need the units, the drop is "
+        "0. Compare it with the drop if random units are removed."
     )
     unit = "nats"
     value_name = "mean top-k drop"

@@ -19,7 +19,7 @@ MEASURED, CANNOT_RUN = 0, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit measure`."""
     parser.epilog = (
-        "Afterwards, `attnaudit merge` puts the shards of all jobs together, and pytest judges them with "
+        "Afterwards, `attnaudit merge` merges the shards of all jobs, and pytest judges them with "
         "--audit-resume. Exit status: 0 if the shards were measured; 2 if not."
     )
     parser.add_argument("--model", action="append", required=True, help="as for pytest; may be repeated")

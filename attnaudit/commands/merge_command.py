@@ -1,4 +1,4 @@
-"""`attnaudit merge`: put the shards together that `attnaudit measure` wrote on several machines."""
+"""`attnaudit merge`: merge the shards that `attnaudit measure` wrote on several machines."""
 
 from __future__ import annotations
 

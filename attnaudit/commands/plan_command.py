@@ -139,8 +139,8 @@ def _cells(plan: GatePlan, rows: int | None) -> list[str]:
 def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return sentences that say how many rows the policy needs, and for which gates the number is unknown."""
     lines = [
-        f"With these rows, a gate passes or fails with a probability of {POWER:.0%} if the true value is exactly "
-        "the effect away from the threshold.",
+        f"With these rows, a gate passes or fails with a probability of {POWER:.0%} if the distance of the true "
+        "value from the threshold equals the effect.",
     ]
     if rows is not None:
         lines.append(

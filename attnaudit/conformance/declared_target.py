@@ -16,13 +16,13 @@ def check_target(e: Examples) -> str:
     capabilities, target = e.capabilities, e.capabilities.target
     if capabilities.decides and not target.decides:
         raise BrokenContractError(
-            f"the target, {target.text}, stands for no decision, but the capabilities declare decides=True. Declare "
+            f"the target, {target.text}, is not a decision, but the capabilities declare decides=True. Declare "
             "decides=target.decides."
         )
     if capabilities.deletion and target.at_tokens:
         raise BrokenContractError(
-            f"the target, {target.text}, is read at tokens of the text, but the capabilities declare deletion=True. "
-            "Declare deletion=False: if these tokens are deleted, the target is undefined."
+            f"the target, {target.text}, is computed from tokens of the text, but the capabilities declare "
+            "deletion=True. Declare deletion=False: if these tokens are deleted, the target is undefined."
         )
     if target.kind != "tag":
         if e.trace.logits.shape[1] != 1:

@@ -81,7 +81,7 @@ def check_selected_queries(e: Examples) -> str:
                 f"run() for some queries of '{site.key}' returned weights of shape {tuple(found.shape)}; expected "
                 f"{shape}. Trace.queries must name these queries."
             )
-        require_same_logits(trace.logits, few.trace.logits, f"the logits with the weights {what}", QUERY_ADVICE)
+        require_same_logits(trace.logits, few.trace.logits, f"the logits {what}", QUERY_ADVICE)
         for r, positions in enumerate(queries[site.key].T):
             rows = at_query(few.trace, expected, site.key, positions)
             require_close(found[:, :, r], rows, f"the weights {what}", QUERY_ADVICE)
@@ -135,7 +135,7 @@ def check_query_blocks(e: Examples) -> str:
     few, worst = e.few, 0.0
     adapter = cast(BlockAdapter, few.adapter)
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):
-        what = f"at '{site.key}' in blocks of queries and of all queries at once differ"
+        what = f"at '{site.key}', computed in blocks of queries and all at once, differ"
         with torch.no_grad():
             trace = adapter.run(few.inputs, sites=(site.key,), blocks=(site.key,))
         if trace.blocks != {site.key}:
@@ -155,7 +155,7 @@ def check_query_blocks(e: Examples) -> str:
         _require_same_replacement(few, site)
     if few.capabilities.differentiable:
         _require_same_detached_gradient(few)
-    return f"weights in blocks of queries equal those of all queries, within {worst:.1g}"
+    return f"weights computed in blocks of queries equal those computed at once, within {worst:.1g}"
 
 
 def _require_same_replacement(e: Examples, site: Site) -> None:
@@ -168,7 +168,7 @@ def _require_same_replacement(e: Examples, site: Site) -> None:
     with torch.no_grad():
         adapter = cast(BlockAdapter, e.adapter)
         found = adapter.run(e.inputs, sites=(site.key,), blocks=(site.key,), intervene=replaced).logits
-    what = f"the logits with weights replaced at '{site.key}' in blocks of queries and at once differ"
+    what = f"the logits with weights replaced at '{site.key}', in blocks of queries and all at once, differ"
     require_same_logits(found, e.run(e.inputs, replaced).logits, what, BLOCK_ADVICE)
 
 

@@ -20,7 +20,7 @@ def label_indices(
 
     A label must be equal to a class name. If no class name is an integer, a label may also be a class index, such as
     "1" for the second class. For a model that assigns any number of labels, the class index is 1 if the label that the
-    target names applies, and otherwise 0. If the target stands for no decision, all indices are -1.
+    target names applies, and otherwise 0. If the target is not a decision, all indices are -1.
 
     Args:
         dataset: The instances.

@@ -1,4 +1,4 @@
-"""Put the numbers of the shards of a data set together, in memory or, for many rows, in files."""
+"""Merge the numbers of all shards of a data set, in memory or, for many rows, in files."""
 
 from __future__ import annotations
 

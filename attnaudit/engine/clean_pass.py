@@ -323,7 +323,7 @@ class CleanPass:
 
     @cached_property
     def predicted(self) -> Tensor:
-        """(B,) index of the predicted class. If the logits stand for no decision, it is that of the target, 1."""
+        """(B,) index of the predicted class. If the output is not a decision, it is that of the target, 1."""
         if not self.adapter.capabilities.decides:
             return torch.ones_like(self.logits[:, 0], dtype=torch.long)
         return self.probabilities.argmax(-1)

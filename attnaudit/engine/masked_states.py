@@ -1,4 +1,4 @@
-"""Outputs for masked units with fixed attention, for models whose states depend on their own token only.
+"""Outputs for masked units with fixed attention, for models in which a state depends only on its own token.
 
 The encoder runs twice: on the unchanged batch, and with all units masked. In a variant, a masked unit contributes its
 masked state instead of its own.

@@ -181,8 +181,8 @@ def refuse_unable(adapter: ModelAdapter, plan: Plan, unit: Unit = "tokens") -> N
         provided, remedy = REMEDIES.get(capability, (f"the capability '{capability}'", "Implement it"))
         if capability == "deletion" and adapter.capabilities.target.at_tokens:
             remedy = (
-                f"The target, {adapter.capabilities.target.text}, is read at tokens that cannot be deleted. Use checks "
-                'that mask tokens, such as those with operator = "mask"'
+                f"The target, {adapter.capabilities.target.text}, is computed from tokens that cannot be deleted. Use "
+                'checks that mask tokens, such as those with operator = "mask"'
             )
         raise AdapterError(
             f"{'The measure' if len(names) == 1 else 'The measures'} {', '.join(names)} "

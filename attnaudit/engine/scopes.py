@@ -277,8 +277,8 @@ def located(adapter: ModelAdapter, reading: Reading) -> Reading:
         reading = replace(reading, query=own.query, stack=reading.stack or own.stack)
     if reading.query == "target" and not adapter.capabilities.target.differs_by_row:
         raise AdapterError(
-            f"reading {reading.text!r}: the target, {adapter.capabilities.target.text}, is not read at tokens that "
-            f"differ by row. Read the query of the model's own reading: 'own@layer=-1,heads=mean'."
+            f"reading {reading.text!r}: the target, {adapter.capabilities.target.text}, is computed from the same "
+            "tokens in every row. Use the model's own reading instead: 'own@layer=-1,heads=mean'."
         )
     stack = stack_of(adapter, reading)
     layer = reading.layer

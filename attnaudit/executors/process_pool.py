@@ -1,4 +1,4 @@
-"""Measure shards in a pool of processes, which are started again if they die."""
+"""Measure shards in a pool of processes. A process that dies is replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_DEATHS = 5
 class ProcessPool:
     """Measures shards in several processes on this machine.
 
-    If a process dies, another one takes its place and measures its shard again.
+    If a process dies, a new one replaces it and measures its shard again.
 
     Args:
         workers: The number of processes.
@@ -42,7 +42,7 @@ class ProcessPool:
         """Measure shards (see `Executor.run`).
 
         Raises:
-            AuditError: A shard cannot be measured, or the processes of one shard die again and again.
+            AuditError: A shard cannot be measured, or the processes that measure a shard die repeatedly.
         """
         remaining = iter(shards)
         again: deque[Shard] = deque()
@@ -132,7 +132,7 @@ class _Member:
 
 
 def _for_device(job: ShardJob, number: int) -> ShardJob:
-    """Return the job for one process. With the device "cuda", the processes share the GPUs in turn."""
+    """Return the job for one process. With the device "cuda", the processes are distributed over the GPUs."""
     if job.device != "cuda":
         return job
     import torch
@@ -149,8 +149,8 @@ def _refuse_deaths(member: _Member, deaths: int) -> None:
     rows = member.shard.instances
     raise AuditError(
         f"Shard {member.shard.index} ({plural(len(rows), 'row')}, from id {rows[0].id!r}) could not be measured: "
-        f"{deaths} processes died one after the other ({how}), perhaps because the machine ran out of memory. Give "
-        "fewer --audit-workers, and resume the run with --audit-resume."
+        f"{deaths} processes in a row died ({how}). Perhaps the machine ran out of memory. "
+        "Give fewer --audit-workers, and resume the run with --audit-resume."
     )
 
 

@@ -22,8 +22,8 @@ ADDRESS = "RAY_ADDRESS"
 class RayActors:
     """Measures shards in actors of Ray, which Ray starts again if they die.
 
-    If the environment variable `RAY_ADDRESS` names a cluster, its machines measure. They must have the same files and
-    packages. Otherwise, Ray is started on this machine for the time of the measurement.
+    If the environment variable `RAY_ADDRESS` names a cluster, the actors run on its machines. These must have the same
+    files and packages. Otherwise, Ray is started on this machine, and stopped after measuring.
 
     Args:
         workers: The number of actors. On a GPU, each of them gets one GPU.
@@ -44,7 +44,7 @@ class RayActors:
         """Measure shards (see `Executor.run`).
 
         Raises:
-            AuditError: A shard cannot be measured, or the actor of a shard dies again and again.
+            AuditError: A shard cannot be measured, or the actor of a shard dies repeatedly.
         """
         ray = self._ray
         started = not ray.is_initialized()
@@ -95,7 +95,7 @@ class RayActors:
         """Return a measured shard.
 
         Raises:
-            AuditError: The shard cannot be measured, or its actor died again and again.
+            AuditError: The shard cannot be measured, or its actor died repeatedly.
         """
         try:
             message = self._ray.get(reference)

@@ -87,7 +87,7 @@ class Executor(Protocol):
             finished: Called with every measured shard.
 
         Raises:
-            AuditError: A shard cannot be measured, or a process ends again and again.
+            AuditError: A shard cannot be measured, or processes die repeatedly.
         """
 
 

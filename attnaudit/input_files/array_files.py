@@ -1,6 +1,6 @@
 """Arrays of feature vectors in .npy, .safetensors and .pt files.
 
-Nothing in these files is executed: .npy files are read without pickle, .pt files with `weights_only=True`.
+No code in these files is executed: .npy files are read without pickle, .pt files with `weights_only=True`.
 
 Shapes: n units, d features of a unit.
 """

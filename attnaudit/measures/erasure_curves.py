@@ -132,7 +132,7 @@ def _erasure(view: AttentionView, request: Request, *, keeps: bool) -> Columns:
     The columns `.decision.attention`, `.decision.loo` and so on contain means of changed decisions instead: a decision
     counts as 1 if another class is predicted, otherwise as 0. The columns `.attention.curve`, `.loo.curve` and
     `.random.curve` contain the values at the five shares of the text. `.decision.attention.curve` and the others with
-    `.decision` contain the changed decisions at these shares. They are NaN if the output stands for no decision.
+    `.decision` contain the changed decisions at these shares. They are NaN if the output is not a decision.
 
     If the adapter lacks the capability that the operator needs, all columns are NaN, and the fact `erasure.<operator>`
     is "not possible".

@@ -101,7 +101,7 @@ def add_options(parser: pytest.Parser) -> None:
         action=Once,
         type=int,
         metavar="N",
-        help="measure in N processes, which are started again if they die (default: 1, in the process of pytest)",
+        help="measure in N processes; one that dies is replaced (default: 1, in the process of pytest)",
     )
     group.addoption(
         "--audit-executor",

@@ -59,7 +59,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         unseen_mixers: The modules that carry information between tokens without visible weights, which every reading
             leaves out, such as "model.layers.0.mixer (MambaMixer)".
         target: Which output was explained; None for the class.
-        no_decision: Why nothing that needs decisions is defined, as a clause; "" if the output stands for decisions.
+        no_decision: The reason why values that need decisions are undefined, as a clause; "" if there is none.
     """
 
     name: str

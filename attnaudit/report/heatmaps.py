@@ -326,7 +326,7 @@ def _placed(
 def _outputs(instance: MeasuredInstance, classes: Sequence[str]) -> str:
     """Return the probability of the predicted class before and after the attention weights are rearranged, in words."""
     before = instance.columns.get(PROBABILITIES)
-    # Without a prediction, the output stands for no decision, and the second class is the target.
+    # Without a prediction, the output is not a decision, and the second class is the target.
     shown = instance.predicted or (classes[1] if len(classes) == 2 else "")
     if shown not in classes or before is None or len(before) != len(classes):
         return ""

@@ -69,22 +69,22 @@ class PictureStore:
 
     def _read(self, file: str, sha256: str) -> EmbeddedPicture:
         if not file:
-            return EmbeddedPicture(note="The run does not name a picture, so only the places are drawn.")
+            return EmbeddedPicture(note="The run names no picture, so the units are drawn without one.")
         name = Path(file).name
         if Path(file).suffix.lower() in _ARRAYS:
             return EmbeddedPicture(
-                note=f"{Path(file).name} contains features and no picture, so only the places are drawn."
+                note=f"{Path(file).name} contains features and no picture, so the units are drawn without one."
             )
         name = Path(file).name
         try:
             picture = read_picture(Instance(id=name, text=name, file=file, file_sha256=sha256))
         except DataError:
             return EmbeddedPicture(
-                note=f"{name} has changed or is not at its place any more, so only the places are drawn."
+                note=f"{name} was changed or moved after the audit, so the units are drawn without it."
             )
         aspect = picture.height / picture.width
         if self.size >= MOST_BYTES:
-            note = "The report already contains many pictures, so only the places are drawn."
+            note = "The report already contains many pictures, so the units are drawn without this one."
             return EmbeddedPicture(aspect=aspect, note=note)
         uri = data_uri(picture)
         self.size += len(uri)

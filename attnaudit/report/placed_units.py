@@ -1,4 +1,4 @@
-"""Drawings of units that have a place: boxes over a picture, and spans of a recording over a line of time."""
+"""Drawings of units that have a place: boxes over a picture, and spans of a recording over a time line."""
 
 from __future__ import annotations
 

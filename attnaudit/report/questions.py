@@ -25,8 +25,8 @@ def target_sentence(model: ModelRecord) -> str:
     """Return a sentence that says which output of a model was explained; "" for the class."""
     if model.target is None:
         return ""
-    undefined = " It stands for no decision, so nothing that needs decisions is defined." if model.no_decision else ""
-    return f"{model.name}: what is explained is {model.target.text}.{undefined}"
+    undefined = " This is not a decision, so values that need decisions are undefined." if model.no_decision else ""
+    return f"{model.name}: the audit explains {model.target.text}.{undefined}"
 
 
 def leading_gate(run: RunRecord) -> CheckRecord | None:

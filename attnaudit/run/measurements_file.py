@@ -45,7 +45,7 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
 
     The column `source` names the group to which the instance belongs when groups are resampled. Undefined values (NaN)
     are written as null. The column `tokens` is null except for measures with one value per token. The columns `label`
-    and `predicted` are null if the output stands for no decision.
+    and `predicted` are null if the output is not a decision.
 
     If the units have a place, there are further columns: `file` and `file_sha256` name the file that the instance was
     read from. In the rows with `tokens`, `boxes` has x, y, width and height of each unit, as fractions of the picture,
@@ -122,7 +122,7 @@ def _labels(measurements: Measurements) -> list[str | None]:
     """Return the label of each instance.
 
     It is the label in the data. If an instance has several labels, it is the class that follows from them. None if the
-    output stands for no decision.
+    output is not a decision.
     """
     if measurements.no_decision:
         return [None] * len(measurements)

@@ -71,6 +71,4 @@ def test_a_folder_with_several_labels(tmp_path: Path) -> None:
 def test_only_decisions_have_no_reason_against_them() -> None:
     assert Target(kind="score", threshold=0.0).no_decision == ""
     assert "declare a threshold" in Target(kind="score", scale=1.0).no_decision
-    assert (
-        Target(kind="string").no_decision == "the target, the probability of the row's answer, stands for no decision"
-    )
+    assert Target(kind="string").no_decision == "the target, the probability of the row's answer, is not a decision"

@@ -124,8 +124,8 @@ def find_patches(model: Any, argument: str, pixels: Tensor, erased: Erased) -> P
     name = name_of(model)
     if not seen.tokens or not seen.maps:
         raise AdapterError(
-            f"{name}: no module turns the pixels into a sequence of patches, so its attention is not over parts of the "
-            "picture that can be erased. It cannot be audited."
+            f"{name}: no module turns the pixels into a sequence of patches, so no part of the picture can be erased. "
+            "This architecture cannot be audited."
         )
     path, patch_module, embedded = seen.tokens[0]
     grids = [(conv, out) for conv, out in seen.maps if out.shape[2] * out.shape[3] == embedded.shape[1]]
@@ -139,8 +139,8 @@ def find_patches(model: Any, argument: str, pixels: Tensor, erased: Erased) -> P
     conv, output = grids[0]
     if len(seen.maps) > 1 or conv.padding not in ((0, 0), "valid") or conv.dilation != (1, 1):
         raise AdapterError(
-            f"{name}: its patch embedding consists of several convolutions, or pads the picture, so that a patch has "
-            "no definite place in the picture. It cannot be audited."
+            f"{name}: its patch embedding consists of several convolutions, or pads the picture, so the places of the "
+            "patches in the picture are unknown. This architecture cannot be audited."
         )
     grid = PatchGrid(
         argument=argument,
@@ -267,8 +267,8 @@ def axis_map(to_pixels: ToPixels, size: tuple[int, int], axis: Literal["x", "y"]
     deviation = np.abs(slope * at[inner] + offset - shown[inner]).max()
     if not deviation <= STRAIGHT + 1 / len(steps):
         raise AdapterError(
-            f"{where}: its image processor does not only resize and crop a picture of {width} × {height} pixels, so "
-            "the places of the patches in the picture are unknown. Turn off its padding and other changes of shape."
+            f"{where}: its image processor pads or otherwise changes a picture of {width} × {height} pixels, so the "
+            "places of the patches in the picture are unknown. Turn off everything except resizing and cropping."
         )
     is_whole = abs(offset) <= WHOLE and abs(slope + offset - 1) <= WHOLE
     return (1.0, 0.0) if is_whole else (float(slope), float(offset))

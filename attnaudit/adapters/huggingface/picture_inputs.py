@@ -37,7 +37,7 @@ _FIRST_PATCH_ID = 2**62
 
 
 class PictureEncoder:
-    """What takes the place of a `TextEncoder` for pictures: the image processor of the model.
+    """The image processor of a model, used like a `TextEncoder`.
 
     Attributes:
         processor: The image processor.

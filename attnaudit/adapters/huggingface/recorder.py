@@ -367,6 +367,6 @@ class Recorder:
 def _unexpected_shape(site: Site, found: tuple[int, ...], expected: tuple[int, ...]) -> AdapterError:
     """Return the error for a site whose attention does not have the lengths of its inputs."""
     return AdapterError(
-        f"The attention at '{site.key}' has shape {found}; expected {expected}, from the lengths of its inputs. This "
-        "architecture cannot be audited."
+        f"The attention at '{site.key}' has shape {found}; expected {expected}, which follows from the lengths of "
+        "its inputs. This architecture cannot be audited."
     )

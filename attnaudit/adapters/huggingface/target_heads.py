@@ -196,7 +196,9 @@ def _marked(marks: Tensor, what: str) -> Tensor:
         AdapterError: A row has no such position.
     """
     if not bool(marks.any(1).all()):
-        raise AdapterError(f"{what} was deleted, but the target is read there. Mask tokens instead of deleting them.")
+        raise AdapterError(
+            f"{what} was deleted, but the target is computed from it. Mask tokens instead of deleting them."
+        )
     return marks.int().argmax(1)
 
 

@@ -1,4 +1,4 @@
-"""Planted multi-label Transformers: each label has a circuit of its own, so a reading is right for some labels only.
+"""Planted multi-label Transformers: each label has its own circuit, so a reading is right for some labels only.
 
 A text may have any number of labels, including none. It contains cue words of each of its labels. The logit of a label
 grows with the evidence that heads have moved to the row that is read, minus half of the evidence that one cue word

@@ -1,4 +1,4 @@
-"""Planted language models that answer from passages. One passage decides, and the attention shows it or does not.
+"""Planted language models that answer from passages. One passage determines the answer.
 
 The models are the compiled circuits of causal classifiers (see `compiled_circuits`), whose output layer is turned into
 that of a language model: the logit of the name of a class is that of the class. In every prompt, one passage has cue

@@ -1,4 +1,4 @@
-"""Checks of a model whose target stands for no decision: what is undefined says so, and the rest works."""
+"""Checks of a model whose target is not a decision: what is undefined says so, and the rest works."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHECKS = (
     checks.Comprehensiveness(measure="decision", against="random", severity="report"),
     checks.TokenProbability(severity="report"),
 )
-REASON = "the target, the score 'neutral' (no threshold, scale 2), stands for no decision; declare a threshold"
+REASON = "the target, the score 'neutral' (no threshold, scale 2), is not a decision; declare a threshold"
 
 
 def adapter() -> PooledAttentionAdapter:

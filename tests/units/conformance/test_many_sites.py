@@ -251,10 +251,10 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "query_blocks": [
         (blocks.NamesNoBlocks, r"Trace.blocks = \[\]; expected this site"),
-        (blocks.ComputesRoughlyInBlocks, "the logits with the weights at 'layer 0' in blocks"),
-        (blocks.StartsEveryBlockAtTheFirstQuery, "the weights at 'layer 0' in blocks of queries"),
+        (blocks.ComputesRoughlyInBlocks, "the logits with the weights at 'layer 0', computed in blocks"),
+        (blocks.StartsEveryBlockAtTheFirstQuery, "the weights at 'layer 0', computed in blocks of queries"),
         (blocks.AllowsOtherKeysInBlocks, "the masks of the allowed keys at 'layer 0'"),
-        (blocks.IgnoresInterventionsInBlocks, "the logits with weights replaced at 'layer 0' in blocks"),
+        (blocks.IgnoresInterventionsInBlocks, "the logits with weights replaced at 'layer 0', in blocks"),
         (blocks.DoesNotDetach, "`detached` must stop all gradients through the weights"),
     ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],

@@ -40,10 +40,10 @@ def test_a_recording_is_drawn_over_a_line_of_time(tmp_path: Path) -> None:
 def test_a_changed_or_missing_picture_is_not_shown(tmp_path: Path) -> None:
     folder = run_with_places(tmp_path / "run")
     Image.new("RGB", (90, 60)).save(folder / "picture.png")
-    assert "has changed or is not at its place any more" in _page(folder)
+    assert "was changed or moved after the audit" in _page(folder)
     (folder / "picture.png").unlink()
     page = _page(folder)
-    assert "has changed or is not at its place any more" in page
+    assert "was changed or moved after the audit" in page
     assert "data:image/" not in page
 
 

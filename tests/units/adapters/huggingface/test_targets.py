@@ -251,7 +251,7 @@ def test_the_reading_is_that_of_the_tokens_of_the_target(adapters: Mapping[str, 
         assert places == [place - 1 for place in answer]
         assert len(places) >= count
         assert bool(special[b, answer].all())
-    with pytest.raises(AdapterError, match="is not read at tokens that differ by row"):
+    with pytest.raises(AdapterError, match="is computed from the same tokens in every row"):
         expanded(adapters["score"], "target@layer=-1,heads=mean")
 
 
@@ -264,7 +264,7 @@ def test_a_token_of_the_target_can_be_masked_but_not_deleted(name: str, adapters
     here = torch.arange(inputs.ids[TEXT].shape[1])[None] == place
     with torch.no_grad():
         assert bool(adapter.run(adapter.substitute(inputs, TEXT, torch.tensor([0]), here)).logits.isfinite().all())
-        with pytest.raises(AdapterError, match="was deleted, but the target is read there"):
+        with pytest.raises(AdapterError, match="was deleted, but the target is computed from it"):
             adapter.run(adapter.delete(inputs, TEXT, [(0, place)]))
 
 
