@@ -110,7 +110,7 @@ class Target:
 
     @property
     def decides(self) -> bool:
-        """Whether the target stands for a decision, so that it can be right or wrong."""
+        """Whether the target is a decision, which can be right or wrong."""
         return self.kind in ("class", "label", "tag") or (self.kind == "score" and self.threshold is not None)
 
     @property
@@ -162,7 +162,7 @@ class Target:
 
     @property
     def no_decision(self) -> str:
-        """Why nothing that needs decisions is defined, as a clause; "" if the target stands for decisions."""
+        """The reason why values that need decisions are undefined, as a clause; "" if the target is a decision."""
         if self.decides:
             return ""
         fix = "; declare a threshold" if self.kind == "score" else ""

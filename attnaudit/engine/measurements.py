@@ -54,7 +54,7 @@ class Measurements:
             columns contain single readings. "" is the model's own reading.
         own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
-        no_decision: why nothing that needs decisions is defined, as a clause; "" if the output stands for decisions. If
+        no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If
             not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
         boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the width and the
             height of the picture; empty if the units are not parts of a picture.

@@ -1,4 +1,4 @@
-"""Measure some of the shards of an audit, and put shards from several machines together. No verdict is reached here."""
+"""Measure some of the shards of an audit, and merge shards from several machines, without judging them."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
             known, first = plans.setdefault(one.name, (plan, one))
             if known != plan:
                 raise ReportError(
-                    f"{one}: its shards belong to another plan than those in {first}. Different: "
+                    f"{one}: its shards do not belong to the same audit as those in {first}. Different: "
                     f"{listed(known.differences(plan))}. Measure all shards with the same model, data, policy, options "
                     "and version of attnaudit."
                 )
@@ -209,7 +209,7 @@ def _add(path: Path, plan: ShardPlan, shards: dict[int, Path]) -> None:
     """
     record = read_record(path)
     if record.plan_sha256 != plan.sha256() or not 0 <= record.index < plan.shards or int(path.stem) != record.index:
-        raise ReportError(f"{path}: this shard belongs to another plan. Remove it, and measure the shard again.")
+        raise ReportError(f"{path}: this shard belongs to another audit. Remove it, and measure the shard again.")
     if record.index in shards:
         raise ReportError(
             f"{path}: shard {record.index} was measured twice; it is also in {shards[record.index].parent}. Remove one "

@@ -29,7 +29,7 @@ COMPLETE = "complete"
 
 
 class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that decides the numbers of the shards. It does not name the processes that measure them.
+    """The plan of the shards: everything that affects their numbers. The processes that measure them do not.
 
     Attributes:
         model: The id of the model.
@@ -125,7 +125,7 @@ class ShardFolder:
             known = read_plan(file)
             if known != plan:
                 raise ReportError(
-                    f"{self.path}: these shards belong to another plan. Different: {listed(plan.differences(known))}. "
+                    f"{self.path}: these shards belong to another audit. Different: {listed(plan.differences(known))}. "
                     "Measure with the model, the data, the options and the version of attnaudit that the shards were "
                     "measured with, or start a new run."
                 )
@@ -169,7 +169,7 @@ class ShardFolder:
         record = read_record(record_path)
         if record.plan_sha256 != self.plan_sha256 or record.index != index:
             raise ReportError(
-                f"{record_path}: this shard belongs to another plan or has another number. Delete it, and resume the "
+                f"{record_path}: this shard belongs to another audit or has another number. Delete it, and resume the "
                 "run to measure the shard again."
             )
         try:
@@ -210,7 +210,7 @@ def read_plan(path: Path) -> ShardPlan:
     except OSError as error:
         raise _unreadable(path, error) from error
     except msgspec.MsgspecError as error:
-        raise ReportError(f"{path}: not the plan of shards: {error}. Start a new run.") from error
+        raise ReportError(f"{path} does not contain the settings of the shards: {error}. Start a new run.") from error
 
 
 def read_record(path: Path) -> ShardRecord:
@@ -224,7 +224,9 @@ def read_record(path: Path) -> ShardRecord:
     except OSError as error:
         raise _unreadable(path, error) from error
     except msgspec.MsgspecError as error:
-        raise ReportError(f"{path}: not the record of a shard: {error}. Delete it, and resume the run.") from error
+        raise ReportError(
+            f"{path} does not contain the record of a shard: {error}. Delete it, and resume the run."
+        ) from error
 
 
 def _unreadable(path: Path, error: OSError) -> ReportError:
@@ -281,7 +283,7 @@ class StoredShardRunner:
             numbers = folder.read(shard.index)
             if numbers.ids != [one.id for one in shard.instances]:
                 raise ReportError(
-                    f"{folder.path}: shard {shard.index} has other rows than the data set. Start a new run."
+                    f"{folder.path}: the rows of shard {shard.index} are not those of the data set. Start a new run."
                 )
             yield numbers
 

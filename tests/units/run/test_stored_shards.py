@@ -139,7 +139,7 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
 def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str) -> None:
     ShardFolder(tmp_path, PLAN)
     other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
-    with pytest.raises(ReportError, match=f"another plan. Different: {field}"):
+    with pytest.raises(ReportError, match=f"another audit. Different: {field}"):
         ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
 
 
@@ -209,7 +209,7 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     foreign = plan / "000001.json"
     record = json.loads((second / PLAN.folder_name() / "000001.json").read_text())
     foreign.write_text(json.dumps(record))
-    with pytest.raises(ReportError, match="belongs to another plan"):
+    with pytest.raises(ReportError, match="belongs to another audit"):
         merge_shards([other], run)
     assert not run.exists()
     assert merge_shards([first, second], run) == 3
