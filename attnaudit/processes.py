@@ -63,6 +63,33 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def lock_file(path: Path) -> int | None:
+    """Create and lock a file until its descriptor is closed or this process ends.
+
+    On Windows, and on file systems without locks, nothing is locked.
+
+    Returns:
+        The descriptor of the file; None if another process has locked it.
+
+    Raises:
+        OSError: The file cannot be created.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        import fcntl
+    except ImportError:
+        return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # the file system has no locks
+        return descriptor
+    return descriptor
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically.
 

@@ -87,7 +87,7 @@ def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str
             continue
         value = function.__globals__[name]
         yield from _outside(name, value, function.__module__, seen)
-        if isinstance(value, types.ModuleType) and _is_of_the_user(value.__name__):
+        if isinstance(value, types.ModuleType) and is_of_the_user(value.__name__):
             for attribute in names:
                 if attribute in vars(value):
                     yield from _outside(f"{name}.{attribute}", vars(value)[attribute], value.__name__, seen)
@@ -98,14 +98,14 @@ def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterat
     if callable(value) and not isinstance(value, type):
         value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
     if isinstance(value, (types.FunctionType, type)):
-        if value.__module__ == module or _is_of_the_user(value.__module__):
+        if value.__module__ == module or is_of_the_user(value.__module__):
             yield f"{name}:"
             yield from _parts(value, seen)
     elif isinstance(value, (*_CONSTANTS, tuple, list, set, frozenset, dict, np.ndarray)):
         yield f"{name} = {_constant(value)}"
 
 
-def _is_of_the_user(module: str) -> bool:
+def is_of_the_user(module: str) -> bool:
     """Return whether a module belongs neither to attnaudit, nor to Python, nor to an installed package."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return file is not None and module.partition(".")[0] != "attnaudit" and not LIBRARIES & set(Path(file).parts)

@@ -101,6 +101,7 @@ def read_conftests() -> None:
         if spec is None or spec.loader is None:
             continue
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # so that processes which measure shards can import it as well
         try:
             spec.loader.exec_module(module)
         except AuditError:

@@ -111,7 +111,12 @@ def measure(
     for numbers in (run_shards or in_this_process(progress))(measurer, shards, lengths, report_progress):
         assembled.add(numbers)
     vectors = assembled.vectors()
-    repeated = _repeat_over_shards(measurer, instances, assembled, vectors["logits"]) if len(shards) > 1 else None
+    measured_elsewhere = len(measurer.measured) < len(shards)
+    repeated = (
+        _repeat_over_shards(measurer, instances, assembled, vectors["logits"])
+        if len(shards) > 1 or measured_elsewhere
+        else None
+    )
 
     plan = measurer.plan
     labels_in_order = np.full(len(instances), -1, dtype=np.int64)
@@ -249,7 +254,7 @@ def _repeat_over_shards(
 ) -> RepeatedPass:
     """Run rows of all shards again in this process, and compare them with the results of their shards.
 
-    This finds a model that changes slowly, and a process that measured with another model.
+    This finds a model that changes slowly, and a process, or an interrupted run, that measured with another model.
 
     Raises:
         ChangedModelError: the results of a row differ.

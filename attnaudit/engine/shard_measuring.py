@@ -77,6 +77,9 @@ class ShardMeasurer:
         unit: "tokens", "words" or "sources".
         sha256: the hash that the parameters must have; None to accept any parameters.
 
+    Attributes:
+        measured: the numbers of the shards that this object has measured.
+
     Raises:
         CheckError: a need is invalid.
         AdapterError: the model cannot be audited, or lacks a capability.
@@ -109,6 +112,7 @@ class ShardMeasurer:
         self.budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
         self.scopes = [scope_of(adapter, reading) for reading in self.plan.parsed.values()]
         self.started = False
+        self.measured: set[int] = set()
 
     @property
     def uses_lengths(self) -> bool:
@@ -195,6 +199,7 @@ class ShardMeasurer:
             budget=self.budget,
             scopes=self.scopes,
         )
+        self.measured.add(shard.index)
         vectors = {name: Rows.of(rows) for name, rows in store.vectors.items()}
         for name, places in ((BOXES, encoded.boxes), (TIMES, encoded.times)):
             if places:

@@ -106,7 +106,7 @@ def _measure_pair(
     label_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
     quick(loaded.adapter, rows.instances)
     wanted = sorted({need for check in checks for need in check.needs_under_reading()})
-    needs = sorted(set(wanted) - set(refusals(loaded.adapter, wanted)))
+    needs = sorted(set(wanted) - set(refusals(loaded.adapter, wanted, options.engine_unit)))
     instances, _ = in_order_of_ids(rows.instances)
     shards = Shards(instances)
     runner = ShardedMeasurement(
@@ -177,6 +177,11 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
                     f"{one}: its shards do not belong to the same audit as those in {first}. Different: "
                     f"{listed(known.differences(plan))}. Measure all shards with the same model, data, policy, options "
                     "and version of attnaudit."
+                )
+            if one.name != plan.folder_name():
+                raise ReportError(
+                    f"{one}: expected the name {plan.folder_name()}, which `attnaudit measure` gave to the folder of "
+                    "these shards. Rename it, or remove it if it is a copy."
                 )
             shards = found.setdefault(one.name, {})
             for record in sorted(one.glob("[0-9]*.json")):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import shutil
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,13 +20,16 @@ import msgspec
 
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
-from attnaudit.processes import replace_file
+from attnaudit.processes import lock_file, replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
+from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
 from attnaudit.run.stored_shards import COMPLETE
 
 #: The name of the folder of the shards, in the folder of the parts.
 SHARDS = "shards"
+#: The file that the process which writes the run has locked. Its name has no suffix, unlike the names of parts.
+LOCK = "lock"
 
 
 def new_run_name() -> str:
@@ -69,6 +74,7 @@ class RunFolder:
 
     def __init__(self, reports: Path, name: str) -> None:
         self.reports = reports
+        self._unlock: Callable[[], object] = lambda: None
         self._take_name(name)
 
     def _take_name(self, name: str) -> None:
@@ -84,6 +90,7 @@ class RunFolder:
         """
         self._guard(lambda: self.reports.mkdir(parents=True, exist_ok=True))
         self._guard(self._create_unused)
+        self._guard(self._lock)
 
     def _create_unused(self) -> None:
         first = self.name
@@ -99,7 +106,7 @@ class RunFolder:
         """Continue a run that was interrupted: keep its shards, and remove everything else that its processes wrote.
 
         Raises:
-            ReportError: There is no such run, or it has no shards.
+            ReportError: There is no such run, it has no shards, it has passed, or another process writes it.
         """
         if not self.path.is_dir():
             raise ReportError(
@@ -111,8 +118,27 @@ class RunFolder:
                 f"--audit-resume {self.path}: the folder contains no shards, so there is nothing to resume. The run "
                 "ended, or it was interrupted before the first shard was measured. Start a new run."
             )
+        self._guard(self._lock)
+        record = self.path / "audit.json"
+        if record.exists() and read_run(self.path).status == "passed":
+            raise ReportError(f"--audit-resume {self.path}: this run has passed. Start a new run.")
         for file in self._parts.glob("*.*"):
             self._guard(file.unlink)
+
+    def _lock(self) -> None:
+        """Lock the run until its parts are removed or this object is gone.
+
+        Raises:
+            ReportError: Another process has locked it.
+            OSError: The lock cannot be created.
+        """
+        descriptor = lock_file(self._parts / LOCK)
+        if descriptor is None:
+            raise ReportError(
+                f"--audit-resume {self.path}: another process is measuring or writing this run. Wait until it has "
+                "ended, and resume the run if it was interrupted."
+            )
+        self._unlock = weakref.finalize(self, os.close, descriptor)
 
     def shards(self, worker: str) -> Path:
         """Return the folder of the shards that one process is responsible for."""
@@ -220,6 +246,7 @@ class RunFolder:
         for plan in self._parts.glob(f"{SHARDS}/*/*"):
             if (plan / COMPLETE).exists():
                 shutil.rmtree(plan, ignore_errors=True)
+        self._unlock()  # Windows cannot remove a file that is open
         if any(self._parts.glob(f"{SHARDS}/*/*/*.parquet")):
             for file in self._parts.glob("*.*"):
                 file.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from attnaudit.run.audited_data import data_notes, data_record, model_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
-from attnaudit.run.shard_setup import ShardedMeasurement, refuse_two_pools, threads_of
+from attnaudit.run.shard_setup import ShardedMeasurement, refuse_two_pools, refuse_unused_shards, threads_of
 from attnaudit.run.stored_shards import StoredShardRunner
 from attnaudit.run.text_progress import TextProgress
 
@@ -417,6 +417,7 @@ class AuditSession:
 
         if self._threads is None:
             refuse_two_pools(self.options, self.workers)
+            refuse_unused_shards(self.options, self.worker)
             torch.set_num_threads(threads_of(self.options, self.workers))
             self._threads = torch.get_num_threads()
             self.options = dataclasses.replace(self.options, device=chosen_device(self.options.device))

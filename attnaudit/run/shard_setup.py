@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import AuditError
 from attnaudit.executors.process_pool import ProcessPool
 from attnaudit.executors.shard_job import Executor, ShardJob, registering_modules
 from attnaudit.progress import ProgressCallback
+from attnaudit.registry import measures, models
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.stored_shards import PLAN, ShardFolder, ShardPlan, StoredShardRunner, read_plan
 
@@ -94,6 +96,7 @@ class ShardedMeasurement:
             threads=self.threads,
             policy_sha256=self.policy_sha256,
             code_sha256=code_fingerprint(),
+            custom_code_sha256=custom_code(self.source, self.loaded, self.needs),
             attnaudit=__version__,
             torch=str(torch.__version__),
         )
@@ -114,6 +117,34 @@ class ShardedMeasurement:
             search_path=tuple(sys.path),
             working_folder=str(Path.cwd()),
         )
+
+
+def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
+    """Return the hash of the code of a model and of measures that neither attnaudit nor an installed package contains.
+
+    Args:
+        source: Where the model was loaded from.
+        loaded: The model.
+        needs: The names of the measures.
+
+    Returns:
+        The hash, in hexadecimal; "" if there is no such code.
+    """
+    from attnaudit.checks.code_hash import hash_of_code, is_of_the_user
+    from attnaudit.engine.planning import resolve
+
+    adapter = loaded.adapter
+    module, _, factory = source.partition(":")
+    found: list[Any] = [
+        models.get(source) if source in models else getattr(sys.modules.get(module), factory, None),
+        *[measures.get(planned.measure.name.partition(".")[0]).body for planned in resolve(needs, adapter).measures],
+        type(adapter),
+        *[value for value in getattr(adapter, "__dict__", {}).values() if callable(value)],
+        *[type(part) for one in adapter.modules for part in one.modules()],
+    ]
+    named = {(one.__module__, one.__qualname__): one for one in found if isinstance(one, (type, FunctionType))}
+    own = [named[name] for name in sorted(named, key=lambda name: name[1]) if is_of_the_user(name[0])]
+    return hash_of_code(*own) if own else ""
 
 
 def executor_of(options: AuditOptions) -> Executor | None:
@@ -149,6 +180,38 @@ def threads_of(options: AuditOptions, processes: int) -> int:
     import torch
 
     return torch.get_num_threads() if processes <= 1 else max(1, (os.cpu_count() or 1) // processes)
+
+
+def refuse_unused_shards(options: AuditOptions, worker: str) -> None:
+    """Refuse to resume a run whose shards would not be used, because they would be measured again without notice.
+
+    Args:
+        options: The options of the run.
+        worker: The name of this process.
+
+    Raises:
+        AuditError: Shards are of a model or a data set that is not audited, or were measured with or without
+            pytest-xdist, unlike now.
+    """
+    if options.resume is None:
+        return
+    for file in sorted(options.resume.glob(f"parts/*/*/*/{PLAN}")):
+        plan = read_plan(file)
+        for kind, name, items in (
+            ("model", plan.model, options.model_items()),
+            ("data", plan.data, options.data_items()),
+        ):
+            if name not in [item.id for item in items]:
+                raise AuditError(
+                    f"--audit-resume {options.resume}: it contains shards of {kind} {name}, which is not audited now. "
+                    "Give the options that the shards were measured with, or start a new run."
+                )
+        if (file.parent.parent.name == "main") != (worker == "main"):
+            with_or_without = "without" if file.parent.parent.name == "main" else "with"
+            raise AuditError(
+                f"--audit-resume {options.resume}: its shards were measured {with_or_without} the option -n of "
+                f"pytest-xdist. Resume the run {with_or_without} -n."
+            )
 
 
 def refuse_two_pools(options: AuditOptions, processes: int) -> None:

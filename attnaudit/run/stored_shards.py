@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -47,6 +47,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         threads: The number of threads that torch uses in each process. It affects rounding errors.
         policy_sha256: The hash of the effective policy; "" without one.
         code_sha256: The hash of the code of attnaudit that decides the numbers.
+        custom_code_sha256: The hash of the user's code of the model and of the measures; "" without any.
         attnaudit: The version of attnaudit.
         torch: The version of torch.
     """
@@ -66,6 +67,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     threads: int
     policy_sha256: str
     code_sha256: str
+    custom_code_sha256: str
     attnaudit: str
     torch: str
 
@@ -89,6 +91,16 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return found
 
 
+class ShardCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of `ShardNumbers` that describe the cost of a shard."""
+
+    passes: dict[str, int]
+    batch_size: int
+    repeated_rows: int
+    repeated_difference: float
+    seconds: float
+
+
 class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of a measured shard.
 
@@ -102,7 +114,7 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     index: int
     plan_sha256: str
     sha256: str
-    cost: dict[str, Any]
+    cost: ShardCost
 
 
 class ShardFolder:
@@ -153,7 +165,7 @@ class ShardFolder:
             )
         self._write(numbers, shard.content)
         described = ShardRecord(
-            index=shard.index, plan_sha256=self.plan_sha256, sha256=shard.sha256, cost=dict(shard.cost)
+            index=shard.index, plan_sha256=self.plan_sha256, sha256=shard.sha256, cost=ShardCost(**shard.cost)
         )
         self._write(record, msgspec.json.encode(described))
 
@@ -183,7 +195,7 @@ class ShardFolder:
             )
         numbers = ShardNumbers.from_parquet(content, str(path))
         for name in COST:
-            setattr(numbers, name, record.cost[name])
+            setattr(numbers, name, getattr(record.cost, name))
         return numbers
 
     def mark_complete(self) -> None:

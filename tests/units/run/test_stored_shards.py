@@ -37,6 +37,7 @@ PLAN = ShardPlan(
     threads=1,
     policy_sha256="",
     code_sha256="3" * 64,
+    custom_code_sha256="4" * 64,
     attnaudit="0",
     torch="0",
 )
@@ -135,7 +136,9 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
         measured(tmp_path, Flipping())
 
 
-@pytest.mark.parametrize("field", ["model_sha256", "policy_sha256", "code_sha256", "seed", "threads", "needs"])
+@pytest.mark.parametrize(
+    "field", ["model_sha256", "policy_sha256", "code_sha256", "custom_code_sha256", "seed", "threads", "needs"]
+)
 def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str) -> None:
     ShardFolder(tmp_path, PLAN)
     other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
