@@ -1,0 +1,149 @@
+"""The pool of processes: processes that die, errors in a process, and models that are not the model of the run."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
+from attnaudit.errors import AuditError, ChangedModelError
+from attnaudit.executors import process_pool
+from attnaudit.executors.process_pool import ProcessPool
+from attnaudit.executors.shard_job import MeasuredShard, ShardJob, measured_shard
+from attnaudit.instances import Instance
+from tests.small_models import WORDS
+
+ROOT = Path(__file__).parents[3]
+NEEDS = ("uniform",)
+ROWS = [Instance(id=f"{i:03d}", text=f"{WORDS[1 + i % 14]} {WORDS[1 + i // 14]} good", where=str(i)) for i in range(40)]
+SHARDS = [Shard(index=i, first=10 * i, instances=ROWS[10 * i : 10 * i + 10]) for i in range(4)]
+MODEL = '''"""A model whose process dies."""
+
+import os
+import signal
+from multiprocessing import parent_process
+from pathlib import Path
+
+from tests.small_models import adapter, tokenize
+
+
+def healthy():
+    return adapter()
+
+
+def killed_once():
+    """Kill the process in the second shard, unless this has happened before."""
+
+    def deadly(text):
+        if text == {text!r} and not Path({marker!r}).exists():
+            Path({marker!r}).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return tokenize(text)
+
+    return adapter(tokenize=deadly)
+
+
+def exits():
+    def deadly(text):
+        assert parent_process() is not None
+        os._exit(0)
+
+    return adapter(tokenize=deadly)
+
+
+def fails_for_a_row():
+    def failing(text):
+        if text == {text!r}:
+            raise ZeroDivisionError("no [bold]length[/bold]")
+        return tokenize(text)
+
+    return adapter(tokenize=failing)
+'''
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module with factories of models."""
+    code = MODEL.replace("{text!r}", repr(ROWS[15].text)).replace("{marker!r}", repr(str(tmp_path / "died")))
+    (tmp_path / "deadly_models.py").write_text(code, encoding="utf-8")
+    for path in (ROOT, tmp_path):
+        monkeypatch.syspath_prepend(str(path))
+    monkeypatch.delitem(sys.modules, "deadly_models", raising=False)
+    return "deadly_models"
+
+
+def run(source: str, sha256: str, *, workers: int = 1) -> dict[int, MeasuredShard]:
+    """Measure the shards in a pool, and return them by number."""
+    job = ShardJob(
+        source=source,
+        sha256=sha256,
+        needs=NEEDS,
+        seed=0,
+        device="cpu",
+        batch_tokens=None,
+        unit="tokens",
+        threads=1,
+        search_path=tuple(sys.path),
+    )
+    found: dict[int, MeasuredShard] = {}
+
+    def finished(shard: MeasuredShard) -> None:
+        assert shard.index not in found, "a shard was measured twice"
+        found[shard.index] = shard
+
+    ProcessPool(workers).run(job, iter(SHARDS), finished)
+    return found
+
+
+def test_processes_that_die_again_and_again_end_the_run_with_a_clear_error(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_pool, "MOST_DEATHS", 1)
+    source = f"{model}:exits"
+    with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, from id '000'\) .* 1 process.* died .*exit status 0"):
+        run(source, load_model(source).sha256)
+
+
+def test_a_process_that_loads_another_model_is_refused(model: str) -> None:
+    with pytest.raises(ChangedModelError, match=r"loaded another model .* but the run audits 111111111111"):
+        run(f"{model}:healthy", "1" * 64)
+
+
+@pytest.mark.slow
+def test_an_error_for_one_row_ends_the_run_and_names_the_row(model: str) -> None:
+    source = f"{model}:fails_for_a_row"
+    with pytest.raises(AuditError, match=r"(?s)15.*no \[bold\]length") as caught:
+        run(source, load_model(source).sha256, workers=2)
+    assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_another_process_replaces_a_killed_one_and_measures_every_shard_once(model: str, tmp_path: Path) -> None:
+    source = f"{model}:killed_once"
+    loaded = load_model(source)
+    found = run(source, loaded.sha256, workers=2)
+    assert (tmp_path / "died").exists()
+    measurer = ShardMeasurer(loaded.adapter, NEEDS, seed=0, device="cpu", batch_tokens=None, unit="tokens")
+    measurer.start([])
+    expected = {shard.index: measured_shard(shard.index, measurer.measure(shard)).sha256 for shard in SHARDS}
+    assert {index: shard.sha256 for index, shard in found.items()} == expected
+
+
+@pytest.mark.slow
+def test_the_limit_of_deaths_counts_the_processes_of_one_shard(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, started = f"{model}:exits", []
+    member = process_pool._Member
+
+    def counted(number: int, job: ShardJob, shard: Shard) -> process_pool._Member:
+        started.append(shard.index)
+        return member(number, job, shard)
+
+    monkeypatch.setattr(process_pool, "_Member", counted)
+    with pytest.raises(AuditError, match="5 processes died one after the other"):
+        run(source, load_model(source).sha256)
+    assert started == [0] * process_pool.MOST_DEATHS
