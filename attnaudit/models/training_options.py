@@ -29,6 +29,7 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("epochs", int, 8, "passes over the training data; the model of the best epoch on dev is kept"),
     ("batch_size", int, 32, "instances per step"),
     ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base, the peak learning rate of AdamW"),
+    ("attention_rate", float, 1.0, "factor for the learning rate of the attention parameters"),
     (
         "weight_decay",
         float,
@@ -120,7 +121,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
             "with a class that the text mentions)",
         ),
         ("encoder", "bilstm", "bilstm, gru, cnn, narrow_cnn, transformer, mlp or average"),
-        ("alignment", "additive", "additive, dot, deep or uniform"),
+        ("alignment", "additive", "additive, dot, small_dot, deep or uniform"),
         (
             "projection",
             "softmax",

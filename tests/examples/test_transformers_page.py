@@ -133,7 +133,7 @@ def image_classifier() -> Any:
     [
         (quantised, r"quantised \(gptq\)"),
         (spread_over_devices, "spread over several devices"),
-        (image_classifier, "classifier of images"),
+        (image_classifier, "needs its image processor"),
     ],
 )
 def test_what_the_page_says_is_refused(make: Callable[[], Any], message: str) -> None:

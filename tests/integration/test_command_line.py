@@ -129,7 +129,10 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
         (["policy", "dif"], "attnaudit policy: error: unknown command 'dif'. Did you mean 'diff'?"),
         (["plan", "--polcy", "x.toml"], "attnaudit plan: error: unknown option --polcy. Did you mean '--policy'?"),
         (["--vesion"], "attnaudit: error: unknown option --vesion. Did you mean '--version'?"),
-        (["verify", "reports", "--unit", "word"], "expected tokens or words, but got 'word'. Did you mean 'words'?"),
+        (
+            ["verify", "reports", "--unit", "word"],
+            "expected tokens, words or sources, but got 'word'. Did you mean 'words'?",
+        ),
         (["baseline", "accept", "r", "--out", "b", "--anchor", "lats"], "but got 'lats'. Did you mean 'last'?"),
         (["plan"], "attnaudit plan: error: the following arguments are required: --policy."),
     ],

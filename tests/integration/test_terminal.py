@@ -147,7 +147,7 @@ def test_failures_that_the_run_adds_are_not_counted_as_progress(project: pytest.
         (["--model", "tiny", "--audit-sead=1"], "unknown option --audit-sead. Did you mean '--audit-seed'"),
         (
             ["--model", "tiny", "--audit-unit", "word"],
-            "expected tokens or words, but got 'word'.",
+            "expected tokens, words or sources, but got 'word'.",
         ),
         (["--model", "tinny"], "--model tinny: unknown model. Did you mean 'tiny'?"),
         (["--model", "tiny", "--data", "rosw"], "--data rosw: no such file, and no data set is registered"),

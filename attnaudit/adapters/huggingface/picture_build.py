@@ -140,8 +140,14 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     """Return the channels, the height and the width of the pixels that the image processor gives.
 
     Raises:
-        ModelError: The image processor fails, or gives another number of channels than the model reads.
+        ModelError: The processor is no image processor, it fails, or it gives another number of channels than the
+            model reads.
     """
+    if not is_image_processor(encoder.processor):
+        raise ModelError(
+            f"{where}: a classifier of pictures needs its image processor, but got a "
+            f"{type(encoder.processor).__name__}. Pass transformers.AutoImageProcessor.from_pretrained(FOLDER) in place of the tokenizer."
+        )
     from PIL import Image
 
     image_size = getattr(model.config, "image_size", 224)

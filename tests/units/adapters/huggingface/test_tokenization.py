@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.tokenization import TextEncoder, check_template, longest_input
+from attnaudit.adapters.huggingface.prompt_templates import check_template
+from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
 from attnaudit.adapters.padding import keep_positions, substitute_positions
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import DataError, ModelError
