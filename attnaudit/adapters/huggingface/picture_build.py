@@ -146,7 +146,8 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     if not is_image_processor(encoder.processor):
         raise ModelError(
             f"{where}: a classifier of pictures needs its image processor, but got a "
-            f"{type(encoder.processor).__name__}. Pass transformers.AutoImageProcessor.from_pretrained(FOLDER) in place of the tokenizer."
+            f"{type(encoder.processor).__name__}. Pass transformers.AutoImageProcessor.from_pretrained(FOLDER) "
+            "instead of the tokenizer."
         )
     from PIL import Image
 
