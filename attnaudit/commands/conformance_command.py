@@ -96,8 +96,9 @@ def read_conftests() -> None:
     Raises:
         ModelError: One of the files cannot be imported.
     """
-    for number, path in enumerate(p for p in map(Path, CONFTESTS) if p.is_file()):
-        spec = importlib.util.spec_from_file_location(f"attnaudit_conftest_{number}", path)
+    for path in (p for p in map(Path, CONFTESTS) if p.is_file()):
+        # pytest gives its modules the same name. The hash of a model contains the module of its classes.
+        spec = importlib.util.spec_from_file_location("conftest", path)
         if spec is None or spec.loader is None:
             continue
         module = importlib.util.module_from_spec(spec)

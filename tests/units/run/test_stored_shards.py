@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import ShardNumbers
-from attnaudit.errors import ReportError
+from attnaudit.errors import ChangedModelError, ReportError
 from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
 from attnaudit.run.partial_measurement import merge_shards
 from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
@@ -166,6 +167,37 @@ def test_another_model_in_one_process_is_refused(tmp_path: Path) -> None:
         measured(tmp_path, OtherModel())
 
 
+def test_the_only_shard_of_another_model_is_refused_if_it_is_read_from_disk(tmp_path: Path) -> None:
+    few = dataclasses.replace(ROWS, instances=ROWS.instances[:100])
+    plan = msgspec.structs.replace(PLAN, rows=100, shards=1)
+
+    def measured_once() -> Any:
+        return measure(adapter(), few, NEEDS, model="m", seed=0, run_shards=runner(tmp_path, plan=plan))
+
+    first, record = measured_once()
+    again, resumed = measured_once()
+    same(again, first)
+    assert resumed.repeated_rows > record.repeated_rows  # rows of the stored shard ran again in this process
+    folder, executor = ShardFolder(tmp_path, plan), Backwards()
+    for module in executor.measurer.adapter.modules:
+        for parameter in module.parameters():
+            parameter.data += 0.1
+    other = ShardMeasurer(executor.measurer.adapter, NEEDS, seed=0, device="cpu", batch_tokens=None, unit="tokens")
+    other.start([len(one.text.split()) for one in few.instances])
+    rows = sorted(few.instances, key=lambda one: one.id)
+    folder.write(measured_shard(0, other.measure(Shard(index=0, first=0, instances=rows, alone=True))))
+    with pytest.raises(ChangedModelError, match="measured a second time"):
+        measured_once()
+
+
+def test_a_record_without_a_cost_is_refused(tmp_path: Path) -> None:
+    measured(tmp_path)
+    path = ShardFolder(tmp_path, PLAN).path / "000001.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cost": {"passes": {}}}))
+    with pytest.raises(ReportError, match=r"000001.json does not contain the record of a shard: .*batch_size"):
+        measured(tmp_path)
+
+
 def test_numbers_survive_the_file_bit_by_bit() -> None:
     rng = np.random.default_rng(0)
     measurer = Backwards().measurer
@@ -209,6 +241,10 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     plan = ShardFolder(other, msgspec.structs.replace(PLAN, model_sha256="9" * 64)).path
     with pytest.raises(ReportError, match="Different: model_sha256"):
         merge_shards([first, second, other], run)
+    renamed = (tmp_path / "copy").mkdir() or (tmp_path / "copy" / "copy of shards")
+    shutil.copytree(first / PLAN.folder_name(), renamed)
+    with pytest.raises(ReportError, match="expected the name"):
+        merge_shards([renamed.parent], run)
     foreign = plan / "000001.json"
     record = json.loads((second / PLAN.folder_name() / "000001.json").read_text())
     foreign.write_text(json.dumps(record))

@@ -1,0 +1,122 @@
+"""Runs that cannot be resumed: another process writes them, they have passed, or their shards would not be used."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.engine.columns import Columns
+from attnaudit.engine.declared_measures import measure
+from attnaudit.errors import AuditError, ReportError
+from attnaudit.registry import measures, models
+from attnaudit.run.audit_options import AuditOptions
+from attnaudit.run.finish_run import RunContext, begin_run
+from attnaudit.run.run_folder import RunFolder
+from attnaudit.run.shard_setup import custom_code, refuse_unused_shards
+from attnaudit.run.stored_shards import ShardFolder
+from tests.small_models import adapter
+from tests.units.run.test_stored_shards import PLAN
+
+CONTEXT = RunContext(version="0", created="", command=["pytest"], seed=0)
+
+
+def interrupted(reports: Path, worker: str = "main", **changes: Any) -> Path:
+    """A run that was interrupted after some shards were measured."""
+    folder = RunFolder(reports, "run")
+    begin_run(folder, CONTEXT)
+    ShardFolder(folder.shards(worker), msgspec.structs.replace(PLAN, **changes))
+    return folder.path
+
+
+def options(run: Path) -> AuditOptions:
+    return AuditOptions(
+        models=("demo",),
+        data=("movie-reviews",),
+        models_base=run,
+        data_base=run,
+        reports=run.parent,
+        resume=run,
+    )
+
+
+def test_a_run_is_resumed_by_one_process_at_a_time(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    interrupted(tmp_path)
+    first, second = RunFolder(tmp_path, "run"), RunFolder(tmp_path, "run")
+    begin_run(first, CONTEXT, resume=True)
+    part = first.path / "parts" / "main-1.part.json"
+    part.write_text("{}", encoding="utf-8")
+    with pytest.raises(ReportError, match="another process is measuring or writing this run"):
+        begin_run(second, CONTEXT, resume=True)
+    assert part.exists()
+    del first
+    gc.collect()
+    begin_run(second, CONTEXT, resume=True)
+    assert not part.exists()
+
+
+def test_a_run_that_is_still_being_measured_is_not_resumed(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    running = RunFolder(tmp_path, "run")
+    begin_run(running, CONTEXT)
+    ShardFolder(running.shards("main"), PLAN)
+    with pytest.raises(ReportError, match="another process is measuring or writing this run"):
+        RunFolder(tmp_path, "run").resume()
+
+
+def test_a_run_that_has_passed_is_not_resumed(tmp_path: Path) -> None:
+    record = interrupted(tmp_path) / "audit.json"
+    before = record.read_bytes().replace(b'"running"', b'"passed"')
+    record.write_bytes(before)
+    with pytest.raises(ReportError, match="this run has passed"):
+        begin_run(RunFolder(tmp_path, "run"), CONTEXT, resume=True)
+    assert record.read_bytes() == before
+
+
+def test_shards_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
+    used = interrupted(tmp_path / "used", model="demo", data="movie-reviews")
+    refuse_unused_shards(options(used), "main")
+    with pytest.raises(AuditError, match=r"measured without the option -n .* without -n"):
+        refuse_unused_shards(options(used), "gw0")
+    with pytest.raises(AuditError, match="shards of model m, which is not audited now"):
+        refuse_unused_shards(options(interrupted(tmp_path / "model", data="movie-reviews")), "main")
+    with pytest.raises(AuditError, match="shards of data d, which is not audited now"):
+        refuse_unused_shards(options(interrupted(tmp_path / "data", model="demo")), "main")
+
+
+def test_code_of_the_user_belongs_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scaled(nn.Module):
+        def forward(self, states: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(states.sum(-1).masked_fill(~allowed, -torch.inf), -1)
+
+    class Sharpened(Scaled):
+        pass
+
+    def one(view: Any, request: Any) -> Columns:
+        return Columns(scalars={request.name: view.attention.sum(1)})
+
+    def other(view: Any, request: Any) -> Columns:
+        return Columns(scalars={request.name: view.attention.amax(1)})
+
+    def code(attention: nn.Module | None, body: Any) -> str:
+        changed = {} if attention is None else {"attention": attention}
+        monkeypatch.setitem(models._known, "resumed_model", lambda: adapter(**changed))
+        measure("resumed_measure")(body)
+        monkeypatch.setitem(measures._known, "resumed_measure", measures._known.pop("resumed_measure"))
+        try:
+            return custom_code("resumed_model", load_model("resumed_model"), ["resumed_measure"])
+        finally:
+            monkeypatch.undo()
+
+    assert custom_code("demo", load_model("demo"), ["uniform"]) == ""
+    first = code(None, one)
+    assert len(first) == 64
+    assert code(None, one) == first
+    assert len({first, code(None, other), code(Scaled(), one), code(Sharpened(), one)}) == 4
