@@ -22,7 +22,8 @@ POOLED = "pooled attention"
 def covers(families: Iterable[str], family: str) -> bool:
     """Return whether a family is one of `families` or begins with the words of one of them.
 
-    Both must end in the same word for what is explained.
+    Families may end in a word for what is explained, such as "multi-label". An entry of `families` covers only families
+    that end in the same word as the entry; if the entry has no such word, the family must not have one either.
 
     Examples:
         >>> covers(["pooled attention"], "pooled attention, gru encoder")

@@ -101,9 +101,10 @@ class Target:
             raise ModelError(f"target: scale is {self.scale:g}; expected a positive number.")
         if self.kind == "score" and self.scale is None and self.threshold is None:
             raise ModelError(
-                "target: a score needs a threshold or a scale. threshold is the score from which a decision is "
-                "positive, such as 0.5; if the score is not a decision, give scale, the difference in scores that "
-                f"counts as one logit, such as the standard deviation of the scores. See {PAGE}#a-score."
+                "target: a score needs a threshold or a scale. If the score decides something, give threshold: the "
+                "score from which the decision is positive, such as 0.5. Otherwise, give scale: the difference "
+                "between two scores that counts as one logit, such as the standard deviation of the scores. "
+                f"See {PAGE}#a-score."
             )
         if self.kind == "label" and not self.name:
             raise ModelError(f"target: a label needs a name, as in name = 'toxic'. See {PAGE}#a-label.")
@@ -197,7 +198,9 @@ def targets_of(table: object, where: object) -> tuple[Target, ...]:
         if names is None:
             return (Target(**settings),)
         if settings.get("kind") != "label" or "name" in settings:
-            raise ModelError("target: labels is for a target of kind 'label', instead of a single name.")
+            raise ModelError(
+                "target: labels is for a target of kind 'label'. It replaces name: give one of them, not both."
+            )
         if not (isinstance(names, list) and names and all(isinstance(one, str) and one for one in names)):
             raise ModelError(f"target: labels is {names!r}; expected a list of label names, such as ['toxic'].")
         if len(set(names)) != len(names):

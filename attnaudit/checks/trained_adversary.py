@@ -116,7 +116,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return ("seeds",) if self.compare_seeds else ()
 
     def adversaries(self, factor: float = 1.0) -> tuple[Retraining, ...]:
-        """Return the training settings of the adversaries with λ times a factor, one per seed."""
+        """Return the training settings of one adversary per seed. All use the λ of the check, times `factor`."""
         adversary = Retraining(
             attention="adversary",
             divergence=self.divergence,

@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sequential",
         action="store_true",
-        help="require that the run applied the file of --policy with --audit-sequential",
+        help="require that the run used --audit-sequential when it applied the file given with --policy",
     )
     parser.add_argument(
         "--after",

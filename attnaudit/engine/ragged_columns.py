@@ -63,7 +63,7 @@ class RaggedColumn(Sequence[Array]):
 
 
 class FiledColumn(RaggedColumn):
-    """A ragged column in a file, of which only the rows that are read are in memory.
+    """A ragged column that is stored in a file. Rows are loaded into memory only when they are read.
 
     Args:
         path: The file, which contains the values and nothing else.

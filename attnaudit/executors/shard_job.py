@@ -56,7 +56,7 @@ class ShardJob:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredShard:
-    """What measuring a shard gives, in a form that processes exchange.
+    """The result of measuring a shard, in a form that one process can send to another.
 
     Attributes:
         index: The number of the shard.

@@ -27,8 +27,9 @@ class PairedMap:
         same_tokens: Whether both models split the text into the same tokens.
         tokens: The number of tokens of the instance for each model.
         shown_tokens: The number of tokens that are shown for each model.
-        rows: Pairs of "base" or "candidate" and a row. The rows of a column follow each other. In all rows, a colour
-            means the same share (see `darkest_share`).
+        rows: Pairs of a model ("base" or "candidate") and one of its rows. The rows of both models for the same
+            column, such as "attention", are next to each other. In all rows, a colour means the same share (see
+            `darkest_share`).
         direction: "rtl" if most letters of the text are written from right to left, otherwise "ltr".
     """
 

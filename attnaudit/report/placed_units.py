@@ -45,8 +45,8 @@ class PlacedRow:
 
     Attributes:
         height: The height of the drawing, whose width is WIDTH.
-        shades: Pairs of the opacity and the outline of all units that have it, as an SVG path. Of a signed row, these
-            are the units above zero.
+        shades: One pair for each opacity: the opacity, and an SVG path that outlines all units with this opacity. If
+            values may be negative, these are only the units above zero.
         negative: The same for the units below zero.
         outlines: The units with the largest values, largest first.
         ticks: Pairs of a horizontal place and a time in words, for a timeline.

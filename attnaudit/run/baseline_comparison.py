@@ -54,7 +54,7 @@ def compared(
         baseline: The content of the baseline file; None if there is none.
         audited: The model and the data set of the case.
         measurements: Their measurements.
-        run: The folder of the run, for the command that accepts it.
+        run: The folder of the run. Messages name it in the command that accepts this run as a baseline.
     """
     single = measurements.readings_of(gate.reading or "")[0]
     reading = single or measurements.own_reading

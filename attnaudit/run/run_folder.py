@@ -239,7 +239,7 @@ class RunFolder:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def remove_parts(self) -> None:
-        """Remove the parts that the processes wrote. The files of the run now have their content.
+        """Remove the parts that the processes wrote, after their content was merged into the files of the run.
 
         Shards that are in no part are kept, so that the run can be resumed.
         """

@@ -33,7 +33,7 @@ class Kernel(Protocol):
 
         Args:
             model: The model.
-            observer: The observer; None for the observer of the surrounding context, if there is one.
+            observer: The observer. If it is None, the observer of an enclosing `with` block, if any, stays active.
         """
         ...
 

@@ -49,7 +49,7 @@ def passage_of_tokens(
     absent = sorted(set(range(len(instance.passages))) - set(found))
     if absent:
         raise DataError(
-            f"{place}: the tokenizer gives no token of its own for passage {absent[0] + 1}, "
-            f"{instance.passages[absent[0]][:40]!r}. Remove it, or join it with another passage."
+            f"{place}: passage {absent[0] + 1}, {instance.passages[absent[0]][:40]!r}, gets no token of its own from "
+            "the tokenizer. Remove this passage, or join it with another one."
         )
     return found

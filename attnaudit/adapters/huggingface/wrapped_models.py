@@ -127,7 +127,7 @@ def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
 
 
 def unwrapped(model: Any, name: str) -> tuple[Any, list[str]]:
-    """Remove the containers around a model that compute the same logits as the model inside.
+    """Remove containers around a model, if these containers do not change its logits.
 
     The containers are those of torch.compile, DataParallel and PEFT. A PEFT adapter that changes weights or layers
     stays active.

@@ -29,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         metavar="N",
-        help=f"number of models of each compiled kind (default: {SEEDS}); trained kinds get half as many. With "
-        "--family transformer: number of seeds for each circuit (default: 3; with --quick, one seed in one family)",
+        help=f"number of models of each compiled kind (default: {SEEDS}); each trained kind gets half as many. With "
+        "--family transformer, N is the number of seeds of each mechanism instead. The default is then 3, or 1 with "
+        "--quick, which also builds the models in only one architecture",
     )
     parser.add_argument(
         "--kind",

@@ -275,7 +275,7 @@ VARIANTS: dict[str, Variant] = {
     PLAIN: Variant(description="trained without changes"),
     "uniform": Variant(description="trained with uniform attention", train=_uniform),
     "imposed_attention": Variant(
-        description="with the plain model's attention, text by text; the rest retrained",
+        description="with the weights that the plain model gives each text; the rest retrained",
         base=PLAIN,
         train=_imposed_attention,
         guided=True,
