@@ -50,7 +50,8 @@ def check_influence(e: Examples) -> str:
         influences = adapter.influence(few.inputs, adapter.share(few.inputs), slice(0, width))
     with few.differentiating():
         trace = few.adapter.run(few.inputs, embeddings=leaves, hidden=True)
-        norms = trace.hidden[few.sites[-1].key].norm(dim=-1)
+        # Without a mask on its output, an encoder has states on padding, but no audit reads them.
+        norms = trace.hidden[few.sites[-1].key].norm(dim=-1) * few.inputs.mask[TEXT]
         positions = range(width) if e.thorough else sorted({0, width // 2, width - 1})
         slopes = [torch.autograd.grad(norms[:, p].sum(), leaves[TEXT], retain_graph=True)[0] for p in positions]
     expected = torch.stack(slopes, dim=1).norm(dim=-1)

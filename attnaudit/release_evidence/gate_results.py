@@ -95,9 +95,14 @@ def require_complete(run: RunRecord, folder: Path) -> None:
         raise ReportError(f"{where}: the run does not contain its policy. Run the audit again.")
     if len(run.models) != 1:
         audited = ", ".join(model.name for model in run.models) or "no model"
+        several = len({model.source.rpartition("[")[0] or model.source for model in run.models}) == 1
+        labels = bool(run.models) and all(one.target is not None and one.target.kind == "label" for one in run.models)
+        fix = "Audit the model that is to be released alone."
+        if several and labels:
+            fix = f"Each label is audited as a model. Audit one label per run, as in --model '{run.models[0].source}'."
         raise ReportError(
             f"{where}: the run audited {audited}; expected one model, because the evidence is about the files of one "
-            "model. Audit the model that is to be released alone."
+            f"model. {fix}"
         )
 
 

@@ -86,12 +86,14 @@ def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord) -> list[Pat
         ReportError: A folder contains another model.
         ModelError: A model cannot be loaded.
     """
+    is_label = audited.target is not None and audited.target.kind == "label"
+    label = f"[{audited.target.name}]" if audited.target is not None and is_label else ""
     formats = [checkpoint_formats.get(name) for name in checkpoint_formats.names()]
     folders = [path for path in paths if path.is_dir() and any(one.recognises(path) for one in formats)]
     for folder in folders:
         from attnaudit.adapters.loading import load_model
 
-        loaded = load_model(str(folder.resolve()))
+        loaded = load_model(f"{folder.resolve()}{label}")
         if (loaded.sha256, loaded.family) != (audited.sha256, audited.family):
             raise ReportError(
                 f"--subject {folder}: the model in this folder is not the audited one. Its hash is {loaded.sha256}, "

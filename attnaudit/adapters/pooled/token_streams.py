@@ -124,6 +124,11 @@ class TokenStreams:
         return instance.text if stream == TEXT else instance.query
 
     def _encode(self, instance: Instance, stream: str) -> Encoding:
+        if instance.file is not None:
+            raise DataError(
+                f"{instance.where or instance.id}: the row names a file, but the model reads texts. Give its text in "
+                "the column 'text'."
+            )
         text = self._text_of(instance, stream)
         if text is None:
             raise DataError(

@@ -22,11 +22,12 @@ from attnaudit import cli
 from attnaudit.adapters.loading import load_model
 from attnaudit.checks.effective_policy import effective_policy
 from attnaudit.formatting import terminal_safe
-from attnaudit.records import BaselineComparison, EarlierFailure, PolicyException, RunRecord
+from attnaudit.records import BaselineComparison, EarlierFailure, PolicyException, RunRecord, TargetRecord
 from attnaudit.release_evidence.gate_results import gate_results
 from attnaudit.release_evidence.intoto_statement import predicate
 from attnaudit.report.run_files import read_run
 from attnaudit.run.integrity import digest
+from tests import architectures
 from tests.consistent_runs import (
     FAILING,
     INCONCLUSIVE,
@@ -255,6 +256,33 @@ def test_the_audited_checkpoint_is_recognised_and_another_one_is_refused(evidenc
     assert {"release/attnaudit.json", "release/model.safetensors"} <= {one["name"] for one in statement["subject"]}
     (model,) = [one for one in statement["predicate"]["configuration"] if one["name"].startswith("model/")]
     assert model["annotations"]["foundInSubjects"] is True
+
+
+def test_the_label_of_a_checkpoint_is_compared(evidence: Evidence) -> None:
+    folder = evidence.model.parent / "tagger"
+    names = {"id2label": {0: "toxic", 1: "insult"}, "label2id": {}}
+    architectures.save("bert", folder, problem_type="multi_label_classification", **names)
+    (folder / "attnaudit.toml").write_text('[target]\nkind = "label"\nlabels = ["toxic", "insult"]\n', encoding="utf-8")
+    labels = []
+    consistent_run(evidence.run)
+    run = read_run(evidence.run)
+    for name in names["id2label"].values():
+        loaded = load_model(f"{folder}[{name}]")
+        record = msgspec.structs.replace(
+            run.models[0],
+            source=f"{folder}[{name}]",
+            target=TargetRecord(kind="label", name=name),
+            sha256=loaded.sha256,
+            family=loaded.family,
+        )
+        labels.append(record)
+        write_record(evidence.run, msgspec.structs.replace(run, models=[record]))
+        evidence.write("--subject", str(folder))
+        assert "not compared" not in evidence.out
+    assert labels[0].sha256 != labels[1].sha256
+    shutil.rmtree(evidence.run / "evidence")
+    write_record(evidence.run, msgspec.structs.replace(run, models=labels))
+    assert f"Audit one label per run, as in --model '{folder}[toxic]'." in evidence.refuse("--subject", str(folder))
 
 
 def test_files_that_are_no_checkpoint_are_not_compared(evidence: Evidence) -> None:

@@ -179,3 +179,28 @@ def test_an_adapter_without_a_layer_says_so() -> None:
     model = adapter()
     with pytest.raises(AdapterError, match="Pass `lstm="):
         model.share(model.collate(dataset().instances[:1]))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_suite_ignores_states_on_padding(heads: int) -> None:
+    """An LSTM that is called without packed sequences also has states on padding, which no audit reads."""
+    torch.manual_seed(0)
+    rnn, score = nn.LSTM(6, 5, batch_first=True), nn.Linear(5, heads)
+
+    def attention(states: Tensor, allowed: Tensor) -> Tensor:
+        weights = score(states).transpose(1, 2).masked_fill(~allowed[:, None], -torch.inf).softmax(-1)
+        return weights if heads > 1 else weights[:, 0]
+
+    embedding, decoder = nn.Embedding(len(WORDS), 6), nn.Linear(5 * heads, 2)
+    model = adapter(
+        embedding=embedding,
+        encoder=lambda embedded, _: rnn(embedded)[0],
+        attention=attention,
+        decoder=decoder,
+        modules=(embedding, rnn, score, decoder),
+        lstm=rnn,
+        heads=heads,
+        reading="own@heads=mean" if heads > 1 else "",
+    )
+    found = {one.check: one.outcome for one in check_adapter(model, dataset().instances)}
+    assert (found["influence"], found["logits_without"]) == ("pass", "pass")

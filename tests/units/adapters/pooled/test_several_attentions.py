@@ -14,8 +14,8 @@ from attnaudit.conformance import full, quick
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.scopes import expanded, own_reading
-from attnaudit.errors import AdapterError
-from attnaudit.instances import Dataset
+from attnaudit.errors import AdapterError, DataError
+from attnaudit.instances import Dataset, Instance
 from tests.pooled_models import (
     ALONE,
     MODELS,
@@ -229,3 +229,10 @@ def test_a_reading_of_a_model_with_one_row_is_refused() -> None:
     assert own_reading(adapter) is None
     with pytest.raises(AdapterError, match="nothing to choose"):
         expanded(adapter, "own@heads=mean")
+
+
+@pytest.mark.parametrize("build", [several_heads, memory_network, two_levels, pair])
+def test_a_row_that_names_a_file_is_refused(build: Any) -> None:
+    row = Instance(id="a", text="slide.npy", file="slide.npy", query="good film", where="rows.jsonl, row 1")
+    with pytest.raises(DataError, match=r"^rows.jsonl, row 1: the row names a file, but the model reads texts"):
+        build().collate([row])
