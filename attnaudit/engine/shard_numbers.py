@@ -125,6 +125,10 @@ class ShardNumbers:
         try:
             table = pq.read_table(pa.BufferReader(content)).combine_chunks()
             facts = json.loads(table.schema.metadata[METADATA])
+            for column_field in table.schema:
+                is_number = not column_field.name.startswith(SCALAR) or column_field.type == pa.float64()
+                if table.column(column_field.name).null_count or not is_number:
+                    raise ValueError(f"column '{column_field.name}' has empty cells or another type")
             columns = {one: table.column(one) for one in table.column_names}
             summaries = _from_lists(columns.pop("summary"), ())
             tokens = columns.pop("tokens").to_pylist()

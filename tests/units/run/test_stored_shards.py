@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import shutil
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.engine.measuring import measure
@@ -196,6 +199,17 @@ def test_a_record_without_a_cost_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "cost": {"passes": {}}}))
     with pytest.raises(ReportError, match=r"000001.json does not contain the record of a shard: .*batch_size"):
         measured(tmp_path)
+
+
+def test_a_file_with_empty_cells_is_refused(tmp_path: Path) -> None:
+    measured(tmp_path)
+    content = next(tmp_path.glob("*/000001.parquet")).read_bytes()
+    table = pq.read_table(pa.BufferReader(content))
+    edited = pa.array([None, *table.column("predicted").to_pylist()[1:]], type=pa.int64())
+    file = io.BytesIO()
+    pq.write_table(table.set_column(table.column_names.index("predicted"), "predicted", edited), file)
+    with pytest.raises(ReportError, match="column 'predicted' has empty cells"):
+        ShardNumbers.from_parquet(file.getvalue(), "x")
 
 
 def test_numbers_survive_the_file_bit_by_bit() -> None:
