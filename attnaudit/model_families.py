@@ -5,7 +5,7 @@ validated. The entry "pooled attention" covers every family whose name begins wi
 
 If an audit explains another output than the class, the family ends in a word for this output, as in "transformer, bert,
 multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The family of a model that
-answers from passages ends in "sources".
+answers from passages ends in "sources", and that of a model that reads pictures ends in "pictures".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
-from attnaudit.targets import FAMILIES, SOURCES
+from attnaudit.targets import FAMILIES, PICTURES, SOURCES
 
 #: The family of an adapter with a single pooled attention that names no family.
 POOLED = "pooled attention"
@@ -32,6 +32,8 @@ def covers(families: Iterable[str], family: str) -> bool:
         False
         >>> covers(["transformer"], "transformer, bert, multi-label")
         False
+        >>> covers(["transformer"], "transformer, vit, pictures")
+        False
     """
     own, target = split_target(family)
     return any(
@@ -41,7 +43,7 @@ def covers(families: Iterable[str], family: str) -> bool:
 
 
 def split_target(family: str) -> tuple[str, str]:
-    """Split a family into the part about the architecture and the word for what is explained ("" for the class).
+    """Split a family into the part about the architecture and its last word, such as "multi-label" ("" if it has none).
 
     Examples:
         >>> split_target("transformer, bert, multi-label")
@@ -50,7 +52,7 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (own, last) if own and last in (*FAMILIES.values(), SOURCES) else (family, "")
+    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PICTURES) else (family, "")
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:

@@ -35,6 +35,8 @@ FILE = "attnaudit.toml"
 _WITH_LABEL = re.compile(r"(.+)\[([^\[\]]+)\]")
 #: The word that the family of a model ends in if the model answers from passages, whatever its target is.
 SOURCES = "sources"
+#: The word that the family of a model ends in if the model reads pictures.
+PICTURES = "pictures"
 #: Kind -> the settings that it takes.
 _SETTINGS: Mapping[Kind, tuple[str, ...]] = {
     "class": (),

@@ -33,7 +33,7 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pictures.toml").write_text(found["pictures.toml"], encoding="utf-8")
     runpy.run_path("digits.py")
     loaded, data = load_model("model"), sample(load(Path("digits.jsonl")), 8, 0)
-    assert loaded.family == "transformer, vit"
+    assert loaded.family == "transformer, vit, pictures"
     checks = tuple(load_policy(Path("pictures.toml")))
     needs = sorted({need for check in checks for need in check.needs_under_reading()})
     labels = label_indices(data, loaded.adapter.capabilities.classes)

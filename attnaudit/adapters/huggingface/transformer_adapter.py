@@ -16,6 +16,7 @@ from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.picture_inputs import PictureInputBuilder
 from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
@@ -25,7 +26,7 @@ from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
-from attnaudit.targets import SOURCES
+from attnaudit.targets import PICTURES, SOURCES
 
 
 class HuggingFaceAdapter:
@@ -53,6 +54,7 @@ class HuggingFaceAdapter:
         self.model = runner.model
         target = runner.head.target
         last = SOURCES if runner.builder.text_encoder.takes_passages else target.family
+        last = PICTURES if isinstance(runner.builder, PictureInputBuilder) else last
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         layout, builder = runner.layout, runner.builder

@@ -165,7 +165,7 @@ def test_a_folder(tmp_path: Path) -> None:
         load_model(str(tmp_path / "model"))
     processor.save_pretrained(tmp_path / "model")
     loaded = load_model(str(tmp_path / "model"))
-    assert loaded.family == "transformer, vit"
+    assert loaded.family == "transformer, vit, pictures"
     rows = pictures(tmp_path)
     expected = transformer(model, processor)
     assert torch.equal(
