@@ -43,8 +43,8 @@ class AdversarialDivergence(PerInstanceCheck):
 
     For a linear decoder with two classes, the value is exact. For a linear decoder with more classes, the value is a
     lower bound, and the report also gives a certified upper bound. For any other decoder, the value is found by search.
-    The report also shows the value for other limits on the TVD. For most models, faithful or not, the value is near its
-    maximum, so the check is more useful as evidence than as a gate.
+    The report also shows the values for limits other than `tvd`. For most models, faithful or not, the value is near
+    its maximum, so the check is more useful as evidence than as a gate.
 
     Args:
         tvd: The largest permitted TVD of the output, more than 0 and less than 1.

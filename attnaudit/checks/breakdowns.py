@@ -23,7 +23,7 @@ ValueOfPart = Callable[[Mask], float | None]
 
 
 def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart) -> tuple[Breakdown, ...]:
-    """Compute the value of a check in parts of the data.
+    """Compute the value of a check separately for parts of the data, such as each predicted class.
 
     Args:
         measurements: The measurements of n instances.

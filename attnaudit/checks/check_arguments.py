@@ -121,7 +121,7 @@ class CheckArguments:
         return tuple(field.name for field in dataclasses.fields(cls) if field.init)
 
     def not_accepted(self, unseen_mixers: Sequence[str]) -> list[str]:
-        """Return the unseen mixers (see the argument `unseen_mixers`); empty if the check accepts them."""
+        """Return the unseen mixers that the check does not accept (see the argument `unseen_mixers`)."""
         return [] if self.unseen_mixers == "accept" else list(unseen_mixers)
 
     def accepted(self, unseen_mixers: Sequence[str]) -> str:

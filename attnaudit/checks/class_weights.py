@@ -93,7 +93,7 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
 
 
 def why_no_interval(rows: WeightedRows) -> str:
-    """Return a clause that explains why there is no interval, if all rows of a class have the same source; else ""."""
+    """Return why there is no interval: all rows of a class have the same source. Return "" if this is not the case."""
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
     return (

@@ -27,7 +27,7 @@ EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
 class CheckFailed(AssertionError):  # noqa: N818
     """Raised when a verdict fails its pytest case.
 
-    The first line of the message gives the value, its interval, the threshold and the number of instances.
+    The first line of the error message gives the value, its interval, the threshold and the number of instances.
 
     Attributes:
         record: The record of the check.

@@ -29,7 +29,7 @@ NO_REASON = "no reason given"
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """A choice of instances that illustrate the value of a check.
+    """The instances that a check chose to illustrate its value in the report.
 
     Attributes:
         of: Which instances are chosen, as a noun phrase.
@@ -132,7 +132,7 @@ def standard_deviation(values: Floats) -> float | None:
 
 
 def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
-    """Count the instances to which each reason applies. If several reasons apply, only the first one counts.
+    """Count the instances that have no value, by reason. An instance with several reasons counts for the first one.
 
     Args:
         *reasons: Pairs of a reason and its (n,) mask, in order of precedence.
@@ -180,7 +180,7 @@ def predictions_of_model(measurements: Measurements) -> Floats:
 
 
 def means_by_predicted_class(measurements: Measurements, values: Floats) -> dict[str, Detail]:
-    """Return, for each class, the mean value of the instances that are predicted as this class; None for no values.
+    """Return class -> mean value of the instances that the model assigns to it; None if no such instance has a value.
 
     The result is empty if the output is not a decision.
     """

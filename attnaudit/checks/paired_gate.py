@@ -204,7 +204,7 @@ class PairedGate(Check):
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Judge the gate like `Check.judge`, and record what was compared.
 
-        A note reports a model that is better than the baseline by more than the margin.
+        If the model is better than the baseline by more than the margin, a note reports this.
         """
         record, known = super().judge(measurements, gated=gated), self._known()
         candidate = record.details[CANDIDATE]

@@ -17,7 +17,7 @@ from attnaudit.statistics.intervals import mean_interval
 
 
 class CheckOfReadings(Protocol):
-    """The properties and methods of a check that `evidence_over_readings` uses."""
+    """The type of the checks that `evidence_over_readings` accepts: the properties and methods that it uses."""
 
     @property
     def confidence(self) -> float: ...

@@ -36,8 +36,8 @@ HOW_TO_READ_JSD = (
 class RetrainingCheck(Check):
     """The base class of the checks that train copies of the model.
 
-    Unlike other checks, these checks are informational by default, and become gates with severity="gate". A copy that
-    several checks need is trained only once per process.
+    Unlike other checks, these checks are informational by default, and become gates with severity="gate". If several
+    checks need the same copy, it is trained only once per process.
 
     Args:
         seeds: The number of copies of each kind, from 1 to 100. Each copy has its own seed, and the value is the mean

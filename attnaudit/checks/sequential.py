@@ -40,7 +40,7 @@ class RowSequence:
 
 
 class SequentialCheck(Protocol):
-    """The properties and methods of a check that the functions of this module use."""
+    """The type of the checks that this module accepts: the properties and methods that its functions use."""
 
     @property
     def sampling(self) -> str: ...
@@ -87,7 +87,7 @@ class NotYet(str):
 def why_fixed(check: SequentialCheck, measurements: Measurements) -> str:
     """Return why a check needs a fixed number of rows, as a clause.
 
-    It is "" if the check has a confidence sequence, or may have one with more rows.
+    Return "" if the check has a confidence sequence, or if it may have one once more rows are measured.
 
     Args:
         check: The check.

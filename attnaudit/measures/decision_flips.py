@@ -19,7 +19,7 @@ DRAWS = 10
 
 
 def flips(view: AttentionView, removed: Tensor) -> Tensor:
-    """Return whether removing each of V sets of weights changes the decision.
+    """Return, for each of V sets of weights, whether the decision changes when the weights of the set are removed.
 
     Args:
         view: B instances.

@@ -77,7 +77,7 @@ def orders_tokens(view: AttentionView) -> Tensor:
 
 
 def first(order: Tensor, counts: Tensor) -> Tensor:
-    """Mark the first positions of an order.
+    """Return a mask of the tokens that come first in an order.
 
     Args:
         order: (..., T) positions.

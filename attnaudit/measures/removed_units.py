@@ -30,7 +30,7 @@ LEAST = 1e-300
 
 
 def whole_number(largest: int, example: str) -> Callable[[str], int]:
-    """Return a parser of the argument of a measure: a whole number from 1 to `largest`."""
+    """Return a parser for the argument of a measure. The parser accepts whole numbers from 1 to `largest`."""
 
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdigit() and 1 <= int(text) <= largest):

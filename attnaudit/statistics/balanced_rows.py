@@ -115,8 +115,8 @@ class WeightedRows:
     ) -> IntervalEstimate | None:
         """Estimate the interval of Σ weight · above / Σ weight · below (see `intervals.ratio_interval`).
 
-        A resample contains the classes in other shares than the sample, but each class keeps its total weight.
-        Therefore, only the deviations of rows from the mean of their class vary between resamples.
+        In a resample, the shares of the classes differ from those in the sample, but the total weight of each class
+        stays the same. Therefore, only the deviations of rows from the mean of their class vary between resamples.
 
         Args:
             above: (n_all,) numerators.

@@ -41,7 +41,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioBounds:
-    """The bounds of a, b and a / b. They must be fixed in advance, without looking at the values.
+    """The bounds of a, b and a / b for every pair (a, b). Choose them in advance, without looking at the values.
 
     Every possible pair satisfies 0 ≤ b ≤ `most_below` and low · b ≤ a. The upper bound of a is high · b if `high` is
     finite, and `most_above` otherwise.
@@ -67,11 +67,11 @@ class RatioBounds:
             raise ValueError(f"{self}: without a finite high, expected low >= 0 and a positive, finite most_above.")
 
     def largest_gain(self, ratio: float) -> float:
-        """Return the largest possible a - ratio · b, at least 0."""
+        """Return the largest possible value of a - ratio · b; 0 if this value is negative."""
         return self.most_above if math.isinf(self.high) else max(0.0, (self.high - ratio) * self.most_below)
 
     def largest_loss(self, ratio: float) -> float:
-        """Return the largest possible ratio · b - a, at least 0."""
+        """Return the largest possible value of ratio · b - a; 0 if this value is negative."""
         return max(0.0, (ratio - self.low) * self.most_below)
 
     def require(self, above: Floats, below: Floats) -> None:

@@ -15,7 +15,7 @@ from attnaudit.statistics.intervals import linearised_interval
 
 @dataclass(frozen=True, slots=True)
 class F1Drop:
-    """The mean F1 of Q sets of predictions minus that of R other sets (Tutek & Šnajder 2020, §3.2).
+    """The mean F1 of Q sets of predictions minus the mean F1 of R other sets (Tutek & Šnajder 2020, §3.2).
 
     A set contains one prediction per instance. Usually, the first Q sets are predictions of the unchanged model, and
     the other R sets are predictions with replaced attention. With two classes, F1 is the score of class 1. With more

@@ -105,7 +105,7 @@ def few_sources_warning(groups: Groups, effective: float | None = None) -> str:
 
 
 def leverage(parts: Floats) -> Floats:
-    """Compute the factors by which a delete-one-group jackknife multiplies the squared sum of each group.
+    """Compute one factor per group, by which the delete-one-group jackknife multiplies the squared sum of the group.
 
     Args:
         parts: (G,) sizes of the groups. For a ratio, the (G,) sums of their denominators.

@@ -74,7 +74,7 @@ def normal_quantile(confidence: float) -> float:
 
 
 def tilting_slope(base: Floats) -> float:
-    """Return `IntervalEstimate.slope` of a ratio, by exponential tilting.
+    """Estimate the attribute `slope` of an `IntervalEstimate` of a ratio, by exponential tilting.
 
     Args:
         base: (G, 2) numbers per group: the residual of the ratio, and the denominator. Both are divided by the mean

@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ShareSample:
-    """How much a sample says about a share.
+    """The effective size of a sample from which a share is estimated, and how precisely this size is known.
 
     Attributes:
         rows: The effective number of independent rows with equal weights.
@@ -82,7 +82,7 @@ def wilson(share: float, rows: float, quantile: float) -> tuple[float, float]:
 
 
 def weighty_sources(weights: Floats) -> float:
-    """Return from how many sources the uncertainty of Σ w² comes: (Σ w²)² / (Σ w⁴ - (Σ w²)² / G).
+    """Return the number of sources that the uncertainty of Σ w² comes from: (Σ w²)² / (Σ w⁴ - (Σ w²)² / G).
 
     This is the inverse of the squared relative standard error of Σ w². It is infinite for equal weights.
 
