@@ -14,7 +14,8 @@ from attnaudit.formatting import one_line
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors suggest similar commands or options, and do not list all options.
 
-    argparse looks for missing options before unknown ones. It would report a mistyped required option as missing.
+    argparse itself looks for missing options before unknown ones. If a required option is mistyped, it would therefore
+    report the option as missing, and not suggest the correct name.
     """
 
     def parse_known_args(  # type: ignore[override]
@@ -88,7 +89,7 @@ def add_folder_option(
         parser: The parser of the command.
         name: The name of the option, such as "--out".
         description: The help text. The default is appended to it, if there is one.
-        default: The folder without the option.
+        default: The folder that is used if the option is not given.
         required: Whether the option must be given.
     """
     shown = description if default is None else f"{description} (default: {default})"

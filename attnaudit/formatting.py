@@ -180,7 +180,7 @@ def sentence(clause: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace invisible characters with visible ones, so that text from a data set cannot hide or reorder a report.
+    """Replace invisible characters with visible ones, so that text from data cannot hide or reorder parts of a report.
 
     Examples:
         >>> visible("a\\x00b")

@@ -27,8 +27,8 @@ class Instance:
         answer: The string whose probability is explained; None if the target does not differ by row.
         position: The index of the word at which a tag is explained, counted from 0; None if the target is no tag.
         source: The origin of the text, such as a document or an author. Instances with the same source are resampled
-            together. None if the instance is a source by itself. An audit also merges a source into another source that
-            contains all of its texts (see `attnaudit.engine.merged_sources`).
+            together. None if the instance has no source in common with others. An audit also merges a source into
+            another source that contains all of its texts (see `attnaudit.engine.merged_sources`).
         where: The file and the row, such as "dev.csv:12", for messages; "" if they are unknown.
         drawn: The position of the row in the random order in which rows were read, counted from 0. None if the order is
             derived from the ids (see `attnaudit.data.sample`).
@@ -49,10 +49,10 @@ class Instance:
     drawn: int | None = None
 
     def further_fields(self) -> dict[str, object]:
-        """Return the fields besides text, query and label that affect the model's output or its score, if they are set.
+        """Return the fields, other than text, query and label, that are set and affect the model's output or its score.
 
-        The hashes of a data set include them. Instances that only have a text keep the hash that they have without
-        these fields. The path of a file is left out, because its contents count.
+        The hashes of a data set include these fields. If none is set, the hash of an instance is the same as if the
+        fields did not exist. The path of a file is left out, because only the contents of the file matter.
         """
         fields: dict[str, object] = {
             "labels": self.labels,

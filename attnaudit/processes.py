@@ -20,7 +20,7 @@ R = TypeVar("R")
 def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tuple[T, R]]:
     """Run tasks in several processes and yield each task with its result, in the order in which they finish.
 
-    With one job or one task, everything runs in the current process.
+    If there is only one job or one task, everything runs in the current process.
 
     Args:
         work: The function that is called with each task. It must be importable, and tasks and results must be

@@ -1,10 +1,11 @@
 """Readings: which attention weights of a model are presented as the explanation of its prediction.
 
-A reading selects or combines attention weights into one distribution over the input tokens. A reading must be named if
-the model has more than one row of weights per text. A model with one pooled attention has a single row, so there is
-nothing to name. A Transformer has attention weights for every layer, head and query, and tools show different parts of
-them. The text form of a reading names one part, for example `cls@layer=-1,heads=mean`. Pooled attention with several
-heads or at several sites has no query tokens; its readings begin with "own", as in `own@heads=0`.
+A reading selects or combines attention weights into one distribution over the input tokens. A Transformer has attention
+weights for every layer, head and query, and tools show different parts of them. If a model has more than one row of
+weights per text, as a Transformer does, the user must therefore name the reading, for example
+`cls@layer=-1,heads=mean`. A model with one pooled attention has a single row, so there is nothing to name. Pooled
+attention with several heads or at several sites has no query tokens; its readings begin with "own", as in
+`own@heads=0`.
 
 Importing this module imports no torch.
 """

@@ -118,7 +118,7 @@ class Target:
 
     @property
     def at_tokens(self) -> bool:
-        """Whether the target is computed from tokens of the text. If these tokens are deleted, it is undefined."""
+        """Whether the target is computed from tokens of the text. If these tokens are deleted, the target is undefined."""
         return self.kind in ("tag", "span")
 
     @property
@@ -128,7 +128,7 @@ class Target:
 
     @property
     def family(self) -> str:
-        """The words that the family of a model with this target ends in; "" for a class."""
+        """The words at the end of the family of a model with this target; "" for a class (see `attnaudit.model_families`)."""
         return FAMILIES[self.kind]
 
     @property
@@ -149,7 +149,7 @@ class Target:
 
     @property
     def text(self) -> str:
-        """What is explained, for reports, such as "the label 'toxic'"."""
+        """The explained output in words, for reports, such as "the label 'toxic'"."""
         if self.kind == "score":
             named = f"the score '{self.name}'" if self.name else "the score"
             numbers = [f"threshold {self.threshold:g}"] if self.threshold is not None else ["no threshold"]
@@ -220,7 +220,7 @@ def split_label(name: str, base: Path = Path()) -> tuple[str, str]:
         base: The folder that relative paths start from.
 
     Returns:
-        The folder and the label; the value itself and "" if it does not have this form.
+        The folder and the label. If the value does not have this form, the whole value and "".
     """
     found = _WITH_LABEL.fullmatch(name)
     if found is None or (base / name).is_dir() or not (base / found.group(1)).is_dir():
@@ -229,9 +229,10 @@ def split_label(name: str, base: Path = Path()) -> tuple[str, str]:
 
 
 def labels_in(folder: Path) -> tuple[str, ...]:
-    """Return the labels that the attnaudit.toml in a checkpoint folder names in a list.
+    """Return the labels in the list of labels in the attnaudit.toml of a checkpoint folder.
 
-    The result is empty if the folder has no such file, or if the file is invalid. Loading the model then reports it.
+    The result is empty if the folder has no such file, or if the file is invalid. An invalid file is reported when the
+    model is loaded.
     """
     try:
         contents = tomllib.loads((folder / FILE).read_text(encoding="utf-8-sig"))

@@ -89,7 +89,7 @@ def failure_message(record: CheckRecord) -> str:
 
 
 def failure_rule(record: CheckRecord) -> str:
-    """Return a sentence that says when the check fails; "" if the same interval decides passes and failures."""
+    """Return a sentence that says when the check fails. It is "" if one interval decides both passes and failures."""
     wider, limit = record.fail_interval, record.requirement
     if wider is None or limit is None or wider == record.interval:
         return ""
@@ -176,7 +176,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
-    """Return `fail_interval` if a case is inconclusive only because this interval contains the threshold, or None."""
+    """Return `fail_interval` if only this interval makes a case inconclusive, by containing the threshold; else None."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return None

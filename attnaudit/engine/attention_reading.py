@@ -99,7 +99,7 @@ class AttentionReading:
         return self.at_query(weights).double()
 
     def at_query(self, values: Tensor) -> Tensor:
-        """Return the values (B, H, K) of the reading's query, given (B, H, Q, K) values of the clean pass."""
+        """Select the reading's query (B, H, K) from values (B, H, Q, K) for all queries of the clean pass."""
         return at_query(self.batch.trace, values, self.site.key, self.scope.query_positions(self.inputs))
 
     @cached_property
@@ -137,7 +137,7 @@ class AttentionReading:
 
     @cached_property
     def special_mass(self) -> Tensor:
-        """(B,) share of the scores that is not on real tokens; NaN if all scores are 0.
+        """(B,) the share of the scores that special tokens get, not real tokens; NaN if all scores are 0.
 
         For plain attention, it includes weight that a head gives to no token (an attention sink).
         """
@@ -147,7 +147,7 @@ class AttentionReading:
 
     @cached_property
     def attention(self) -> Tensor:
-        """(B, T) distribution over the units that is shown as the explanation, float64.
+        """(B, T) the explanation: a distribution over the units, float64.
 
         The scores of the real tokens are summed by unit and renormalised. An instance whose scores are all 0 gets NaN.
         """
@@ -158,7 +158,7 @@ class AttentionReading:
         return _normalised(self.batch.sum_by_unit(head_patterns.mean(1)))
 
     def to_head_patterns(self, distributions: Tensor) -> Tensor:
-        """Return attention rows that spread each head's weight on real tokens according to the distributions.
+        """Return attention rows in which each head's weight on real tokens is redistributed as the distributions say.
 
         Args:
             distributions: (B, ..., H, T) distributions over real tokens, or (B, ..., 1, T) to use the same one for all
@@ -210,7 +210,11 @@ class AttentionReading:
 
     @property
     def influenced_states(self) -> Tensor:
-        """(B, T, m) states whose influences are measured: before a final normalisation, if the adapter gives them."""
+        """(B, T, m) states whose influences are measured.
+
+        If the adapter gives the states before a final normalisation layer, these are measured instead of the final
+        states.
+        """
         return self.batch.trace.before_norm.get(self.site.key, self.hidden)
 
     def influence(self, position: int) -> Tensor:

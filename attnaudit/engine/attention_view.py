@@ -142,8 +142,8 @@ class AttentionView(AttentionReading):
             removed: (B, V, T) True at the units whose weights are removed.
 
         Returns:
-            (B, V, C) logits, float64; and (B, V) True where any head has weight left. A head without any weight left
-            contributes nothing to the output.
+            (B, V, C) logits, float64; and a mask (B, V), True where at least one head has weight left. A head without
+            any weight left contributes nothing to the output.
         """
         tokens = self._tokens_of(removed)
         logits = self._logits_with(
@@ -218,7 +218,7 @@ class AttentionView(AttentionReading):
         return self.decode_by_model(weights)
 
     def decode_by_model(self, weights: Tensor) -> Tensor:
-        """Return the same as `decode`, but always compute it with the model's own layers."""
+        """Return the logits of `decode`, but always compute them with the model's own layers."""
         with torch.no_grad():
             logits = torch.cat([self._decode(chunk) for chunk in self._variant_chunks(weights)], dim=1)
         return self._finite(logits, weights)
@@ -246,7 +246,7 @@ class AttentionView(AttentionReading):
 
     @cached_property
     def variants_per_pass(self) -> int:
-        """Number of variants per instance in one pass: at least 1, otherwise limited by the token budget.
+        """The number of variants per instance that fit into one pass under the token budget; at least 1.
 
         The number of attention weights in a pass is limited as well.
         """
@@ -354,7 +354,7 @@ class AttentionView(AttentionReading):
     # -- the same weights for other tokens ---------------------------------------------------------------------------
 
     def masked_with_attention_held(self, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the class probabilities of texts with masked units, with the attention of the reading held.
+        """Return the class probabilities of texts with masked units, while the attention of the reading stays fixed.
 
         The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
         from the masked text: the states that are weighted, and all other attention. The arguments and the result are

@@ -39,7 +39,7 @@ ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 
 class Batch(CleanPass):
-    """A batch that all measures share, with methods that run it under interventions and with erased units.
+    """A batch that all measures share. Its methods run the model under interventions, or on texts with erased units.
 
     A variant is an instance with one of these changes. Variants run in parts that fit the token budget. Erasures that
     give the same text run only once.
@@ -114,14 +114,14 @@ class Batch(CleanPass):
         return torch.full((*shape, classes), torch.nan, dtype=torch.float64, device=self.device)
 
     def leave_one_out(self, operator: Operator) -> Tensor:
-        """Return the class probabilities with each unit erased alone.
+        """Return the class probabilities of the texts that lack exactly one unit, once for each unit.
 
         Args:
             operator: how units are erased.
 
         Returns:
-            (B, T, C) probabilities, float64. They are NaN where no unit starts, and for instances with a single unit,
-            without which no text would be left.
+            (B, T, C) probabilities, float64. They are NaN at positions where no unit starts. They are also NaN for
+            instances with a single unit, because no text would be left without it.
         """
         by_mask = operator == "mask" and self.unit != "sources"
         return self._leave_one_out_by_mask if by_mask else self._leave_one_out_by_deletion
@@ -269,7 +269,7 @@ class Batch(CleanPass):
 
     @cached_property
     def shared_states(self) -> object:
-        """What the adapter's `share` returns: states from which erasures and influences of this batch are computed."""
+        """The states that the adapter's `share` returns. Erasures and influences of this batch are computed from them."""
         self.count_forward(len(self.instances))
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)

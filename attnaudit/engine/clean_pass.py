@@ -101,7 +101,8 @@ class CleanPass:
         keep_graph: whether to keep the autograd graph of the clean pass. Measures that differentiate through the pass
             need it.
         budget: largest number of tokens (rows × length) in one forward pass of variants.
-        pass_counts: kind of pass -> number of passes, which the batch increases. All batches of an audit share it.
+        pass_counts: kind of pass -> number of passes. The batch adds its passes to this dictionary, which all batches
+            of an audit share.
         unit: "tokens", "words" or "sources". The values of a word or a passage are stored at the position of its first
             token.
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
@@ -323,7 +324,7 @@ class CleanPass:
 
     @cached_property
     def predicted(self) -> Tensor:
-        """(B,) index of the predicted class. If the output is not a decision, it is that of the target, 1."""
+        """(B,) index of the predicted class. If the output is not a decision, the index is 1, that of the target."""
         if not self.adapter.capabilities.decides:
             return torch.ones_like(self.logits[:, 0], dtype=torch.long)
         return self.probabilities.argmax(-1)

@@ -38,7 +38,7 @@ class Request:
         name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
             after it: the name itself, or the name with a suffix such as ".tau".
         argument: the part of the name after the first dot, as the measure's parser returns it; None without a parser.
-        required: the columns of the measures listed in `requires`.
+        required: the columns of the other measures that this measure lists in its `requires`.
         lacking: the optional capabilities that the adapter does not have.
     """
 

@@ -16,7 +16,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
 
     Args:
         error: the error that the model, its adapter or a measure raised for a batch.
-        rows: one pair per row of the batch: its instance, and a function that measures this instance alone.
+        rows: one pair for each row of the batch: the instance, and a function that measures this instance alone.
 
     Returns:
         An error that names the first row for which measuring it alone raises an error. If there is no such row, the

@@ -21,8 +21,8 @@ def permuted(weights: Tensor, order: Tensor, attendable: Tensor) -> Tensor:
         attendable: (N, 1 or H, Q, K) True at the real tokens to which the query may attend.
 
     Returns:
-        (N, H, Q, K) weights. In each row, list the attendable keys once by position and once in the order that `order`
-        gives. The i-th key of the first list gets the weight of the i-th key of the second.
+        (N, H, Q, K) weights. In each row, the i-th attendable key by position gets the weight of the i-th attendable
+        key in `order`.
     """
     order = order.expand(*attendable.shape[:3], order.shape[-1])
     if bool((attendable.gather(-1, order) == attendable).all()):

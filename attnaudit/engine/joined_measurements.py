@@ -14,7 +14,7 @@ def joined(first: Measurements, second: Measurements) -> Measurements:
     """Combine the measurements of different instances. Model, data set and columns must be the same.
 
     Tables are left out, because they are computed from a whole data set. The sources are merged again (see
-    `merged_sources`); two token sequences are equal if their tokens are the same strings.
+    `merged_sources`). For this, two token sequences count as equal if their tokens are the same strings.
     """
     instances = [*first.instances, *second.instances]
     order = sorted(range(len(instances)), key=lambda i: instances[i].id)

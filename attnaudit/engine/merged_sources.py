@@ -29,8 +29,8 @@ def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable])
             cannot distinguish.
 
     Returns:
-        n group names. They begin with "source" or "row", so that a source and an id with the same spelling do not form
-        one group.
+        n group names. Each begins with "source" or "row". The group of a source therefore differs from that of an
+        instance whose id is spelled like the source.
     """
     given = [f"source {one.source}" if one.source else f"row {one.id}" for one in instances]
     contents: dict[str, set[Hashable]] = defaultdict(set)

@@ -135,7 +135,8 @@ def refuse_unauditable(adapter: ModelAdapter) -> None:
 def capabilities_for(adapter: ModelAdapter, unit: Unit) -> Capabilities:
     """Return the capabilities of an adapter in an audit over some units.
 
-    Sources are erased by deletion only, so that an adapter which can delete them can run all measures that mask units.
+    Sources are never masked, only deleted. An adapter that can delete sources can therefore run all measures that
+    otherwise mask units.
 
     Raises:
         AdapterError: the units are sources, but the model reads no passages.

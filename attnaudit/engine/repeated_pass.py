@@ -189,9 +189,9 @@ def rows_to_repeat(ids: Sequence[str], rows_of_passes: int, seed: int, *, fewest
 def logit_sizes(logits: Floats) -> Floats:
     """Return the sizes (n, C) by which differences of the logits (n, C) are divided.
 
-    The size of a logit is its absolute value, but at least a typical value: the median, over the rows, of the absolute
-    value of the row's largest logit. Without this minimum, the size of a logit near 0 would be too small, because such
-    a logit is a difference of larger numbers and has their rounding errors.
+    The size of a logit is its absolute value, but at least a typical value. To get this value, take the largest
+    absolute value in each row, and then the median over the rows. Without this minimum, the size of a logit near 0
+    would be too small, because such a logit is a difference of larger numbers and has their rounding errors.
     """
     typical = max(SMALLEST_SIZE, float(np.median(np.abs(logits.max(1)))))
     return np.maximum(np.abs(logits), typical)

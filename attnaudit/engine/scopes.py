@@ -162,7 +162,7 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection
 
 
 def sites_in_blocks(scopes: Sequence[Scope], adapter: ModelAdapter, inputs: Inputs) -> frozenset[str]:
-    """Return the keys of the sites at which the scopes need all queries, but whose weights are too large to be held.
+    """Return the keys of the sites at which the scopes need all queries, but whose weights do not fit into memory.
 
     Sites at which gradients with respect to the weights are needed are missing. If the adapter cannot select queries,
     sites at which a scope needs a single query are missing as well.
@@ -199,9 +199,10 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
 
 
 def has_choice(sites: Sequence[Site]) -> bool:
-    """Return whether the model does not have exactly one row of attention weights per text.
+    """Return whether the reading of a model must be named.
 
-    If so, its reading must be named. Otherwise, there is nothing to name.
+    This is the case unless the model has exactly one row of attention weights per text. With a single row, there is
+    nothing to name.
     """
     return len(sites) != 1 or sites[0].query is not None or sites[0].heads != 1
 

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class ShardNumbers:
-    """What measuring the n rows of one shard gives.
+    """The numbers measured on the n rows of one shard.
 
     Attributes:
         ids: the ids of the instances.

@@ -25,7 +25,7 @@ FILES_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class EncodedInstances:
-    """What the engine must know about n instances before the first pass.
+    """The units, lengths and hashes of n encoded instances, which the engine needs before the first pass.
 
     Attributes:
         units: the real units of each instance, as strings.

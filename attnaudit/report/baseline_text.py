@@ -9,11 +9,12 @@ from attnaudit.verdict_text import exceeds_margin
 def baseline_notes(run: RunRecord, *, above: str = "") -> list[str]:
     """Return sentences about baselines: why values are not comparable, and which are better by more than the margin.
 
-    There is one sentence for each reason, with the names of the gates, and one for each value.
+    There is one sentence for each reason why values are not comparable, with the names of the gates, and one for each
+    value that is better.
 
     Args:
         run: The record of the run.
-        above: Text that is shown above the notes. A reason that it contains is left out.
+        above: Text that is shown above the notes. Reasons that this text already contains are left out.
     """
     reasons: dict[str, list[str]] = {}
     better = []

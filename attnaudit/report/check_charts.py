@@ -54,7 +54,7 @@ class PlacedLabel:
 
 
 def check_marks(check: CheckRecord) -> list[Mark]:
-    """Return marks for the threshold, the value and the references of a check. Undefined ones are left out."""
+    """Return marks for the threshold, the value and the references of a check, without those that are undefined."""
     marks = []
     if check.requirement is not None:
         marks.append(Mark(value=check.requirement.value, text=requirement_symbol(check.requirement), css="threshold"))

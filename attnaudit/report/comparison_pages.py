@@ -62,10 +62,10 @@ def comparison_html(page: ComparisonPage, explorer: ExplorerView | None = None) 
 def both_runs(
     comparison: Comparison, files: tuple[MeasurementsFile, MeasurementsFile]
 ) -> tuple[RunRecord, dict[Case, CaseRows]]:
-    """Return one record and the measurements of both runs, for the explorer.
+    """Join both runs for the explorer, as one record and the measurements of both.
 
-    The models are named after their run. In both runs, a data set gets its name in the candidate run, so that the
-    explorer shows a text under both models.
+    Each model is named after its run. If the runs name a data set differently, the name in the candidate run is used
+    for both, so that the explorer shows each text under both models.
 
     Raises:
         ReportError: measurements.parquet of a run is corrupt.

@@ -82,7 +82,8 @@ def assemble_comparison(
         comparison: The comparison of two runs.
         base: The measurements of the base run.
         candidate: The measurements of the candidate run.
-        first_position: The number of models and data sets of other comparisons that come first on the page.
+        first_position: The number of models and data sets that come first on the page because they belong to other
+            comparisons.
     """
     checks = [check for subject in comparison.subjects for check in subject.checks]
     lost = [check for check in checks if check.is_gate and not check.base.blocks and check.candidate.blocks]

@@ -56,7 +56,7 @@ class DifferenceRow:
         detectable: The smallest difference that would have been detected; "" if it is unknown.
         count: The number of instances with a value in both runs; an em dash if the check is not comparable.
         meaning: What the difference means, in the form of a verdict.
-        strip: The drawing of the interval; None without one.
+        strip: The drawing of the interval; None if there is no interval.
         verdicts: The verdict of each run, the base run first; empty for accuracy and F1.
         changed: Whether the verdict or the role differs between the runs.
         reason: Why there is no difference or interval; "" if there are both.
@@ -83,7 +83,7 @@ class DifferenceRow:
 
 
 def is_decided(paired: PairedValue) -> bool:
-    """Return whether it is known what a difference means."""
+    """Return whether the comparison could decide if a difference is better, worse or neither."""
     return paired.interval is not None or paired.meaning == "same"
 
 
@@ -172,5 +172,5 @@ def signed(value: float | None) -> str:
 
 
 def interval_of(paired: PairedValue) -> str:
-    """Format the interval of a difference; "" without one."""
+    """Format the interval of a difference. The text is "" if there is no interval."""
     return "" if paired.interval is None else f"{signed(paired.interval.low)} to {signed(paired.interval.high)}"

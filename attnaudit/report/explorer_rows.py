@@ -76,8 +76,8 @@ def read_rows(path: Path) -> dict[Case, CaseRows]:
         path: The file.
 
     Returns:
-        Model, data set and seed -> their measurements. Of the vectors, only the probabilities and those with one number
-        per token are included.
+        Model, data set and seed -> their measurements. The only vectors included are the probabilities and the measures
+        with one number per token.
 
     Raises:
         ReportError: The file is corrupt.
@@ -254,7 +254,7 @@ class _Reader:
 
 
 def quantised(flat: Floats, sizes: Integers) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-    """Reduce numbers to 8 bits, with a scale of its own for every instance.
+    """Reduce numbers to 8 bits. Every instance has its own scale.
 
     Args:
         flat: The numbers of all instances, one instance after the other.

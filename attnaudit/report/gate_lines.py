@@ -1,4 +1,4 @@
-"""One line per gate, in words: what the terminal shows of a run."""
+"""The lines that the terminal shows after a run, one per gate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class GateLine:
 
     Attributes:
         word: The verdict on the gate, such as "fail", or its state, such as "no verdict".
-        text: The question and its answer, or the claim of the check; and the numbers that decide.
+        text: The question of the policy and its answer, or else the claim of the check; then the numbers that decide
+            the verdict.
     """
 
     word: str
@@ -41,7 +42,7 @@ class GateLine:
 
 
 def gate_lines(run: RunRecord) -> dict[str, list[GateLine]]:
-    """Return a heading for each model and data set -> the lines of its gates. Gates that did not pass come first."""
+    """Return the lines of the gates by model and data set: heading -> lines. Gates that did not pass come first."""
     lines: dict[str, list[GateLine]] = {}
     for gate in run.gates:
         lines.setdefault(_heading(gate.model, gate.data, run), []).append(_line(gate, run))

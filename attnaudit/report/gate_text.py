@@ -20,7 +20,7 @@ COUNTED_STATES = {
 
 
 def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
-    """Return the model, the data set and the check of every excepted gate."""
+    """Return the model, the data set and the check of every gate that the policy excepts."""
     return {_key(gate) for gate in run.gates if gate.state == "excepted"}
 
 

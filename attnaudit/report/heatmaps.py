@@ -174,11 +174,11 @@ def positions(columns: Sequence[Sequence[float | None]], count: int) -> list[int
 
 
 def darkest_share(count: int) -> float:
-    """Return the share of the sum of a row at which a token gets the darkest colour.
+    """Return the share of the row's sum that a token must have to get the darkest colour.
 
-    It is min(1, STRONG / count), that is, STRONG times the share of a token if all `count` tokens are equal. All rows
-    of an instance use this scale, so that a colour means the same share in every row. If all weights are equal, the
-    tokens stay light.
+    If all `count` tokens had equal values, each would have the share 1 / count. The darkest colour needs STRONG times
+    this share, or 1 if that is less. All rows of an instance use this scale, so that a colour means the same share in
+    every row. If all weights are equal, the tokens stay light.
     """
     return min(1.0, STRONG / count) if count else 1.0
 

@@ -37,7 +37,7 @@ class MovedView:
 
 
 def anchors_of(subject: ComparedSubject, position: int) -> dict[str, str]:
-    """Return unique fragment identifiers: the id of a check -> the identifier of its instances."""
+    """Return a unique fragment identifier for the instances of each check: id of the check -> identifier."""
     found: dict[str, str] = {}
     for i, check in enumerate(subject.checks):
         words = re.sub(r"[^a-z0-9]+", "-", check.candidate.check.lower()).strip("-")[:60]

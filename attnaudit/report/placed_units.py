@@ -22,7 +22,7 @@ OUTLINED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """A unit with one of the largest values.
+    """The outline of a unit that has one of the largest values of its row.
 
     Attributes:
         x: The left side.
@@ -47,10 +47,10 @@ class PlacedRow:
         height: The height of the drawing, whose width is WIDTH.
         shades: One pair for each opacity: the opacity, and an SVG path that outlines all units with this opacity. If
             values may be negative, these are only the units above zero.
-        negative: The same for the units below zero.
+        negative: The same kind of pairs for the units below zero.
         outlines: The units with the largest values, largest first.
         ticks: Pairs of a horizontal place and a time in words, for a timeline.
-        label: The row in words, for readers that do not see the drawing.
+        label: The row in words, for screen readers.
         undrawn: Number of units with small values that are not drawn.
     """
 

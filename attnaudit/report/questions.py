@@ -12,7 +12,7 @@ BLOCKING = ("fail", "undefined", "inconclusive")
 
 
 def seriousness(check: CheckRecord) -> int:
-    """Return the rank of a gate among the gates that block the release: 0 for the most serious verdict."""
+    """Return the rank of a gate by how serious its verdict is. The most serious verdict has rank 0."""
     return BLOCKING.index(check.verdict) if check.verdict in BLOCKING else len(BLOCKING)
 
 
@@ -22,7 +22,7 @@ def unseen_mixers_sentence(model: ModelRecord) -> str:
 
 
 def target_sentence(model: ModelRecord) -> str:
-    """Return a sentence that says which output of a model was explained; "" for the class."""
+    """Return a sentence that says which output of a model was explained. It is "" if this is the predicted class."""
     if model.target is None:
         return ""
     undefined = " This is not a decision, so values that need decisions are undefined." if model.no_decision else ""
@@ -92,7 +92,7 @@ def policy_notes(run: RunRecord) -> list[str]:
 
 
 def notes_below_lead(run: RunRecord) -> list[str]:
-    """Return the sentences of `policy_notes` without what `lead` says already."""
+    """Return the sentences of `policy_notes`, without those that repeat what `lead` says."""
     gate = leading_gate(run)
     if gate is None or not lead(run):
         return policy_notes(run)

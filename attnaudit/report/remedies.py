@@ -1,4 +1,4 @@
-"""What may help if a gate did not pass: remedies that suit the verdict on it and the family of the model."""
+"""Remedies for gates that did not pass. They suit the verdict on the gate and the family of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of a run achieve on their task."""
+"""The accuracy and macro F1 of the models of a run on their tasks."""
 
 from __future__ import annotations
 

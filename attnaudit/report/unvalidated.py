@@ -9,7 +9,7 @@ from attnaudit.records import PolicyRecord, RunRecord, UnvalidatedModel
 def unvalidated_notes(run: RunRecord) -> list[str]:
     """Return a sentence for each model on whose family the policy was not validated.
 
-    If a policy has a name and was validated on no family, there is one sentence about it for each model.
+    A policy that has a name, but was validated on no family at all, also gets one such sentence for each model.
     """
     if run.unvalidated:
         return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated]

@@ -147,9 +147,10 @@ class Outcome:
         state: The verdict whose colour the headline gets: "pass", "fail", "inconclusive" (the run is partial or did not
             end) or "undefined" (nothing was decided).
         notes: Sentences that explain or qualify the decision.
-        notes_below_lead: The same sentences without what `lead` says already.
+        notes_below_lead: The notes without the sentences that repeat what `lead` says.
         remedies: Changes that are known to help if a gate did not pass.
-        counts: For each verdict that occurs, the verdict, the words for it in a count, and the number of cases.
+        counts: One entry for each verdict that occurs: the verdict, its name next to a number (such as "failed"), and
+            the number of cases.
     """
 
     lead: str

@@ -20,8 +20,8 @@ def attention_distances(base: tuple[Path, Case], candidate: tuple[Path, Case]) -
     The distance is half the sum of the absolute differences of the weights. It is between 0 and 1.
 
     Args:
-        base: The measurements.parquet of the base run, and the case.
-        candidate: The same for the candidate run.
+        base: The measurements.parquet of the base run, and the case in it to compare.
+        candidate: The measurements.parquet of the candidate run, and the case in it to compare.
 
     Returns:
         Id of an instance -> the distance. An instance is left out if only one of the runs measured it, if the models

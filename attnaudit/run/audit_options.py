@@ -33,7 +33,7 @@ class AuditOptions:
         data: The values of --data or audit_data, as given.
         models_base: The folder that relative paths in `models` start from.
         data_base: The folder that relative paths in `data` start from.
-        reports: The folder in which each run gets a folder of its own.
+        reports: The folder in which each run creates its own folder.
         policy: The TOML file whose checks replace the declared ones, or None.
         device: "cpu", "cuda", "cuda:N", or "auto" for "cuda" where torch finds a CUDA device and "cpu" elsewhere.
         max_instances: The size of the sample that is audited, or None for every instance.
@@ -122,7 +122,7 @@ class AuditOptions:
         return resolved
 
     def load_policy(self) -> Policy | None:
-        """Return the checks of the policy file; None without one.
+        """Return the checks of the policy file. Return None if the options name no policy file.
 
         Raises:
             CheckError: The file is absent or invalid. The message names the file and the table.

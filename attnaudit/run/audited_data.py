@@ -39,12 +39,15 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
 
 
 def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str]:
-    """Return sentences on problems in data that were not read completely. In complete data, they would be errors.
+    """Return sentences about problems in data that were read only in part.
+
+    If the data had been read completely, these problems would be errors.
 
     Args:
         rows: The audited rows.
         draws: All rows of the data set, from which the audited rows were drawn.
-        error: An error in a row after the audited rows, which are enough for the gates; None if no error was found.
+        error: An error in a row that comes after the audited rows. The audited rows are enough for the gates. None if
+            no error was found.
     """
     notes = []
     if error is not None:

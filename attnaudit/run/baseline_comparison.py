@@ -17,7 +17,7 @@ from attnaudit.records import Baseline, BaselineComparison, BaselineSubject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPair:
-    """What identifies the numbers of a model on a data set.
+    """A model and a data set, with everything else that determines the numbers measured on them.
 
     Attributes:
         model: The name of the model.
@@ -98,10 +98,11 @@ def accept_command(run: Path, folder: Path, anchor: str) -> str:
 
 
 def subject_for(baseline: Baseline, audited: AuditedPair) -> BaselineSubject | None:
-    """Return the model in a baseline with which the audited model is compared; None if the choice is unclear.
+    """Return the model in a baseline with which to compare the audited model; None if no single model fits.
 
-    On the data set with the same rows, this is the model with the same name, or else the only model. If the baseline
-    lacks these rows, the data set with the same name is searched instead, so that a message can say what differs.
+    The baseline's data set with the same rows is searched first. If the baseline lacks these rows, the data set with
+    the same name is searched instead, so that a message can say what differs. In that data set, the model with the same
+    name is chosen, or else the only model.
     """
     on_data = [one for one in baseline.subjects if _same_data(one, audited)]
     on_data = on_data or [one for one in baseline.subjects if one.data == audited.data]

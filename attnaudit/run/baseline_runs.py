@@ -1,7 +1,7 @@
 """Compare a run with the runs that were accepted as its baselines, so that its report can show more than the gates.
 
-A baseline file has the numbers of the gated checks only. The other checks, the accuracy and the attention weights are
-in the folder of the accepted run, if it is still there.
+A baseline file contains only the numbers of the gated checks. The numbers of the other checks, the accuracy and the
+attention weights are in the folder of the accepted run, if this folder still exists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def compare_with_baselines(run: RunRecord, folder: Path) -> list[BaselineRun]:
         folder: The folder of the run, with measurements.parquet. The folders of the accepted runs must be next to it.
 
     Returns:
-        One entry for each accepted run. If it cannot be compared, the entry gives the reason.
+        One entry for each accepted run. If the run cannot be compared with it, the entry gives the reason.
     """
     names = dict.fromkeys(
         record.comparison.baseline_run for record in run.checks if record.comparison and record.comparison.baseline_run

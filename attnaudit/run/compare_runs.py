@@ -225,7 +225,7 @@ def joined_sources(first: Sequence[str], second: Sequence[str]) -> list[str]:
 
     Args:
         first: The name of each instance's group in the first grouping.
-        second: The same in the second grouping.
+        second: The name of each instance's group in the second grouping.
 
     Returns:
         The name of each instance's group. If several groups of `first` are joined, the name that comes first in the

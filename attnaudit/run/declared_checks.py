@@ -88,7 +88,9 @@ def same_limit(first: Argument, second: Argument) -> bool:
 
 
 def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord]) -> dict[str, list[Table]]:
-    """Return the id of each check -> its tables in a policy: several if different checks have the same id.
+    """Return the tables of a policy by check: id of the check -> tables.
+
+    If different checks have the same id, the id has several tables.
 
     A table without an id belongs to the record with the same arguments, and gets its id. If there is no such record,
     the id is the name of the check, with its reading.
@@ -104,7 +106,9 @@ def tables_by_id(policy: EffectivePolicy | None, records: Sequence[CheckRecord])
 
 
 def tables_of(record: CheckRecord, tables: Mapping[str, list[Table]], run: RunRecord) -> list[Table]:
-    """Return the tables with the id of a record. Their severity is the one that applies to the family of its model.
+    """Return the policy tables that have the same id as a record.
+
+    The severity in these tables is the one that applies to the family of the record's model.
 
     Args:
         record: A check of the run.
@@ -131,5 +135,5 @@ def _id_of(table: Table, records: Sequence[CheckRecord]) -> str:
 
 
 def is_gate(table: Table) -> bool:
-    """Return whether a table declares a gate. A table without a severity does."""
+    """Return whether a table declares a gate. A table without a severity declares one."""
     return table.get("severity", "gate") == "gate"

@@ -25,7 +25,7 @@ class Expected:
         given: The value of the option as it was given.
         name: The name in the run; None to accept any name, because the hash identifies the model or data set.
         sha256: The SHA-256 hash; None to accept any.
-        family: The family of the model, on which the effect of a policy can depend; None to accept any.
+        family: The family of the model; None to accept any. The effect of a policy can depend on the family.
     """
 
     given: str
@@ -44,7 +44,7 @@ class Expectations:
         policy_sha256: The hash of the effective policy; None to accept any.
         after: The earliest time at which the run may have begun; None to accept any.
         version: The version of attnaudit; None to accept any.
-        seed: The seed. If any seed were accepted, seeds could be tried until a gate passes.
+        seed: The seed. It must be given: if any seed were accepted, a user could try seeds until a gate passes.
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
         allow_sample: Whether a sample of the rows may have been audited.
         baselines: The anchor of each baseline -> its hash; None to accept any.

@@ -29,7 +29,7 @@ def current_time() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What is known of a run when it begins.
+    """The facts about a run that are known when it begins.
 
     Attributes:
         version: The version of attnaudit.
@@ -37,8 +37,8 @@ class RunContext:
         command: The command line, word by word.
         seed: The seed of the run.
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
-        added_options: A source of options other than the command line, such as "addopts" -> the options from this
-            source, word by word.
+        added_options: Options that pytest did not read from the command line: their source, such as "addopts" -> the
+            options, word by word.
         ci: Whether the environment variable CI is set.
         allow_partial: Whether --audit-allow-partial was given.
     """

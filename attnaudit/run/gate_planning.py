@@ -31,7 +31,7 @@ class PlanningValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     Attributes:
         value: The value.
         deviation: The standard error of the value times the square root of the number of rows.
-        slope: The relative change of the variance per unit of the value.
+        slope: How much the variance changes, relative to its size, if the value changes by one unit.
         rows_per_row: For a share, the number of rows that carry as much information as one independent row of equal
             weight; None for other statistics.
     """
@@ -55,8 +55,9 @@ class GatePlan:
             side of the threshold, at the distance `effect`. None if this value is impossible, or if `problem` is set.
         to_fail: The number of rows with which the gate fails in 80% of samples, if the true value is on the other side,
             at the same distance. None in the same cases as `to_pass`.
-        smallest: With a given number of rows, the smallest effects that pass and fail in 80% of samples. Each is None
-            if no value can be that far from the threshold, or if no number of rows was given.
+        smallest: For a given number of rows, two effects: the smallest one with which the gate passes in 80% of
+            samples, and the smallest one with which it fails in 80% of samples. Each is None if no value can be that
+            far from the threshold, or if no number of rows was given.
         basis: Where the spread of the values comes from; "" if `problem` is set.
         problem: Why the numbers of rows are unknown, as a clause; "" if they are known.
     """
@@ -122,7 +123,7 @@ def plan_gates(
 
 
 def planning_values() -> dict[str, PlanningValue]:
-    """Return the id of a check without its reading -> the spread that was measured on the demo model."""
+    """Return the spread of each check's value on the demo model: id of the check without its reading -> spread."""
     stored = files("attnaudit.run").joinpath("planning_values.json").read_bytes()
     return msgspec.json.decode(stored, type=dict[str, PlanningValue])
 

@@ -2,8 +2,9 @@
 
 The gates are written down before the first case runs. A run passes only if each of them has a verdict that passes, is
 excepted by the policy, or is informational because the policy was not validated on the family of the model. A gate that
-the user left out on purpose is not selected, and makes the run partial. A test file that was left out makes it partial
-too, because its gates are unknown. Any other gate without a verdict is open, and makes the run fail.
+the user left out on purpose has the state "not selected", and the run is then partial. The run is also partial if a
+test file was left out, because the gates in this file are unknown. Any other gate without a verdict is open, and the
+run then fails.
 """
 
 from __future__ import annotations

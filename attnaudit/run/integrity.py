@@ -1,4 +1,4 @@
-"""Seal the record of a run, and recognise one that was changed after the run.
+"""Seal the record of a run with a digest, and recognise a record that was changed after the run.
 
 The digest shows that a file was changed. It is not a signature: whoever can write to the folder can also compute the
 digest again. Therefore, it is also checked that values, intervals, verdicts, gates and status do not contradict each

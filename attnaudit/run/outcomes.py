@@ -1,4 +1,4 @@
-"""Collect the outcome of every case from pytest's reports, which stay available if a worker crashes."""
+"""Collect the outcome of every case from pytest's reports. The reports stay available if a worker crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Result:
     Attributes:
         outcome: "passed", "failed" or "skipped"; an expected failure (xfail) counts as skipped.
         reason: Why the test has no verdict, if it has none.
-        cause: What caused a failure: "model", "data", or "" for anything else.
+        cause: What caused a failure: "model", "data", or "" for any other cause.
         named: The other gates that have no verdict for the same reason. The message of the failure names them.
     """
 
@@ -40,7 +40,7 @@ class Outcomes:
         results: Test -> its outcome, in its last attempt.
         ran: The tests whose body ran. A test that was skipped before it was judged does not count.
         earlier_failures: The failures and crashes of tests that were then run again.
-        other_failures: Whether a test that is no case of the audit failed.
+        other_failures: Whether any test failed that is not a case of the audit.
     """
 
     records: dict[tuple[str, str, str, int], CheckRecord] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Outcomes:
         self.ran.discard(test)
 
     def only_cause(self) -> str:
-        """Return "model" or "data" if it caused every failure and nothing was judged; otherwise ""."""
+        """Return the single cause of all failures, "model" or "data", if nothing was judged; otherwise ""."""
         causes = {result.cause for result in self.results.values() if result.outcome == "failed"}
         return causes.pop() if len(causes) == 1 and not self.other_failures and not self.records else ""
 

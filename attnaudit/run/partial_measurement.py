@@ -41,7 +41,8 @@ def measure_part(
         options: The options of the audit.
         checks: The checks of its policy.
         policy_sha256: The hash of its effective policy.
-        part: Which shards to measure, counted from 0: those whose number leaves this remainder.
+        part: The number of this part, counted from 0. The part consists of the shards whose number leaves this
+            remainder when it is divided by `parts`.
         parts: The number of parts.
         folder: The folder to write to. Shards that it contains already are kept.
         progress: Called to report progress; None to report none.

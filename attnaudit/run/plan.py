@@ -62,8 +62,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         selected: The cases that pytest selected, in the order of collection.
         policy: The policy file that the checks come from; None if they come from no file or from several files.
         effective_policy: All checks of the run; None if none were collected.
-        files_left_out: The test files whose gates are unknown, because they may contain @audit functions but were not
-            collected -> the reason.
+        files_left_out: Test file -> the reason why it was not collected. These files may contain @audit functions, so
+            their gates are unknown.
     """
 
     gates: list[DeclaredGate] = []

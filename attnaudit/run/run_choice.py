@@ -37,7 +37,7 @@ def require_run_folder(command: str, folder: Path) -> Path:
 
 
 def newest_run(folder: Path) -> Path:
-    """Return the run folder that latest.txt names; the folder of one run is returned unchanged.
+    """Return the run folder that latest.txt names. If the given folder is that of one run, return it unchanged.
 
     Args:
         folder: The folder of one run, or of all runs.

@@ -33,9 +33,10 @@ LOCK = "lock"
 
 
 def new_run_name() -> str:
-    """Return a new folder name that sorts by time, such as 20250131-140502-1f3a.
+    """Return a new folder name that begins with the time, such as 20250131-140502-1f3a.
 
-    The last part counts the 65,536ths of a second, so that runs which begin in the same second sort by time too.
+    The last part of the name is the fraction of the second, in units of 1/65,536 s. Sorting names therefore sorts runs
+    by time, even if they begin in the same second.
     """
     now = datetime.now(UTC)
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond * 65_536 // 1_000_000:04x}"
@@ -65,7 +66,7 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFolder:
-    """The folder reports/<run>, with a folder parts/ in it until the run has ended.
+    """The folder reports/<run>. It contains a folder parts/ until the run has ended.
 
     Args:
         reports: The folder that all runs are in.
@@ -141,7 +142,7 @@ class RunFolder:
         self._unlock = weakref.finalize(self, os.close, descriptor)
 
     def shards(self, worker: str) -> Path:
-        """Return the folder of the shards that one process is responsible for."""
+        """Return the folder for the shards that one process measures."""
         return self._parts / SHARDS / worker
 
     def begin(self, run: RunRecord) -> None:

@@ -23,7 +23,7 @@ GROWTH = 0.1
 
 
 class SequentialGates:
-    """The gates that decide after how many rows measuring stops.
+    """The gates of a sequential audit. Measuring stops when all of them are decided.
 
     Args:
         gates: All gates that apply to the model. If there are none, all rows are measured.
@@ -53,7 +53,7 @@ class SequentialGates:
 
 
 def usable(draws: Draws, count: int | None, refuse: Callable[[Dataset], object]) -> tuple[Dataset, DataError | None]:
-    """Return the first `count` rows and None. If one of them is invalid, return the rows before it, and its error.
+    """Return the first `count` rows and None; or, if a row is invalid, the rows before it and the error.
 
     Args:
         draws: The rows in random order.
@@ -95,7 +95,7 @@ def candidate_samples(
     measure: Callable[[Dataset, int], Measurements],
     refuse: Callable[[Dataset], object],
 ) -> Iterator[tuple[Dataset, DataError | None]]:
-    """Yield larger and larger samples of a data set that seem to be large enough, and finally all of its rows.
+    """Yield samples of increasing size, each of which seems large enough for the gates, and finally all rows.
 
     If a row is invalid, the last sample contains the rows before this row, and is yielded with the error. The error is
     raised if the caller asks for another sample. A gate that needs a fixed number of rows cannot be judged on fewer, so

@@ -108,7 +108,7 @@ class AuditSession:
         self._unmeasured_data.setdefault(model, set()).add(data)
 
     def register_check(self, check: Any) -> None:
-        """Note a declared check, and count it if it is a gate, whether or not its case is selected.
+        """Register a declared check. A gate is counted, even if its case is not selected.
 
         The confidence of failures is corrected for the number of gates. All gates are counted, so that a verdict does
         not depend on which other cases are selected.
@@ -204,7 +204,7 @@ class AuditSession:
         return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
-        """Return the model and the data set whose cases all fail with the same error.
+        """Return how far an error reaches: the model, the data set, or the pair of both whose cases all fail with it.
 
         Returns:
             (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and

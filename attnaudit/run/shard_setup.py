@@ -102,7 +102,7 @@ class ShardedMeasurement:
         )
 
     def job(self, lengths: Sequence[int]) -> ShardJob:
-        """Return what other processes need to know, given the lengths of all instances."""
+        """Return the description of the measurement that other processes need, given the lengths of all instances."""
         return ShardJob(
             source=self.source,
             sha256=self.loaded.sha256,
@@ -120,7 +120,7 @@ class ShardedMeasurement:
 
 
 def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
-    """Return the hash of the code of a model and of measures that neither attnaudit nor an installed package contains.
+    """Return the hash of custom code: the code of the model and the measures that is in no installed package.
 
     Args:
         source: Where the model was loaded from.
@@ -163,8 +163,8 @@ def executor_of(options: AuditOptions) -> Executor | None:
 def threads_of(options: AuditOptions, processes: int) -> int:
     """Return the number of threads that torch uses in each process.
 
-    A resumed run has the number of the interrupted run. It is one thread per process if shards are measured in several
-    processes, so that the number of processes does not change rounding errors.
+    A resumed run uses as many threads as the interrupted run. If shards are measured in several processes, each process
+    uses one thread, so that the number of processes does not change rounding errors.
 
     Args:
         options: The options of the run.
@@ -183,15 +183,15 @@ def threads_of(options: AuditOptions, processes: int) -> int:
 
 
 def refuse_unused_shards(options: AuditOptions, worker: str) -> None:
-    """Refuse to resume a run whose shards would not be used, because they would be measured again without notice.
+    """Refuse to resume a run if its shards would not be used. They would otherwise be measured again without notice.
 
     Args:
         options: The options of the run.
         worker: The name of this process.
 
     Raises:
-        AuditError: Shards are of a model or a data set that is not audited, or were measured with or without
-            pytest-xdist, unlike now.
+        AuditError: Some shards belong to a model or a data set that is not audited now. Or they were measured with
+            pytest-xdist and this run does not use it, or the other way round.
     """
     if options.resume is None:
         return

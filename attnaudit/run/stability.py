@@ -67,7 +67,7 @@ class Variation:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a run found on a gate.
+    """The verdict and the value of one gate in one run.
 
     Attributes:
         verdict: The verdict; "none" if the run has none.
@@ -84,8 +84,8 @@ class GateStability:
 
     Attributes:
         check: The id of the check.
-        first: What the first run found.
-        varied: What the other runs found.
+        first: The verdict and the value in the first run.
+        varied: The verdicts and the values in the other runs.
     """
 
     check: str
@@ -114,7 +114,8 @@ def variations_of(
     """Return what differs in each run after the first.
 
     Args:
-        first_seed: The seed of the first run, and of the runs with other batches and workers.
+        first_seed: The seed of the first run, and of the runs in which only the batch size or the number of workers
+            differs.
         seeds: The number of seeds, including the first one.
         batch_tokens: The largest numbers of tokens in a batch.
         workers: The numbers of pytest-xdist workers.

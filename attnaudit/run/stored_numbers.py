@@ -37,12 +37,12 @@ SHARED = (*ALWAYS, "attention")
 
 
 class TableNotStoredError(CheckError):
-    """A check reads a table over the whole data set, which measurements.parquet does not contain."""
+    """Raised if a check reads a table over the whole data set. measurements.parquet contains no such tables."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StoredMeasurements(Measurements):
-    """The measurements in measurements.parquet. All instances are of one source, so that no interval is computed.
+    """The measurements in measurements.parquet. All instances get the same source, so that no interval is computed.
 
     Attributes:
         stored_sources: The names of the groups to which the instances belong when groups are resampled.
@@ -70,7 +70,7 @@ class StoredMeasurements(Measurements):
 
 
 def differing_values(run: RunRecord, path: Path) -> list[str]:
-    """List the checks whose values in audit.json differ from those in measurements.parquet, one clause each.
+    """List the checks whose values in audit.json do not follow from measurements.parquet, one clause each.
 
     Args:
         run: The content of audit.json.

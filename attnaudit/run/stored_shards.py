@@ -29,7 +29,7 @@ COMPLETE = "complete"
 
 
 class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The plan of the shards: everything that affects their numbers. The processes that measure them do not.
+    """The plan of the shards: everything that affects their numbers. It does not include the processes that measure them.
 
     Attributes:
         model: The id of the model.
@@ -47,7 +47,8 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         threads: The number of threads that torch uses in each process. It affects rounding errors.
         policy_sha256: The hash of the effective policy; "" without one.
         code_sha256: The hash of the code of attnaudit that decides the numbers.
-        custom_code_sha256: The hash of the user's code of the model and of the measures; "" without any.
+        custom_code_sha256: The hash of the code that the user wrote for the model and the measures; "" if there is no
+            such code.
         attnaudit: The version of attnaudit.
         torch: The version of torch.
     """
@@ -199,7 +200,7 @@ class ShardFolder:
         return numbers
 
     def mark_complete(self) -> None:
-        """Mark that a part of the run contains the numbers of all shards."""
+        """Record in the folder that a part of the run now contains the numbers of all shards."""
         self._write(self.path / COMPLETE, b"")
 
     def _write(self, path: Path, content: bytes) -> None:

@@ -8,8 +8,8 @@ from attnaudit.progress import ProgressCallback
 class TextProgress:
     """A `ProgressCallback` that converts the progress of measuring one pair to the number of texts of the whole run.
 
-    A pair is one model on one data set. Measuring also reports steps within a batch, such as erased texts. They become
-    a remark, and are not counted.
+    A pair is one model on one data set. Measuring also reports steps within a batch, such as erased texts. These steps
+    are shown as a remark, and are not counted as texts.
 
     Args:
         shown: Shows the progress of the run.
@@ -33,7 +33,7 @@ class TextProgress:
         self._shown(self._before, None, what)
 
     def __call__(self, done: int, total: int | None, note: str) -> None:
-        """Pass on the progress of measuring. `total` is None as long as another block of rows may follow."""
+        """Report the progress of measuring one pair. `total` is None as long as another block of rows may follow."""
         remark = ""
         if note == self._title:
             self._done, self._total = done, total
