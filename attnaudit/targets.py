@@ -118,7 +118,7 @@ class Target:
 
     @property
     def at_tokens(self) -> bool:
-        """Whether the target is computed from tokens of the text. If these tokens are deleted, the target is undefined."""
+        """Whether the target is computed from tokens of the text. If they are deleted, the target is undefined."""
         return self.kind in ("tag", "span")
 
     @property
@@ -128,7 +128,7 @@ class Target:
 
     @property
     def family(self) -> str:
-        """The words at the end of the family of a model with this target; "" for a class (see `attnaudit.model_families`)."""
+        """The words for this target at the end of a model's family (see `attnaudit.model_families`); "" for a class."""
         return FAMILIES[self.kind]
 
     @property

@@ -176,7 +176,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
-    """Return `fail_interval` if only this interval makes a case inconclusive, by containing the threshold; else None."""
+    """Return `fail_interval` if this interval alone makes a case inconclusive: it contains the threshold. Else None."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return None

@@ -269,7 +269,7 @@ class Batch(CleanPass):
 
     @cached_property
     def shared_states(self) -> object:
-        """The states that the adapter's `share` returns. Erasures and influences of this batch are computed from them."""
+        """The result of the adapter's `share`: states from which erasures and influences of this batch are computed."""
         self.count_forward(len(self.instances))
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)

@@ -29,7 +29,9 @@ COMPLETE = "complete"
 
 
 class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The plan of the shards: everything that affects their numbers. It does not include the processes that measure them.
+    """The plan of the shards: everything that affects their numbers.
+
+    The processes that measure the shards are not part of it, because they do not affect the numbers.
 
     Attributes:
         model: The id of the model.
