@@ -14,7 +14,7 @@ from attnaudit.adapters.huggingface.recorder import Observer, observing
 
 
 class Kernel(Protocol):
-    """Interface of a kernel, which passes the attention of a model to an observer.
+    """Interface of a kernel. A kernel passes the attention of a model to an `Observer`.
 
     Attributes:
         name: The name of the kernel in reports.
@@ -33,7 +33,7 @@ class Kernel(Protocol):
 
         Args:
             model: The model.
-            observer: The observer. If it is None, the observer of an enclosing `with` block, if any, stays active.
+            observer: The observer. If it is None, an observer that an enclosing `with` block has set stays active.
         """
         ...
 

@@ -11,7 +11,7 @@ from attnaudit.adapters.huggingface.runner import Runner
 
 
 def computes_blocks_exactly(runner: Runner) -> bool:
-    """Return whether weights that are computed in blocks of queries equal those of all queries, at every site.
+    """Return whether weights computed in blocks of queries equal weights computed all at once, at every site.
 
     The comparison runs on texts with and without padding. Each text is divided into at least two blocks.
     """

@@ -40,7 +40,7 @@ def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> st
 
 
 def cleaned(value: Any) -> Any:
-    """Remove private entries, such as the path of the checkpoint, and the entries in _WITHOUT_EFFECT from JSON."""
+    """Return JSON without the entries in `_WITHOUT_EFFECT` and without private ones, such as the checkpoint path."""
     if isinstance(value, dict):
         return {
             key: cleaned(one)

@@ -24,8 +24,8 @@ class Facts:
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
         selects_queries: Whether the logits and weights stay the same if the fused kernel computes the output of all
             queries, and the model's own attention functions compute the weights of only some queries.
-        last_layer: The modules of the last layer that need to run only on the token that the logits are read from; None
-            if the logits change unless the modules run on all tokens.
+        last_layer: The modules of the last layer that an audit may run on a single token, the one that the logits are
+            read from. None if this would change the logits.
         query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of
             queries.
     """
@@ -47,7 +47,8 @@ class ReplayForms:
     """Which shortcuts of `HuggingFaceAdapter.replay` give the same logits as a full pass, at one attention site.
 
     Attributes:
-        one_position: Whether it is enough to run the last layer, only at the position that the logits are read from.
+        one_position: Whether it is enough to run the last layer alone, at the one position that the logits are read
+            from.
         from_layer: Whether it is enough to run the site's layer and all later layers, at all positions.
     """
 

@@ -88,7 +88,7 @@ class InputBuilder:
 
     @property
     def masks(self) -> bool:
-        """Whether units can be replaced by the mask token, or by what stands for it."""
+        """Whether units can be replaced by the mask token, or by something else that serves as a mask."""
         return self.tokenizer.mask_token_id is not None
 
     @property
@@ -97,7 +97,7 @@ class InputBuilder:
         return ""
 
     def configuration(self, head: Head) -> str:
-        """Return everything besides the parameters that determines the logits, as JSON."""
+        """Return, as JSON, everything that determines the logits, apart from the parameters."""
         return configuration_text(self.model.config, self.text_encoder, head)
 
     # -- batches --------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class InputBuilder:
         }
 
     def token_masks(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return stream -> (B, T) mask of the tokens that the model runs on, True on tokens."""
+        """Return a dict: stream -> (B, T) mask, True on the tokens that the model runs on."""
         masks = {TEXT: inputs.mask[TEXT]}
         if self.decoder is not None:
             masks[DECODER] = self.decoder.mask(inputs)
@@ -282,7 +282,7 @@ class InputBuilder:
         return self.token_masks(inputs)[self.output_stream]
 
     def pooled_tokens(self, inputs: Inputs) -> Tensor:
-        """Return a mask (B, T) of the tokens that a head which pools all tokens reads."""
+        """Return a mask (B, T) for heads that pool all tokens. It is True on the tokens that such a head reads."""
         return self.output_mask(inputs)
 
     def _token_types(self, inputs: Inputs) -> Tensor:

@@ -42,7 +42,7 @@ class Settings:
             where: The file, for messages.
 
         Raises:
-            ModelError: The file does not name this label, or it names several and the caller names none.
+            ModelError: The file does not name this label, or the file names several labels and `label` is "".
         """
         named = {one.name: one for one in self.targets if one.kind == "label"}
         if label:

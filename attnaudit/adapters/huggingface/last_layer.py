@@ -48,7 +48,7 @@ class LastLayer:
     read_tokens: ReadTokens
 
     def logits(self, mask: Tensor, run: Callable[[], Tensor]) -> Tensor:
-        """Run the model with these modules only on the token that the logits are read from.
+        """Run the model, but run `modules` only on the token that the logits are read from.
 
         Args:
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.

@@ -23,8 +23,8 @@ def last_layer_at_read_token(runner: Runner, read_tokens: ReadTokens) -> LastLay
     """Find the modules of the last layer that need to run only on the token that the logits are read from.
 
     Returns:
-        The modules; None if the logits or their gradients at the embeddings change if the modules do not run on all
-        tokens.
+        The modules. None if running them on only this token changes the logits, or the gradients of the logits at the
+        embeddings.
     """
     batch, model = runner.builder.synthetic(), runner.model
     with torch.no_grad():

@@ -88,7 +88,7 @@ def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
         kwargs: Keyword arguments of the call.
 
     Returns:
-        Two values: the states, or None if no argument has them; and whether the states come from another stream, as in
+        The states, or None if no argument contains them; and a flag, True if the states come from another stream, as in
         cross-attention.
     """
     parameters = inspect.signature(module.forward).parameters

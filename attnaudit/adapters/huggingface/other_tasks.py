@@ -24,7 +24,7 @@ _TASKS = (
 
 
 def other_task(where: object, architecture: str) -> str:
-    """Return the message for a model of a task that is not audited.
+    """Return the error message for a model whose task attnaudit cannot audit.
 
     Args:
         where: The folder or the name of the model.

@@ -12,10 +12,10 @@ from attnaudit.instances import Instance
 def passage_of_tokens(
     instance: Instance, prompt: str, offsets: Sequence[tuple[int, int]], special: Sequence[bool], start: int
 ) -> list[int]:
-    """Return the index of the passage that each token of a prompt belongs to; -1 for tokens of no passage.
+    """Return, for each token of a prompt, the index of its passage; -1 for tokens outside all passages.
 
-    A passage ends with a line break, which is removed together with it. A token that contains letters of two passages
-    belongs to the first of them.
+    A passage ends with a line break. If the passage is removed, so is this line break. A token that contains letters of
+    two passages belongs to the first of them.
 
     Args:
         instance: The instance, with its passages.
@@ -25,7 +25,7 @@ def passage_of_tokens(
         start: The position of the first passage in the prompt.
 
     Raises:
-        DataError: A passage has no token of its own, or a token contains a part of a passage and of the template.
+        DataError: A passage has no token of its own, or a token contains characters of both a passage and the template.
     """
     ends = [start + length for length in accumulate(len(passage) + 1 for passage in instance.passages)]
     starts = [start, *ends[:-1]]

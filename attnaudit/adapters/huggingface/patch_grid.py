@@ -92,9 +92,10 @@ class Replacement:
         return _DESCRIPTIONS[self.name]
 
     def embedding(self, patches: Tensor) -> Tensor:
-        """Return the embedding (B, 1, d) that replaces an erased patch, given those of all patches (B, N, d).
+        """Return the embedding (B, 1, d) that replaces an erased patch, given the embeddings (B, N, d) of all patches.
 
-        A patch embedding is a linear function of the pixels, so that the mean embedding is that of the mean patch.
+        Because a patch embedding is a linear function of the pixels, the mean of the embeddings is the embedding of the
+        mean patch.
         """
         return patches.mean(1, keepdim=True) if self.token is None else self.token.expand(len(patches), -1, -1)
 
@@ -241,11 +242,11 @@ def axis_map(to_pixels: ToPixels, size: tuple[int, int], axis: Literal["x", "y"]
         where: The name of the model, for messages.
 
     Returns:
-        The slope a and the offset b. The pixels that the model reads have the coordinates 0 to 1, and the coordinate u
-        is at a · u + b in the picture, as a fraction of its width or height.
+        The slope a and the offset b of a linear map. A pixel at the coordinate u of the model's input comes from the
+        coordinate a · u + b of the picture. Coordinates are fractions of the width or the height.
 
     Raises:
-        AdapterError: The image processor does more than to resize and to crop.
+        AdapterError: The image processor does more than resize and crop.
     """
     import numpy as np
     from PIL import Image

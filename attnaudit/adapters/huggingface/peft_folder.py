@@ -39,7 +39,8 @@ class PeftFolder:
     def own_weights(self) -> frozenset[str]:
         """The names of the adapter's weights, without the prefix that PEFT adds.
 
-        A weight that the adapter replaces as a whole, such as that of the head, then has its name in the base model.
+        The adapter may replace a weight completely, such as the weight of the head. Without the prefix, the name of
+        such a weight is the same as in the base model.
         """
         return frozenset(name.removeprefix(_PREFIX) for name in self.shapes)
 

@@ -54,7 +54,7 @@ class PictureRunner(Runner):
             return run() if self.last_layer is None or mask.shape[1] == 1 else self.last_layer.logits(mask, run)
 
     def embed(self, inputs: Inputs) -> Tensor:
-        """Return the embeddings (B, T, d): those of the patches without their positions, and 0 for special tokens."""
+        """Return the embeddings (B, T, d) of the patches, without position embeddings; 0 for special tokens."""
         patches: Tensor = self.grid.patch_module(inputs.extra[PIXELS][:, 0])
         return tokens_of(self.grid, inputs, patches)
 
@@ -79,7 +79,8 @@ def prepare_picture_runner(head: Head, kernel: Kernel, builder: PictureInputBuil
 class WithoutPadding(FunctionObserver):
     """An observer that forbids attention to padding, and passes the call to another observer.
 
-    Models of pictures have no attention mask, because whole pictures need none. Pictures with deleted patches do.
+    Models that read pictures have no attention mask, because whole pictures have no padding. If patches are deleted,
+    the batch has padding, and a mask is needed.
 
     Args:
         observer: The other observer; None to compute the architecture's own attention.
@@ -99,9 +100,9 @@ class WithoutPadding(FunctionObserver):
 
 
 def tokens_of(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
-    """Return the embeddings (B, T, d) of the tokens, given those of all patches (B, N, d).
+    """Return the embeddings (B, T, d) of the tokens, given the embeddings (B, N, d) of all patches.
 
-    An erased patch has the embedding that replaces it. Special tokens and padding have 0.
+    For an erased patch, the result contains the embedding of its replacement. For special tokens and padding, it is 0.
     """
     places, ids = inputs.extra[PLACES], inputs.ids[TEXT]
     index = (places - grid.special).clamp_min(0)
@@ -116,7 +117,7 @@ def changed_patches(grid: PatchGrid, inputs: Inputs, given: Tensor | None) -> It
 
     Args:
         grid: The patches of the model.
-        inputs: The batch. Its places may lack deleted patches.
+        inputs: The batch. Deleted patches may be missing from it.
         given: (B, T, d) embeddings to use, as `PictureRunner.embed` returns them; None for those of the batch.
     """
     places, real = inputs.extra[PLACES], inputs.real()

@@ -25,7 +25,7 @@ from attnaudit.adapters.query_blocks import block_starts, queries_per_block
 
 @dataclass(frozen=True, slots=True)
 class SharedStates:
-    """The keys and values of a batch that variants can reuse.
+    """The keys and values of a batch. Variants, which are rows with some tokens removed, can reuse them.
 
     Attributes:
         layers: One pair of keys and values (B, H, T, d) per layer; None if they cannot be reused.

@@ -115,8 +115,9 @@ def row_replacement(site: Site, weights: Tensor) -> Intervention:
 class OnePositionAttention(FunctionObserver):
     """An observer for `replay_one_position`. It computes the attention of the last layer at a single position.
 
-    The values come from a recorded pass over all positions. At the site, they are averaged under the new weights. At
-    other sites of the layer, they are averaged under the weights that this position has in the recorded pass.
+    The values come from a recorded pass over all positions. At the site whose weights are replaced, the output is their
+    weighted sum under the new weights. At other sites of the layer, it is their weighted sum under the weights of this
+    position in the recorded pass.
     """
 
     def __init__(

@@ -229,9 +229,9 @@ class Recorder:
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
         """Compute a call with the architecture's own function and record its attention.
 
-        At a site in `fused`, nothing is recorded, and the fused kernel computes the output. At other sites, if the
-        weights are replaced, or if gradients are enabled and there is padding, the output is computed again from the
-        recorded weights.
+        At a site in `fused`, nothing is recorded, and the fused kernel computes the output. At other sites, the output
+        is computed again from the recorded weights in two cases: if the weights are replaced, or if gradients are
+        enabled and there is padding.
 
         Returns:
             (B, Q, H, d) output and (B, H, Q, K) weights. The weights are None at a site in `fused`, `queries` or

@@ -275,7 +275,8 @@ def class_logits(
         kernel: Passes the attention to the observer.
         arguments: The arguments of the model's forward().
         mask: (B, T) mask of the stream that the logits are read from, True on tokens.
-        observer: The observer; None for the observer of the surrounding context, if there is one.
+        observer: Receives all attention of the pass. If it is None, an observer that an enclosing `with` block has set
+            stays active.
         extra: As in `Runner.call`.
     """
     with kernel.observe(model, observer):

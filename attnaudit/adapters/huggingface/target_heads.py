@@ -69,9 +69,10 @@ class TagHead:
         return logits[torch.arange(len(logits), device=logits.device), positions]
 
     def located(self, model: Any, arguments: Mapping[str, Any], marks: Tensor, candidates: Tensor) -> Tensor:
-        """Complete the marks (B, T): mark the word with the most probable tag other than that of words in no entity.
+        """Complete the marks (B, T): mark the word with the most probable entity tag.
 
-        Only rows without a mark are changed. `candidates` (B, T) is True at the first tokens of the words.
+        An entity tag is any tag except the tag of words outside all entities. Only rows without a mark are changed.
+        `candidates` (B, T) is True at the first tokens of the words.
         """
         probabilities = torch.softmax(of_every_token(model(**arguments), "logits", model).double(), -1)
         inside = [n for n, name in enumerate(self.classes) if name != self.target.outside]
@@ -158,7 +159,7 @@ class StringHead:
 
 
 def queries_of(marks: Tensor, task: str) -> Tensor:
-    """Return a mask (B, T) of the tokens from whose states the target is computed, given the marks (B, T)."""
+    """Return a mask (B, T), True on the tokens whose states the target is computed from, for the marks (B, T)."""
     marked = marks > 0
     if task != "causal":
         return marked
@@ -166,7 +167,7 @@ def queries_of(marks: Tensor, task: str) -> Tensor:
 
 
 def log_odds_of_all(odds: Tensor, chosen: Tensor) -> Tensor:
-    """Return the log-odds (B, 1) of the product of the probabilities with the log-odds (B, P).
+    """Return the log-odds (B, 1) of a product of probabilities, which are given by their log-odds (B, P).
 
     Args:
         odds: (B, P) log-odds, float64.
@@ -203,7 +204,7 @@ def _marked(marks: Tensor, what: str) -> Tensor:
 
 
 def of_every_token(output: Any, name: str, model: Any) -> Tensor:
-    """Return an output of a model that has one row of numbers, or one number, for every token.
+    """Return the output that a model computes for every token: one number, or one row of numbers, per token.
 
     A custom module may return the logits (B, T, C) of tags as a tensor, and those of spans as a pair (start, end) of
     tensors (B, T).

@@ -23,7 +23,7 @@ CANDIDATES = "target_candidates"
 
 
 class LocatingHead(Protocol):
-    """A head that finds the target of rows that do not mark it, such as the span that the model predicts."""
+    """A head that finds the target in rows without marks. For example, it finds the span that the model predicts."""
 
     def located(self, model: Any, arguments: Mapping[str, Any], marks: Tensor, candidates: Tensor) -> Tensor: ...
 
@@ -55,7 +55,7 @@ class TargetInputs:
         return {MARKS: marks, CANDIDATES: candidates}
 
     def located(self, model: Any, arguments: Mapping[str, Any], inputs: Inputs) -> Inputs:
-        """Return the batch with the marks of rows that lack them, and with the tokens whose states are read."""
+        """Return the batch with marks for all rows, and with a mask of the tokens whose states are read."""
         extra = dict(inputs.extra)
         candidates = extra.pop(CANDIDATES, None)
         if MARKS not in extra:

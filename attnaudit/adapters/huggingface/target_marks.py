@@ -37,7 +37,7 @@ def answer_of(instance: Instance, target: Target) -> str:
 
 
 def answer_tokens(instance: Instance, prompt: str, offsets: Offsets, start: int, end: int) -> list[bool]:
-    """Return which tokens of a prompt are those of the answer.
+    """Return, for each token of a prompt, whether it belongs to the answer.
 
     White space before the answer may belong to its first token.
 
@@ -110,8 +110,8 @@ def first_tokens(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) 
 def mark_span(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> list[int]:
     """Mark the first and the last token of the answer in the text; mark no token if the row has no answer.
 
-    If the text contains the answer several times, its first occurrence is meant, or the one that begins in the word at
-    `position`. The arguments are the same as in `mark_word`.
+    If the text contains the answer several times, the first occurrence is marked. If the row has a position, the search
+    starts at the word with this index. The arguments are the same as in `mark_word`.
 
     Raises:
         DataError: The text does not contain the answer, or the answer was truncated.
