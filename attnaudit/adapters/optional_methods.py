@@ -152,10 +152,10 @@ class ConvertedModelAdapter(Protocol):
 
 @runtime_checkable
 class TargetAdapter(Protocol):
-    """Additional method for adapters whose target is another output than the class of the model."""
+    """Additional method for adapters whose target is an output of the model other than its class."""
 
     def target_logits(self, instances: Sequence[Instance]) -> Tensor:
-        """Return the logits (B, C) of the target, computed from the raw outputs of the model for each instance alone.
+        """Return the logits (B, C) of the target, computed from the model's raw outputs for one instance at a time.
 
         Conformance compares them with the logits of `run`. If the target is the class, the method is not called.
         """

@@ -59,8 +59,8 @@ class Capabilities:
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
         unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
-            position. Masked variants of an input with fixed attention are then computed with `decode`, which the
-            adapter must declare. The attention may depend on all tokens.
+            position. If an audit masks tokens and keeps the attention fixed, it then computes the logits with `decode`,
+            which the adapter must declare. The attention may depend on all tokens.
         influences: Whether `influence` can compute the influence of tokens on hidden states. It also requires `share`.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.
@@ -212,9 +212,11 @@ class Trace:
         decoder_condition: (B, q) second input of the decoder in a pooled model, such as the state of the query. It is
             attached to the autograd graph and independent of the attention. None if the decoder reads only the context.
         cache: Data of this pass for the adapter's own `replay` and `value_vectors`. No other code reads it.
-        queries: Site key -> (B, R) positions of the queries, for sites with only some of their queries. Q is then R.
-        blocks: Keys of the sites whose weights are computed in blocks of queries when they are read (see
-            `BlockAdapter`). In `attention` and `allowed`, they are missing, or have only the queries in `queries`.
+        queries: Site key -> (B, R) positions of the queries whose weights the trace contains. Sites with the weights of
+            all queries have no entry. At sites with an entry, Q is R in the shapes above.
+        blocks: Keys of the sites whose weights are not stored, but computed in blocks of queries when they are read
+            (see `BlockAdapter`). For such a site, `attention` and `allowed` have no entry, or only the queries in
+            `queries`.
     """
 
     logits: Tensor

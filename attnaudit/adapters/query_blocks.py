@@ -23,7 +23,7 @@ LARGEST_BLOCK = 2**21
 
 
 class BlockIntervention(Protocol):
-    """A function that replaces attention weights, and that treats every query alone.
+    """A function that replaces attention weights, and that treats each query independently of the others.
 
     It can therefore be called with all queries, as an `Intervention`, or once for each block of queries.
     """
@@ -66,7 +66,7 @@ class BlockAdapter(ModelAdapter, Protocol):
             sites: As in `SiteSelectingAdapter.run`. It includes the sites in `blocks`.
             queries: As in `QuerySelectingAdapter.run`. Without an intervention, it may have entries for sites in
                 `blocks`.
-            blocks: Keys of the sites of which the trace must not hold the weights of all queries. `Trace.blocks` has
+            blocks: Keys of the sites for which the trace must not hold the weights of all queries. `Trace.blocks` has
                 the same keys, and `attention_rows` returns the weights. If `intervene` is given, the weights cannot be
                 read, and `Trace.blocks` is empty.
             detached: Whether gradients treat the weights of all sites as constants.
@@ -94,7 +94,7 @@ def queries_per_block(rows: int, heads: int, keys: int) -> int:
 
 
 def block_starts(queries: int, size: int) -> Iterator[int]:
-    """Return the position of the first query of each block, given the number of all queries and of those in a block."""
+    """Return the position of the first query of each block, given the number of queries and the size of a block."""
     return iter(range(0, queries, size))
 
 

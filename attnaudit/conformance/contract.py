@@ -162,8 +162,9 @@ def require_close(
 def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
     """Check that two tensors of logits agree, and return their largest absolute difference.
 
-    The tolerance is `TOLERANCE` times the largest absolute value of the expected logits, which counts as at least
-    `SMALLEST_SIZE`. The other arguments and the error are the same as for `require_close`.
+    The tolerance is `TOLERANCE` times the largest absolute value of the expected logits. If this value is smaller than
+    `SMALLEST_SIZE`, the tolerance is `TOLERANCE` times `SMALLEST_SIZE`. The other arguments and the error are the same
+    as for `require_close`.
     """
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
     return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)

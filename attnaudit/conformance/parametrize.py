@@ -20,7 +20,7 @@ Model = ModelAdapter | Callable[[], ModelAdapter]
 
 @dataclass(frozen=True)
 class PytestCase:
-    """The argument `check` of a test that `parametrize_with_checks` decorates. Calling it runs the check.
+    """The object that a test with the decorator `parametrize_with_checks` gets as `check`. Calling it runs the check.
 
     Attributes:
         case: The check and the model it runs on.

@@ -24,7 +24,7 @@ BLOCKS_AT_ONCE = 2**13
 
 
 class Pairs(NamedTuple):
-    """Numbers of pairs in each row, (R,) float64 each.
+    """Numbers of pairs in each of R rows. Every attribute is a tensor (R,) in float64.
 
     If there are weights, each number is a sum of the weights of pairs. The weight of a pair is the product of the
     weights of its two elements.

@@ -35,7 +35,7 @@ class Kendall(NamedTuple):
 def kendall(x: Tensor, y: Tensor, mask: Tensor | None = None) -> Kendall:
     """Return Kendall's τ-b and its p-value for each row.
 
-    A call is faster than separate calls of `kendall_tau_b` and `kendall_p_value`. See these two functions for details.
+    It is faster than calling `kendall_tau_b` and `kendall_p_value` separately. See these two functions for details.
     Arguments, undefined rows and errors are the same as for `kendall_tau_b`.
 
     Examples:
@@ -139,7 +139,7 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
 
 
 def near_tied_pairs(x: Tensor, mask: Tensor | None = None, tolerance: float = 1e-6) -> Tensor:
-    """Return the share of nearly tied pairs in each row, whose two values differ by at most a tolerance.
+    """Return the share of the pairs in each row that are nearly tied: their values differ by at most `tolerance`.
 
     Pairs with equal values are included. Float32 rounding can create or break ties between nearly equal values at
     random, so reports show this share next to τ.

@@ -52,7 +52,7 @@ class Base:
     """A pretrained encoder from which training starts.
 
     Attributes:
-        name: The value of --base.
+        name: The name or the folder of the encoder, as given with --base.
         folder: The folder of the encoder.
         version: Version of the package; None for a folder.
     """

@@ -82,7 +82,7 @@ class PlantedEncoder(Encoder):
         self.width = FIRST_FEATURE + feature_count
 
     def parts(self, embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split embeddings (..., d) into three parts: for attention, own evidence and text evidence."""
+        """Split embeddings (..., d) into the parts for attention, the token's own evidence, and the text's evidence."""
         attention, own, text = torch.split(embeddings, self.sizes, dim=-1)
         return attention, own, text
 

@@ -46,12 +46,12 @@ def masked_words(model: PooledClassifier, ids: Tensor, mask: Tensor, special: Te
     """Return the loss of masked language modelling (Tutek & Šnajder 2020, eq. 5).
 
     Some words are chosen for prediction, and the text is corrupted (see `corrupt`). Each chosen word is predicted from
-    its hidden state in the corrupted text. The loss is summed over the words of an instance. The paper therefore gives
-    the loss a lower weight for long texts.
+    its hidden state in the corrupted text. The loss is summed over the words of an instance, so it grows with the
+    length of the text. The paper therefore gives the loss a lower weight for long texts.
 
-    The logits are products of hidden states with the embedding matrix. The matrix gets no gradient through these
-    products, but only as the input of the encoder. The id of the unknown word serves as the mask, so unknown words are
-    never chosen for prediction.
+    The logits are products of hidden states with the embedding matrix. No gradient flows to the matrix through these
+    products. It gets gradients only through the embeddings that the encoder reads. The id of the unknown word serves as
+    the mask, so unknown words are never chosen for prediction.
 
     Args:
         model: The model to train.

@@ -36,8 +36,8 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         accuracy: Share of correct predictions.
-        f1: F1 of the second class if there are two classes, macro F1 if there are more. None if there are two classes,
-            and neither a label nor a prediction is the second class.
+        f1: F1 of the second class if there are two classes, macro F1 if there are more. With two classes, it is None if
+            the second class occurs neither among the labels nor among the predictions.
         n: Number of instances.
     """
 

@@ -103,7 +103,7 @@ class TrainingData:
 
     @property
     def parts(self) -> dict[str, Dataset]:
-        """Name of the part ("train", "dev" and, if there are test data, "test") -> its data set."""
+        """The data sets by name: "train", "dev" and, if there are test data, "test"."""
         parts = {"train": self.train, "dev": self.dev}
         return parts if self.test is None else parts | {"test": self.test}
 

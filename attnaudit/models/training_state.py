@@ -42,7 +42,8 @@ class TrainingStateFile:
     def seconds(self) -> tuple[float, float]:
         """The wall-clock time and the CPU time of the training, in seconds, counted from the creation of this object.
 
-        After `load`, both times include those of earlier, stopped runs up to their last writes.
+        After `load`, both times also include the time of earlier, interrupted runs, up to the last state that each run
+        wrote.
         """
         now = time.perf_counter(), time.process_time()
         clocks = zip(self._seconds_before, now, self._started, strict=True)

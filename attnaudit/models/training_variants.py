@@ -117,7 +117,7 @@ def as_adversary(
     frozen: bool = False,
     longer: int = LONGER,
 ) -> TrainingJob:
-    """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
+    """Return a job that trains a copy of `base` with the same outputs, but attention that differs as much as possible.
 
     The best epoch has the smallest loss on the development data (see `twin_loss`). Training stops after PATIENCE epochs
     without a better epoch.
@@ -175,7 +175,7 @@ def with_frozen_parts(job: TrainingJob, base: PooledClassifier, *parts: str) -> 
 
 
 def with_new_seed(job: TrainingJob) -> TrainingJob:
-    """Return the job with a new seed, which no other copy has.
+    """Return the job with a new seed, different from the seeds of all other copies.
 
     With the seed of the base model, the parts that are not copied would start from the same random values as in the
     base model, and training could end with the same parameters again.

@@ -74,11 +74,11 @@ class BagAdapter(PooledAttentionAdapter):
             features: d, the number of features of a vector.
             baseline: (d,) vector that replaces a masked unit, such as the mean vector of the training data; None for
                 zeros.
-            independent: Whether the state of a unit depends on its own vector alone, and its weight is proportional to
-                a number that depends on this vector alone, as in a softmax over scores of the units. Erasing units is
-                then computed from the states and weights of the whole bag, without running the model again. False for
-                models whose encoder or attention mixes units.
-            read: Function that reads the units of an instance. By default, from its file.
+            independent: Whether units are processed independently of each other. The state of a unit must then depend
+                on its own vector alone. Its weight must be proportional to a number that depends on this vector alone,
+                as in a softmax over scores of the units. Erasing units is then computed from the states and weights of
+                the whole bag, without running the model again. False for models whose encoder or attention mixes units.
+            read: Function that reads the units of an instance. By default, they are read from the file of the instance.
             modules: As for `PooledAttentionAdapter`.
             heads: As for `PooledAttentionAdapter`.
             reading: As for `PooledAttentionAdapter`.

@@ -15,9 +15,10 @@ from attnaudit.targets import PAGE, Target
 
 
 def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence[str]) -> Callable[..., Tensor]:
-    """Return a decoder with the logit of a target, given a decoder with the numbers of all outputs of a model.
+    """Turn a decoder that returns all outputs of a model into a decoder that returns the logit of a target.
 
-    A decoder that is an `nn.Linear` stays one. Its weights are those of the given decoder, so they change with them.
+    If the given decoder is an `nn.Linear`, so is the result. Both then share their weights: if the weights of the given
+    decoder change, so do those of the result.
 
     Args:
         target: The target. Its kind is "label" or "score".
@@ -51,7 +52,7 @@ def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence
 
 
 class OneLogitLinear(nn.Linear):
-    """A linear layer with the logit of one output of another linear layer.
+    """A linear layer that returns the logit of one output of another linear layer.
 
     Attributes:
         whole: The other layer.

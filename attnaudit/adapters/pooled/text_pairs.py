@@ -27,7 +27,7 @@ READING = "mean@layer=0,heads=mean,stack=cross"
 
 
 class PairAttentionAdapter(TokenStreams):
-    """A model adapter for a classifier of two texts whose tokens attend to those of the other text."""
+    """A model adapter for a classifier of two texts, in which the tokens of each text attend to the other text."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PairAttentionAdapter(TokenStreams):
                 sums of the states of the query, and those of the query are weighted sums of the states of the text.
             tokenize: Text -> Encoding. It serves both texts.
             classes: As for `PooledAttentionAdapter`.
-            explained: Whether the tokens of the text or those of the query are the explanation, and are erased.
+            explained: Which tokens the explanation gives scores to and the audit erases: "text" or "query".
             reading: The attention that is shown. Its layer 0 is the attention to the explained text.
             modules: As for `PooledAttentionAdapter`.
             pad_id: As for `PooledAttentionAdapter`.

@@ -202,10 +202,10 @@ def modules_among(parts: Sequence[object]) -> tuple[nn.Module, ...]:
 
 
 def require_states(states: object, expected: tuple[int, int]) -> Tensor:
-    """Return what an encoder returned, if it is hidden states (B, T, m) with (B, T) = `expected`.
+    """Check that an encoder returned hidden states (B, T, m) with (B, T) = `expected`, and return them.
 
     Raises:
-        AdapterError: It is not a tensor, or its shape is wrong.
+        AdapterError: The encoder returned something other than a tensor, or a tensor of another shape.
     """
     if not isinstance(states, Tensor):
         raise AdapterError(
