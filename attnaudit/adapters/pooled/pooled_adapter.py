@@ -103,7 +103,8 @@ class PooledAttentionAdapter(TokenStreams):
                 longer. None if the length is unlimited.
             description: One line that reports show.
             family: The family of the model, such as "pooled attention, gru encoder". The key `validated_on` of policies
-                lists families. "" stands for "pooled attention".
+                lists families. "" stands for "pooled attention". If `heads` is more than 1, the name begins with
+                "several-head attention", because policies for a single row of weights were not validated on it.
             configuration: A text that describes what determines the outputs of the model apart from its parameters,
                 such as the vocabulary as JSON. The hash of the model includes this text, so `attnaudit verify` can
                 distinguish models with equal parameters.
@@ -148,7 +149,8 @@ class PooledAttentionAdapter(TokenStreams):
         if heads < 1 or (heads == 1 and contexts is not None):
             wrong = "contexts is given, but heads is 1" if heads == 1 else f"heads is {heads}"
             raise AdapterError(f"{wrong}; expected heads=H, the number of weights per token that attention returns.")
-        family = family or (SEVERAL_HEADS if heads > 1 else "")
+        if heads > 1 and not family.startswith(SEVERAL_HEADS):  # policies for a single row of weights do not cover it
+            family = f"{SEVERAL_HEADS}, {family}" if family else SEVERAL_HEADS
         self.contexts = contexts
         self._site = SITE if heads == 1 else replace(SITE, heads=heads)
         require_reading([self._site], reading)

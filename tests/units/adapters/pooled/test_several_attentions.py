@@ -16,6 +16,7 @@ from attnaudit.engine.measuring import measure
 from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.model_families import covers
 from tests.pooled_models import (
     ALONE,
     MODELS,
@@ -236,3 +237,9 @@ def test_a_row_that_names_a_file_is_refused(build: Any) -> None:
     row = Instance(id="a", text="slide.npy", file="slide.npy", query="good film", where="rows.jsonl, row 1")
     with pytest.raises(DataError, match=r"^rows.jsonl, row 1: the row names a file, but the model reads texts"):
         build().collate([row])
+
+
+def test_a_policy_for_one_row_of_weights_never_covers_several_heads() -> None:
+    adapter = several_heads(family="pooled attention, gru encoder")
+    assert adapter.family == "several-head attention, pooled attention, gru encoder"
+    assert not covers(["pooled attention"], adapter.family)
