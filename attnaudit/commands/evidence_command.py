@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         AuditError: The run is not complete or was edited, the shipped files are not those of the audited model, or a
-            file cannot be read or written. In the last case, some files may be written; otherwise, none is.
+            file cannot be read or written. If a file cannot be read or written, other files may already be written. In
+            all other cases, no file is written.
     """
     given, paths = Path(options.folder), [Path(one) for one in options.subject]
     _require_url(options.url)

@@ -1,4 +1,4 @@
-"""`attnaudit gallery`: show what the checks look like on planted models."""
+"""`attnaudit gallery`:show the results of the checks on planted models, whose faithfulness is known."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure the shards.
 
     Returns:
-        The exit status: 0 if they were measured; 2 if not.
+        The exit status: 0 if the shards were measured, 2 if not.
     """
     from attnaudit.checks.effective_policy import effective_policy_of_file
     from attnaudit.checks.policy import load_policy

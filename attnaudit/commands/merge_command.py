@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Merge the shards.
 
     Returns:
-        The exit status: 0 if they are complete; 2 if not.
+        The exit status: 0 if the shards are complete and were merged, 2 if not.
     """
     try:
         count = merge_shards([Path(folder) for folder in options.folders], Path(options.into))

@@ -27,7 +27,7 @@ HASH = "print the SHA-256 hash of the checks of a policy; it does not depend on 
 
 
 class Source(NamedTuple):
-    """An effective policy, and the version of attnaudit that applied it.
+    """An effective policy that the command reads, and the version of attnaudit that applied it.
 
     Attributes:
         policy: The effective policy.
@@ -86,8 +86,8 @@ def read_source(path: Path) -> Source:
     """Read the effective policy of a policy file or of a run.
 
     Args:
-        path: A policy file, an audit.json, the folder of a run, or the folder that contains the runs, whose newest run
-            is used.
+        path: A policy file, an audit.json, the folder of a run, or a folder that contains several runs. Of several
+            runs, the newest one is used.
 
     Raises:
         AuditError: The file cannot be read. Or the record of the run contains no policy, or a policy that was edited.

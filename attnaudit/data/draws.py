@@ -80,7 +80,7 @@ class Draws(ABC):
 
     @abstractmethod
     def sha256(self, count: int) -> str:
-        """Return the hash, in hexadecimal, that identifies the data of an audit of the first `count` rows."""
+        """Return the hash, in hexadecimal, that identifies the data if an audit measures the first `count` rows."""
 
 
 class CompleteDraws(Draws):

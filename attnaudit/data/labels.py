@@ -19,13 +19,14 @@ def label_indices(
     """Return the class index of each instance; -1 for instances without a label.
 
     A label must be equal to a class name. If no class name is an integer, a label may also be a class index, such as
-    "1" for the second class. For a model that assigns any number of labels, the class index is 1 if the label that the
-    target names applies, and otherwise 0. If the target is not a decision, all indices are -1.
+    "1" for the second class. For a model that assigns any number of labels, the target names one label. The class index
+    is then 1 if this label applies to the instance, and otherwise 0. If the target is not a decision, all indices are
+    -1.
 
     Args:
         dataset: The instances.
         classes: Class names of the model, in the order of its logits.
-        target: What is explained.
+        target: The output of the model that the audit explains.
         known: All labels of a model that assigns any number of labels; empty if they are unknown.
 
     Raises:

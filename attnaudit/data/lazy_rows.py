@@ -1,4 +1,4 @@
-"""Instances of a large JSON Lines file, which are read when they are needed, in the order of their ids."""
+"""Instances of a large JSON Lines file, in the order of their ids. Each instance is read only when it is needed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Reader(InstanceReader):
 class LazyInstances(Sequence[Instance]):
     """The instances of a JSON Lines file, sorted by id.
 
-    The file is read once to validate every row. In memory are the position and the id of every row.
+    The file is read once to validate every row. Only the position and the id of every row are kept in memory.
 
     Args:
         path: The file.

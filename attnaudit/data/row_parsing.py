@@ -48,7 +48,7 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text` or `file`, and refuse misspelt names of columns whose absence changes the audit.
+    """Require a column `text` or `file`, andrefuse misspelt names of columns that affect the audit.
 
     Args:
         columns: Names of the columns.
@@ -267,8 +267,8 @@ def derived_id(
     """Return an id that depends only on the content of an instance.
 
     It consists of up to three words of the text and 12 hexadecimal digits of a hash of all arguments. If the instance
-    is a file, `content` is the hash of its contents. The hash in the id then leaves out the text, which is the file's
-    name. `further` has the further fields of the instance, such as its labels.
+    is a file, `content` is the hash of its contents. The hash in the id then leaves out the text, because this is only
+    the name of the file. `further` contains the other fields of the instance, such as its labels.
     """
     first = text if content is None else f"file {content}"
     parts = ["" if part is None else f"={part}" for part in (first, query, label, source)]

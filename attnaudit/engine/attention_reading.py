@@ -137,7 +137,7 @@ class AttentionReading:
 
     @cached_property
     def special_mass(self) -> Tensor:
-        """(B,) the share of the scores that special tokens get, not real tokens; NaN if all scores are 0.
+        """(B,) the share of the scores outside the real tokens; NaN if all scores are 0.
 
         For plain attention, it includes weight that a head gives to no token (an attention sink).
         """

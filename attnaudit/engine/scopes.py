@@ -162,7 +162,7 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection
 
 
 def sites_in_blocks(scopes: Sequence[Scope], adapter: ModelAdapter, inputs: Inputs) -> frozenset[str]:
-    """Return the keys of the sites at which the scopes need all queries, but whose weights do not fit into memory.
+    """Return the keys of the sites at which the scopes need all queries,but whose weights are too large to keep.
 
     Sites at which gradients with respect to the weights are needed are missing. If the adapter cannot select queries,
     sites at which a scope needs a single query are missing as well.

@@ -22,8 +22,9 @@ ADDRESS = "RAY_ADDRESS"
 class RayActors:
     """Measures shards in actors of Ray, which Ray starts again if they die.
 
-    If the environment variable `RAY_ADDRESS` names a cluster, the actors run on its machines. These must have the same
-    files and packages. Otherwise, Ray is started on this machine, and stopped after measuring.
+    If the environment variable `RAY_ADDRESS` names a cluster, the actors run on the machines of the cluster. These
+    machines must have the same files and packages as this one. Otherwise, Ray is started on this machine, and stopped
+    after measuring.
 
     Args:
         workers: The number of actors. On a GPU, each of them gets one GPU.

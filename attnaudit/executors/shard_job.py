@@ -1,4 +1,4 @@
-"""What a process needs to know to measure shards, and the object that measures them in that process."""
+"""The description of a measurement for other processes, and the object that measures shards in such a process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardJob:
-    """What every process that measures shards of a run needs to know.
+    """The description of a measurement, which every process that measures its shards gets.
 
     Attributes:
         source: Where the model is loaded from: a folder, a registered name or package.module:factory.
@@ -82,7 +82,7 @@ class Executor(Protocol):
         """Measure shards, in any order.
 
         Args:
-            job: What the processes need to know.
+            job: The description of the measurement.
             shards: The shards.
             finished: Called with every measured shard.
 
@@ -92,7 +92,7 @@ class Executor(Protocol):
 
 
 def measured_shard(index: int, numbers: ShardNumbers) -> MeasuredShard:
-    """Return the numbers of a shard in the form that processes exchange."""
+    """Convert the numbers of a shard to a `MeasuredShard`, which can be sent to another process."""
     import hashlib
 
     content = numbers.to_parquet()
@@ -105,10 +105,10 @@ COST = ("passes", "batch_size", "repeated_rows", "repeated_difference", "seconds
 
 
 class ShardWorker:
-    """Measures shards in a process of its own.
+    """Measures shards in a worker process, with its own copy of the model.
 
     Args:
-        job: What the process needs to know.
+        job: The description of the measurement.
 
     Raises:
         AuditError: The model cannot be loaded, or is not the model of the run.
@@ -155,9 +155,9 @@ class ShardWorker:
 
 
 def registering_modules() -> dict[str, str]:
-    """Return name -> file, for the modules of this process that registered models, checkpoint formats or measures.
+    """Return the modules that registered models, checkpoint formats or measures in this process: name -> file.
 
-    Modules of attnaudit are left out, because every process finds them.
+    Modules of attnaudit are left out, because every process can import them without help.
     """
     names = [name for registry in (models, checkpoint_formats, measures) for name in registry.origins()]
     found = {}
@@ -197,14 +197,14 @@ def _import(name: str, file: str) -> None:
 
 
 def described(error: BaseException) -> tuple[str, str]:
-    """Return the name of an error's class and its message, to send it to another process."""
+    """Convert an error to the name of its class and its message, which can be sent to another process."""
     if isinstance(error, AuditError):
         return type(error).__name__, str(error)
     return "AuditError", f"A process that measures shards failed with {type(error).__name__}: {error}"
 
 
 def rebuilt(name: str, message: str) -> AuditError:
-    """Return the error that `described` described."""
+    """Convert the result of `described` back to an error."""
     kind = getattr(errors, name, AuditError)
     if isinstance(kind, type) and issubclass(kind, AuditError):
         return kind(message)

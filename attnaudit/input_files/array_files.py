@@ -50,9 +50,10 @@ class UnitArray:
 def read_array(instance: Instance) -> UnitArray:
     """Read the array file of an instance.
 
-    A .npy file contains the features alone. A .safetensors file, or a .pt file with a dict, contains a tensor
-    `features` and, optionally, tensors `boxes` and `times`; the names are a list `names` in the dict, or a JSON list in
-    the metadata `names` of the .safetensors file. If a file contains a single tensor, this tensor is the features.
+    A .npy file contains only the features. A .safetensors file, or a .pt file with a dict, contains a tensor `features`
+    and, optionally, tensors `boxes` and `times`. The names of the units are optional too: a .pt file has them as a list
+    `names` in the dict, and a .safetensors file as a JSON list in the metadata `names`. If a file contains a single
+    tensor, it is the tensor of the features.
 
     Raises:
         DataError: The file has changed since the data were loaded, cannot be read, or has invalid contents. The message

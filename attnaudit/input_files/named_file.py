@@ -16,7 +16,7 @@ SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A valid file.
+    """The path and the hash of a file that a row names and whose contents are valid.
 
     Attributes:
         path: The absolute path.
@@ -32,9 +32,9 @@ def find_file(name: str, folder: Path | None, where: str) -> NamedFile:
 
     Args:
         name: The path in the row.
-        folder: The folder of the data file. The path is relative to it and must not leave it, but symbolic links in the
-            folder may lead elsewhere. None for data sets in Python, whose paths are relative to the current directory
-            and may be absolute.
+        folder: The folder of the data file. The path in the row is relative to this folder and must not leave it.
+            However, symbolic links in the folder may lead elsewhere. None for data sets in Python: their paths may be
+            absolute, or are relative to the current directory.
         where: The row and the column, for messages.
 
     Raises:

@@ -94,7 +94,7 @@ class AuditPlugin:
         return terminal_safe(f"{header}, device {options.device}")
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Note the test files, because every @audit function in them has to be collected as a test."""
+        """Record which test files are collected, because each @audit function in them must become a test."""
         if isinstance(collector, pytest.Module) and names_a_model(self.config):
             self.begin().test_files.add(collector.path)
 
@@ -107,7 +107,7 @@ class AuditPlugin:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Note which test files were imported, and show only the message of an invalid declaration.
+        """Record which test files were imported, and show only the message of an invalid declaration.
 
         With --full-trace, an invalid declaration is shown with its traceback.
         """
@@ -145,9 +145,9 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Before the first case runs, write down what has to be judged, so that a crash hides nothing.
+        """Before the first case runs, record the gates and cases that have to be judged, so that a crash hides none.
 
-        By now, other plugins have deselected cases.
+        At this point, other plugins have already deselected cases.
         """
         state, config = self.state, self.config
         collection_failed = session.testsfailed and not config.option.continue_on_collection_errors
@@ -161,7 +161,7 @@ class AuditPlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Put the verdict of a case on its report, and show only the message of a failure."""
+        """Add the verdict of a case to its pytest report. Of a failure, show only the message, without a traceback."""
         report = yield
         if self.state is not None:
             complete_report(item, call, report, self.state)
@@ -186,7 +186,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """List a failure of the run itself among the failed tests, without a letter in the progress of the tests.
+        """List a failure of the run itself among the failed tests, but print no letter for it in the progress line.
 
         With a letter, pytest would count the failure as a test that ran, and show a progress above 100%. If there are
         usage errors, the failure is not listed, because pytest shows usage errors itself.
@@ -254,7 +254,7 @@ class AuditPlugin:
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
 
     def final_status(self, status: int) -> int:
-        """Return the exit status of the process: 0 only if the audit passed, or if this process was to run no audit.
+        """Return the exit status of the process.It is 0 only if the audit passed or none was to run here.
 
         Args:
             status: The exit status of the session.

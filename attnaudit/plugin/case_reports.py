@@ -22,8 +22,8 @@ def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytes
 
     The verdict consists of built-in types, which xdist can send to another process.
 
-    A model that cannot be loaded, or data that cannot be read, fails the first case that needs it. This failure names
-    all gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
+    If a model cannot be loaded, or data cannot be read, the first case that needs them fails. This failure names all
+    gates that cannot be judged for this reason. The other cases are skipped, so that the reason is shown once.
     """
     case = item.stash.get(CASE, None)
     if case is None:

@@ -174,7 +174,8 @@ def names_a_model(config: pytest.Config) -> bool:
 def audit_options(config: pytest.Config) -> AuditOptions:
     """Collect the options of the audit.
 
-    Paths on the command line are relative to the working folder; those in the configuration file, to that file.
+    Paths on the command line are relative to the working folder. Paths in the configuration file are relative to the
+    folder of that file.
 
     Raises:
         pytest.UsageError: A number in the configuration file is not a whole number.

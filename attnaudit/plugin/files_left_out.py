@@ -28,9 +28,9 @@ NOT_GIVEN = "not on the command line"
 def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
     """Return the test files whose gates are unknown, because they may contain @audit functions but were not collected.
 
-    These are files in a folder that pytest was given, or next to a file that it was given. It makes no difference how
-    a file was left out: by an option such as --ignore or --last-failed, by a conftest.py, by a plugin, or because it
-    skips itself while pytest imports it. With --policy, all gates are known, and no file counts.
+    These are test files in a folder on the command line of pytest, or next to a file on the command line. It makes no
+    difference how a file was left out: by an option such as --ignore or --last-failed, by a conftest.py, by a plugin,
+    or because it skips itself while pytest imports it. With --policy, all gates are known, and no file counts.
 
     Args:
         state: The run, after the collection.

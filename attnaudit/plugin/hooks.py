@@ -95,7 +95,7 @@ def _ended_early(what: str, ended: SystemExit) -> str:
 
 @pytest.fixture
 def attnaudit_case(request: pytest.FixtureRequest) -> MeasurementsRequest:
-    """What the fixture `measurements` measures: a model, a data set and the needed measures."""
+    """The model, the data set and the needed measures of a test that uses the fixture `measurements`."""
     measurements_request: MeasurementsRequest = request.param
     return measurements_request
 

@@ -1,7 +1,7 @@
 """Refuse mistyped options of the audit, on the command line and in the configuration file, and suggest the right name.
 
 pytest's own message about an unknown option suggests no other, and pytest only warns of an unknown key in the
-configuration file. A mistyped `audit_policy` would then leave the default policy in force.
+configuration file. If `audit_policy` were mistyped, the audit would then use the default policy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write down, before the first case runs, which gates a run has to judge and which cases were selected."""
+"""Before the first case runs, record which gates a run has to judge and which cases were selected."""
 
 from __future__ import annotations
 

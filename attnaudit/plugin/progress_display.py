@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | None]:
-    """Show on standard error how many texts a run has measured. What the model prints remains captured.
+    """Show on standard error how many texts a run has measured. pytest still captures what the model prints.
 
     A bar is drawn in the terminal of the process that runs the cases. In CI, in the workers of xdist and where the
     output is no terminal, a line is printed each minute.

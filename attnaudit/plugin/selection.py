@@ -50,7 +50,7 @@ def stopping_option(session: pytest.Session) -> str:
 
 
 def added_options(config: pytest.Config) -> dict[str, list[str]]:
-    """Return the options that are not on the command line, word by word. The keys are their sources ("addopts")."""
+    """Return the options that pytest did not read from the command line: source ("addopts") -> options as words."""
     sources = {
         "addopts": [str(word) for word in config.getini("addopts")],
         "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),

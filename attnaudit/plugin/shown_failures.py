@@ -1,4 +1,4 @@
-"""What the terminal shows of failures. JUnit files and other plugins get the complete reports."""
+"""Shorten the failures that the terminal shows. JUnit files and other plugins get the complete reports."""
 
 from __future__ import annotations
 

@@ -67,9 +67,10 @@ class Baseline(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         policy_sha256: The SHA-256 hash of the effective policy.
         seed: The seed of the run.
         unit: The units into which texts are divided for all statistics: "tokens", "words" or "sources".
-        not_passed: The gates that had not passed when the run was accepted, which needs an explicit option.
+        not_passed: The gates that had not passed when the run was accepted. Accepting such a run needs an explicit
+            option.
         subjects: The numbers of every model on every data set, sorted by their names.
-        sha256: The SHA-256 hash of everything else, which shows whether the file was edited.
+        sha256: The SHA-256 hash of all other fields, which shows whether the file was edited.
     """
 
     format: int

@@ -46,8 +46,8 @@ class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     Attributes:
         direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above it.
-        value: The threshold, in the unit of the value. A relative threshold differs between instances, and this is its
-            mean.
+        value: The threshold, in the unit of the value. A relative threshold differs between instances; `value` is then
+            its mean over the instances.
         expression: The expression of a relative threshold, such as "floor + 0.2"; None for a threshold that is a
             number.
     """
@@ -60,14 +60,15 @@ class Requirement(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An estimate of the number of instances that would decide an inconclusive case.
 
-    The estimate assumes that the observed value is the true one. `low` and `high` show how uncertain it is: they are
-    the estimates at both ends of the 50% interval of the value.
+    The estimate assumes that the observed value is the true one. `low` and `high` show how uncertain the estimate is.
+    They are the estimates for the values at both ends of the 50% interval.
 
     Attributes:
         instances: The number of instances; None if the value is too close to the threshold for an estimate.
         low: The estimate at the end of the 50% interval that is further from the threshold. None if even this end is
             too close to the threshold.
-        high: The estimate at the other end. None if this end is too close to the threshold or on the other side of it.
+        high: The estimate at the end of the 50% interval that is closer to the threshold. None if this end is too close
+            to the threshold or on the other side of it.
         power: The probability that a sample with this number of instances decides the case.
     """
 
@@ -78,14 +79,14 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far the true value must be from the threshold for a gate to be decided with a probability of `power`.
+    """The distance from the threshold at which a true value lets a gate reach a verdict with the probability `power`.
 
     Attributes:
         to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
             that far.
         to_fail: How far the true value must be on the other side for the case to fail; None if no possible value is
             that far.
-        power: The probability of the decision.
+        power: The probability that the case passes or fails at these distances.
         warning: Why the sample is too small for the threshold, as a clause; "" if it is large enough.
     """
 
@@ -100,8 +101,8 @@ class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         standard_error: The standard error of the value, in its unit.
-        slope: The relative change of the variance, the square of the standard error, per unit of the value; 0 if the
-            variance is taken to be constant.
+        slope: How much the variance (the square of the standard error) changes, relative to its size, if the value
+            changes by one unit; 0 if the variance is assumed to be constant.
         share_rows: If the statistic is a share of rows, the effective sample size: the number of independent rows of
             equal weight with the same standard error. None for other statistics.
         narrows_with_rows: Whether the error approaches 0 as rows are added.
@@ -130,7 +131,7 @@ class Reference(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Histogram(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A histogram of the values per instance, without undefined ones.
+    """A histogram of the values per instance. Undefined values are left out.
 
     Attributes:
         edges: The k + 1 edges of the k bins, in ascending order.
@@ -179,8 +180,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The values of a check under several readings, with one row per layer and one column per head.
 
     Attributes:
-        row_label: What a row stands for: "layer".
-        column_label: What a column stands for: "head".
+        row_label: What each row stands for. It is always "layer".
+        column_label: What each column stands for. It is always "head".
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
@@ -198,7 +199,7 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The value of a check on some of the instances.
+    """One part of a breakdown: the value of a check on the instances that have something in common.
 
     Attributes:
         name: What the instances have in common, such as "0.8 to 0.95".
@@ -212,10 +213,10 @@ class Part(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Breakdown(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The value of a check in parts of the data.
+    """The value of a check in parts of the data, such as short and long texts.
 
     Attributes:
-        by: What the parts differ in: "confidence", "length", "predicted class" or "label".
+        by: The property by which the data are divided: "confidence", "length", "predicted class" or "label".
         parts: At least two parts.
     """
 
@@ -238,7 +239,7 @@ class RankedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a paired gate compared.
+    """The two values that a paired gate compared: that of the audited model and that of its baseline.
 
     Attributes:
         anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
@@ -282,14 +283,14 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         how_to_read: How to interpret the value.
         in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
             "" if the check has no such sentence or the value is undefined.
-        when_failed: What a failed gate says about the model, as a short sentence without a full stop.
+        when_failed: What it means for the model if the gate fails, as a short sentence without a full stop.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
         verdict: "pass", "fail", "inconclusive", "undefined", or "informational" for a check without a threshold.
         reason: The reason for the verdict, as a clause without a full stop.
         severity: "gate" if the case can fail, "report" if the check is informational.
-        inconclusive: What happens to the case if a gate is inconclusive: "fail" fails it, "warn" passes it with a
-            warning, and "pass" passes it.
+        inconclusive: What happens to the case if the verdict on a gate is inconclusive. "fail": the case fails. "warn":
+            it passes with a warning. "pass": it passes.
         statistic: How the value summarises the instances, such as "mean".
         unit: The unit of the value, such as "Kendall τ-b"; "" if it has none.
         value_name: The name of the value in messages, such as "mean τ-b".
@@ -309,15 +310,15 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         worst: The instances with the worst values, the worst one first.
         better: "at_least" if higher values are better, "at_most" if lower values are better. None if the check accepts
             thresholds of both kinds.
-        typical: Instances that show how the value comes about.
-        typical_of: How these instances were chosen, as a noun phrase; "" if there are none.
+        typical: Instances that are typical of the value (see `typical_of`).
+        typical_of: How the instances in `typical` were chosen, as a noun phrase; "" if there are none.
         breakdowns: The value of a gate in parts of the data; empty for informational checks.
         worst_first: Which values are the worst: "lowest" or "highest".
-        token_columns: The names of the columns, with one number per token, that the report draws as heatmaps.
+        token_columns: The names of the columns that the report draws as heatmaps. Each column has one number per token.
         note: Remarks on the value, separated by semicolons; "" if there are none.
         blocks: Whether the case fails in pytest.
-        gated: The number of gates in the policy, for which the confidence of `fail_interval` is corrected; 1 for an
-            informational check.
+        gated: The number of gates in the policy; 1 for an informational check. The confidence of `fail_interval` is
+            corrected for this number.
         fail_interval: The interval that decides whether the case fails. Its confidence is 1 - (1 - c) / `gated`, where
             c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
@@ -329,8 +330,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         matrix: The values under each reading if the check covers several readings; otherwise None. `value` and
             `interval` then describe the mean over the readings.
         test: The pytest id of the case; "" if it was not judged under pytest.
-        comparison: What a paired gate compared; None for any other check. `value` is then the value of the audited
-            model minus the value of the baseline.
+        comparison: The two values that a paired gate compared; None for any other check. `value` is then the value of
+            the audited model minus the value of the baseline.
         unseen_mixers: The modules of the model that carry information between tokens without visible weights, which
             every reading leaves out, such as "model.layers.0.mixer (MambaMixer)". They make the verdict of a gate
             undefined. Empty if the model has none, or if the check accepts them.

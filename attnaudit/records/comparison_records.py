@@ -23,11 +23,12 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         candidate: The number in the candidate run; None if it is undefined.
         difference: `candidate` - `base`; None if one of them is undefined.
         interval: The interval of the difference, over sources; None if there is none.
-        detectable: The smallest true difference, up or down, whose interval would have excluded 0 with a probability of
-            80%; None without an interval, or if there is no such difference.
+        detectable: The smallest true difference, up or down, that would have been detected in 80% of samples, that is,
+            whose interval would have excluded 0. None without an interval, or if there is no such difference.
         n: The number of instances that have a value in both runs.
         changed: The number of these instances whose values differ.
-        direction: "at_least" if a higher number is better, "at_most" if a lower one is; None if neither is.
+        direction: "at_least" if higher numbers are better, "at_most" if lower numbers are better; None if neither is
+            better.
     """
 
     name: str
@@ -58,8 +59,8 @@ class MovedInstance(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         instance: The id of the instance.
-        base: Its value in the base run.
-        candidate: Its value in the candidate run.
+        base: The value of the check on the instance in the base run.
+        candidate: The value of the check on the instance in the candidate run.
     """
 
     instance: str
@@ -83,8 +84,8 @@ class ComparedCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A check that was judged in both runs.
 
     Attributes:
-        base: Its record in the base run.
-        candidate: Its record in the candidate run.
+        base: The record of the check in the base run.
+        candidate: The record of the check in the candidate run.
         paired: The paired difference; None if the check is not comparable.
         reason: Why there is no paired difference, or no interval, as a clause; "" if there are both.
         warning: Why the interval may be too narrow, as a clause; "" if nothing suggests that.
@@ -114,12 +115,12 @@ class ComparedSubject(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
         candidate_data: The name of the data set in the candidate run.
         paired: The number of instances that both runs measured.
         unpaired: The number of instances that only one of the runs measured.
-        sources: The number of groups that are resampled.
-        task: What the models achieve on their task: accuracy and F1. Empty without labels.
+        sources: The number of groups of instances that the bootstrap resamples.
+        task: The accuracy and F1 of both models on their task; empty if there are no labels.
         predictions_changed: The number of instances whose predicted class differs.
         attention_distance: The mean total variation distance between the attention weights of both models on the same
             tokens; None if no text has the same tokens in both runs.
-        attention_compared: The number of instances that this mean is over.
+        attention_compared: The number of instances over which `attention_distance` is averaged.
         attention_moved: The instances with the largest distances, the largest first.
         checks: The checks that were judged in both runs, gates first.
         only_base: The ids of the checks that only the base run judged.

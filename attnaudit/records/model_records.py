@@ -29,7 +29,7 @@ class TargetRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         kind: "label", "score", "tag", "span" or "string".
         name: The name of the label, of the score, or the string; "" if it differs by row or has no name.
-        threshold: The score from which a decision is positive; None if there is none.
+        threshold: The smallest score that counts as a positive decision; None if the target has no threshold.
         scale: The difference in scores that counts as one logit; None if it was not declared.
         text: What was explained, in words, such as "the label 'toxic'".
     """
@@ -58,7 +58,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             has a single pooled attention and names no family; "" if the family is unknown.
         unseen_mixers: The modules that carry information between tokens without visible weights, which every reading
             leaves out, such as "model.layers.0.mixer (MambaMixer)".
-        target: Which output was explained; None for the class.
+        target: The output that the audit explained; None if this is the predicted class.
         no_decision: The reason why values that need decisions are undefined, as a clause; "" if there is none.
     """
 

@@ -24,7 +24,7 @@ class PolicyRemedy(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     Attributes:
         text: The change, with its measured effect on the gate if it is known.
         when: The verdicts on the gate for which the remedy is shown.
-        families: The families of models that it can be applied to; empty for all.
+        families: The families of models to which the change can be applied; empty if it can be applied to all.
         accuracy: The accuracy without and with the change, such as "0.88 → 0.83" or "unchanged". Required if `families`
             is not empty.
     """
@@ -44,7 +44,7 @@ class PolicyQuestion(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checks: The ids of the checks that answer the question. The answer is yes if all gates among them pass.
         remedies: Changes to a model that are known to help, with their measured effect. They are shown if a gate among
             the checks fails on a model of a family that the policy was validated on.
-        remedy: Further changes, each with the verdicts and families for which it is shown.
+        remedy: Further changes that may help. Each lists the verdicts and the families for which it is shown.
     """
 
     name: str
@@ -61,7 +61,7 @@ class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Attributes:
         check: The id of the gate.
-        reason: Why the gate need not pass.
+        reason: The reason for which the gate is allowed not to pass.
         model: The name of the model to which the exception applies; "" for all models.
         data: The name of the data set to which the exception applies; "" for all data sets.
     """
@@ -77,8 +77,9 @@ class PolicyValidation(Record, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         checks: The ids of the gates.
-        validated_on: The families, such as "pooled attention", which stands for every family that begins with these
-            words. Empty if the policy makes no claim; its gates then apply to every model.
+        validated_on: The families on which the gates were validated. The entry "pooled attention" stands for every
+            family that begins with these words. The list is empty if the policy names no family. Its gates then apply
+            to every model.
         unvalidated: What happens to a model of another family. "block": the run fails. "gate": the gates apply, and
             every output says that they were not validated. "report": the gates are informational.
     """
@@ -197,7 +198,7 @@ class GateRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class EarlierFailure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A failure or a crash of a test that was run again afterwards.
+    """A failure or a crash of a test that pytest then ran again.
 
     Attributes:
         test: The pytest id of the test.
@@ -335,7 +336,7 @@ class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         status: "passed": every gate passed, is excepted, or is informational for its model. "partial": gates or test
             files were left out, and no other gate failed. "informational": there is no gate, or all of them are
             informational. "failed": anything else. "running": the run has not ended, or its process was killed.
-        problem: Why the run failed if the reason is not a verdict, such as an invalid option; otherwise "".
+        problem: Why the run failed, if the cause is not a verdict but, for example, an invalid option; otherwise "".
         gates: The outcome of every gate that the policy declares, on every model and data set.
         earlier_failures: The failures and crashes of tests that were run again afterwards.
         effective_policy: All checks of the run; None if none were collected.

@@ -83,7 +83,7 @@ class DifferenceRow:
 
 
 def is_decided(paired: PairedValue) -> bool:
-    """Return whether the comparison could decide if a difference is better, worse or neither."""
+    """Return whether the meaning of a difference can be given: it has an interval, or both values are the same."""
     return paired.interval is not None or paired.meaning == "same"
 
 

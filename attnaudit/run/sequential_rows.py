@@ -23,7 +23,7 @@ GROWTH = 0.1
 
 
 class SequentialGates:
-    """The gates of a sequential audit. Measuring stops when all of them are decided.
+    """The gates of a sequential audit. They determine after how many rows measuring stops.
 
     Args:
         gates: All gates that apply to the model. If there are none, all rows are measured.

@@ -120,7 +120,7 @@ class ShardedMeasurement:
 
 
 def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
-    """Return the hash of custom code: the code of the model and the measures that is in no installed package.
+    """Return the hash of custom code of a model and measures, which is in neither attnaudit nor an installed package.
 
     Args:
         source: Where the model was loaded from.
