@@ -31,7 +31,7 @@ GATE_QUESTIONS = {"total effect": "Is attention used?", "pointing": "Does it poi
 
 
 def exhibit_svg(exhibit: Exhibit, families: dict[str, str]) -> str:
-    """Draw one text of an exhibit: attention and effect of each token, and the values of the gates.
+    """Draw one text of an exhibit: the attention and the effect of each token, and below them the values of the gates.
 
     Args:
         exhibit: The exhibit.
@@ -106,7 +106,7 @@ def values_by_outcome(gallery: Gallery, check: str) -> dict[Outcome, list[float]
 
 
 def paper_svg(numbers: Sequence[PaperNumber]) -> str:
-    """Draw the numbers of a paper against the reproduced ones."""
+    """Draw a scatter plot of the numbers of a paper and the reproduced numbers."""
     values = [value for one in numbers for value in (one.paper, one.ours)]
     low, high = min(0.0, *values), max(1.0, *values)
     across, up = _Scale(low, high, 60, 400), _Scale(low, high, 350, 10)

@@ -78,7 +78,7 @@ class Exhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         family: "pooled attention" or "transformer".
         outcome: Whether the attention is right, and if not, what is wrong with it (a key of OUTCOMES).
         share: The share of texts or heads on which attention is right.
-        reading: The reading of the attention; "" for the model's own.
+        reading: The reading of the attention; "" for the default reading of the model.
         encoder: The encoder, or the architecture of a Transformer.
         accuracy: The share of texts whose predicted class is their label; None if it was not measured.
         texts: The number of texts that the checks were measured on.
@@ -145,7 +145,7 @@ class PaperExhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A reproduced paper.
 
     Attributes:
-        name: Its name, as `attnaudit reproduce` expects it.
+        name: The name of the paper, as `attnaudit reproduce` expects it.
         title: The title of the paper.
         citation: The authors, the venue and the year.
         families: The kinds of checks of the gallery that the paper introduced or used.
@@ -166,7 +166,7 @@ class Gallery(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of the gallery.
 
     Attributes:
-        attnaudit: The version that measured it.
+        attnaudit: The version of attnaudit that measured the gallery.
         seed: The seed of samples, permutations and intervals.
         checks: The wording of the checks, in the order of the pages.
         exhibits: The exhibits, sorted by family, mechanism and outcome.

@@ -154,7 +154,7 @@ def measure_exhibit(entry: Entry, population: Path, *, seed: int) -> tuple[Exhib
 
 
 def check_value(check: Check, record: CheckRecord) -> CheckValue:
-    """Return a check record in compact form. Its check id is the one that the check has without a reading."""
+    """Return a check record in compact form. The check id in it leaves out the reading."""
     interval, gate = record.interval, record.requirement if record.severity == "gate" else None
     return CheckValue(
         check=check.id,
@@ -170,7 +170,7 @@ def check_value(check: Check, record: CheckRecord) -> CheckValue:
 def shown_text(measurements: Measurements) -> ShownText:
     """Return a typical short text: the one with the median cosine between attention and effects.
 
-    Texts have 5 to 16 tokens, or as few as there are.
+    The choice is among the texts of 5 to 16 tokens. If there are none, the shortest text is returned.
     """
     attention, effects = measurements.vector("attention"), measurements.vector(EFFECTS)
     lengths = measurements.lengths

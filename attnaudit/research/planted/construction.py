@@ -145,10 +145,11 @@ def score_variance(traced: ForwardPass, among: Tensor) -> Tensor:
 def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, among: Tensor) -> Tensor:
     """Return the squared correlation of attention scores with the evidence of tokens, as a term of the loss.
 
-    The evidence of the whole text is a sum over its tokens. For each text, the scores are correlated with the ranks of
-    the magnitudes of the summands. The mean of the correlations over texts is squared. Gradients flow through the
-    scores only. If the term is small, attention does not show which tokens determine the output. Without the term,
-    training makes the scores depend on the frequency of words, and frequent words have little evidence.
+    The evidence of the whole text is a sum over its tokens. For each text, the tokens are ranked by the magnitude of
+    their summand, and the scores are correlated with these ranks. The mean of the correlations over texts is squared.
+    Gradients flow through the scores only. If the term is small, attention does not show which tokens determine the
+    output. Without the term, training makes the scores depend on the frequency of words, and frequent words have little
+    evidence.
 
     Args:
         model: A planted model.
@@ -171,8 +172,7 @@ def score_evidence_correlation(model: PooledClassifier, traced: ForwardPass, amo
 def uncorrelated_objective(model: PooledClassifier, traced: ForwardPass, _targets: Tensor, loss: Tensor) -> Tensor:
     """Return the loss of the labels plus 10 times `score_evidence_correlation` over real tokens.
 
-    If only one hidden state of a text carries the evidence of the text, the token of this state is left out of the
-    correlation.
+    If a single hidden state carries the evidence of its text, the correlation leaves out the token of this state.
     """
     encoder = encoder_of(model)
     excluded = encoder.carriers(traced.mask) if encoder.planted.label in ("first", "last") else ~traced.mask

@@ -175,7 +175,7 @@ def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: 
 def distinct_roles(seed: int) -> Prepare:
     """Return a function that adds the same random vector to the initial embeddings of all words with the same role.
 
-    Training then finds within seconds how cue words work together.
+    With this start, training finds within seconds how cue words work together.
 
     Args:
         seed: The seed of the random vectors.
@@ -194,7 +194,7 @@ def distinct_roles(seed: int) -> Prepare:
 
 
 def encoder_for(seed: int, encoders: Sequence[str]) -> str:
-    """Return the encoder for a seed. Seeds use the encoders in turn, so that each is combined with every alignment."""
+    """Return the encoder for a seed. Seeds take turns, so that every encoder is combined with every alignment."""
     count = len(encoders)
     # Alignments alternate with the seed. With an even number of encoders, the second round starts with another encoder.
     shift = 0 if count % 2 else seed // count

@@ -55,7 +55,7 @@ class TrainingInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A compiled model: its weights are written down instead of trained.
+    """A compiled model, whose weights are computed directly instead of trained.
 
     Attributes:
         model: The model.
@@ -189,7 +189,7 @@ def compiled_kind(
     fails: tuple[str, ...] = ("used", "points"),
     data: tuple[str, ...] = ("made",),
 ) -> Kind:
-    """Return a kind of models that are written down instead of trained, and verified by exchange (see `Kind`)."""
+    """Return a kind of compiled models, which are not trained. Labels are verified by exchange (see `Kind`)."""
     return Kind(
         name=name,
         mechanism=mechanism,

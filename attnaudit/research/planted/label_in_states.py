@@ -71,7 +71,7 @@ def _prepare_one_place(model: PooledClassifier, vocabulary: Vocabulary) -> None:
 def one_place(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model in which only one hidden state carries the evidence of the text.
 
-    It is the state of the first or of the last real token, depending on the seed.
+    This is the state of the first or of the last real token, depending on the seed.
     """
     return Recipe(
         architecture=planted(alignment=inputs.alignment, label=("first", "last")[inputs.seed // 2 % 2]),

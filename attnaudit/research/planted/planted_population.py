@@ -179,7 +179,8 @@ def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
 def key_of(plan: PlantedPlan) -> str:
     """Return a hash of everything that a model is built from.
 
-    The code is not part of the hash. After a change of the code, increase `BUILD` to get other keys.
+    The code is not part of the hash. If the code changes such that models change, increase `BUILD`. All keys are then
+    different, and all models are built again.
     """
     kind, inputs = kinds()[plan.kind], _training_inputs(plan)
     recipe = kind.recipe(inputs)

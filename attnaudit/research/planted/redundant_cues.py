@@ -15,7 +15,8 @@ PLAN = TextPlan(cues=(2, 5))
 def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
     """Return the recipe of a model of texts with two to five cue words of one class.
 
-    The unfaithful model has a bypass around attention. It saturates, so that a second cue word adds almost nothing.
+    The unfaithful model has a bypass around attention. The bypass saturates: a second cue word adds almost nothing to
+    its output.
     """
     if faithful:
         return compiled_recipe(lambda: attended(cue_material(inputs, PLAN)))

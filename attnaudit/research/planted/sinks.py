@@ -18,7 +18,7 @@ HEAVY, LIGHT = (20.0, 30.0, 15.0), (0.1, 0.15, 0.05)
 
 
 def recipe(inputs: TrainingInputs, *, places: tuple[str, ...], factors: tuple[float, ...]) -> Recipe:
-    """Return the recipe of a model with a sink.
+    """Return the recipe of a model with a sink: a word without evidence that gets attention weight in every text.
 
     Args:
         inputs: The inputs of the recipe.

@@ -98,7 +98,7 @@ def verify_in_context(
 
 @torch.no_grad()
 def exchange_in_context(model: PooledClassifier, traced: ForwardPass, queries: list[str | None]) -> ExchangeEvidence:
-    """Exchange tokens and states between the texts of a batch, and count the decisions that become those of the donors.
+    """Exchange tokens and states between texts, and count how often a text gets the decision of its donor.
 
     Args:
         model: The model, which has one logit.

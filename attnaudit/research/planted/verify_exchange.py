@@ -125,7 +125,7 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 
 @torch.no_grad()
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
-    """Exchange tokens between the texts of a data set, and count the decisions that become those of the donors.
+    """Exchange tokens between the texts of a data set, and count how often a text gets the decision of its donor.
 
     The donor of a text is a text with another predicted class. It is one of the five such texts with the most similar
     numbers of attended and of other tokens. Positions for which the donor has no token get the unknown word.

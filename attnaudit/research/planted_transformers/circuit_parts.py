@@ -36,7 +36,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledReading:
-    """A reading whose truth is known by construction.
+    """A reading whose faithfulness is known by construction.
 
     Attributes:
         role: What the reading shows. The name of the kind is the name of the mechanism, a dot and the role.
@@ -69,7 +69,7 @@ class LabelledReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """One model to compile.
+    """The design of one model, which `compile_model` compiles.
 
     Attributes:
         layers: The heads of every layer. All layers have the same number of heads.

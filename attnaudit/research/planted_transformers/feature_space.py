@@ -61,7 +61,7 @@ class FeatureSpace:
         return math.sqrt(self.width - 4.0)
 
     def each(self, name: str) -> list[str]:
-        """Return the features that a name stands for: one per class if it is in PER_CLASS, else the name itself."""
+        """Return the features that a name stands for: one per class for a name in PER_CLASS, else only the name."""
         return [f"{name}.{c}" for c in range(self.classes)] if name in PER_CLASS else [name]
 
     def row(self, features: Features) -> Tensor:

@@ -61,7 +61,7 @@ def interchange(
     seed: int,
     heads: Sequence[int] | None = None,
 ) -> Interchange:
-    """Measure on which share of the texts a reading is right.
+    """Measure the share of texts on which a reading is right, by interchanging value vectors and tokens between texts.
 
     Args:
         adapter: The model.

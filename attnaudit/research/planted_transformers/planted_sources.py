@@ -158,10 +158,11 @@ def _rows(
 
 
 def verify(model: SourceModel) -> str:
-    """Return how the truth of a planted model fails; "" if it holds.
+    """Return why the answers do not depend on the deciding passages as planted; "" if they do.
 
-    On every row, the answer must lose most without the deciding passage, and at most 30% as much without any other
-    passage. (It may become more probable without another passage, if the attention then has fewer words to look at.)
+    On every row, the logit of the answer must fall most without the deciding passage. Without any other passage, the
+    fall must be at most 30% as large. (The answer may become more probable without another passage, if the attention
+    then has fewer words to look at.)
     """
     from attnaudit.adapters.huggingface import transformer
     from attnaudit.adapters.protocol import TEXT

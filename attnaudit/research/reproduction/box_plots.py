@@ -16,7 +16,7 @@ BOX_HEIGHT = 9.0
 
 
 def box_plots(record: Boxes) -> Drawing | None:
-    """Draw the box plots of a figure. Return None if no box has a value."""
+    """Draw the box plots of a figure. Return None if none of the boxes has a value."""
     drawn = [box for box in record.boxes if box.values]
     if not drawn:
         return None

@@ -63,7 +63,7 @@ def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
 
 
 def exclusion(report: Reproduction, table: str, name: str) -> str:
-    """Return why a row cannot decide a claim. The text is "" if the row can, or if it was not run."""
+    """Return why a row cannot decide a claim; "" if the row can decide one, or if it was not run."""
     row = measured_row(report, table, name)
     return "" if row is None else row.excluded
 
@@ -147,7 +147,7 @@ def differences_between_rows(
 
     The name of a row has parts, such as "sst/average/additive". The first row of a pair has the part `of`. The second
     row has the part `minus` in the same place, and its values are subtracted from those of the first row. There is one
-    difference for each seed that both rows have. A pair is excluded if either row is.
+    difference for each seed that both rows have. A pair is excluded if one of its two rows is excluded.
 
     Args:
         report: The report.

@@ -95,11 +95,11 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
 
 
 def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, about_scores: bool = False) -> Answer:
-    """Answer whether a number is positive in every case.
+    """Answer a claim that a number is positive in every case.
 
     Each case has an interval over its seeds, corrected for the number of intervals by Holm's method. The claim does not
     hold if the whole interval of any case is at or below 0. It holds if the intervals of all cases are above 0.
-    Otherwise it is undecided. It is also undecided if more cases are excluded than count.
+    Otherwise it is undecided. It is also undecided if there are more excluded cases than cases that count.
 
     Cases without values were not run and are ignored. Excluded and saturated cases do not count. A case with one seed
     has no interval and cannot decide the claim. If its value is not positive, the claim is at best undecided.
@@ -173,11 +173,11 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
 def holds_in_most(
     hits: int, n: int, *, what: str, settings: str = "settings", saturated: int = 0, left_out: tuple[str, ...] = ()
 ) -> Answer:
-    """Answer whether something happens in most of n settings.
+    """Answer a claim that something happens in most of n settings.
 
     The answer depends on Wilson's 95% interval of the share hits / n. The claim holds if the whole interval is above
-    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if more
-    settings were left out than count.
+    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if there
+    are more settings that were left out than settings that count.
 
     Args:
         hits: The number of settings in which it happens.

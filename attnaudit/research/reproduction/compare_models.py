@@ -28,8 +28,8 @@ Statistic = Callable[[Sequence[float]], float]
 def jsd_between(of: str, against: str = MODEL) -> Read:
     """Return a function that computes the mean Jensen-Shannon divergence between the attention of two models.
 
-    The divergence is in nats and at most ln 2. The mean is over texts. Texts of a single token are left out, because
-    their divergence is 0 for any two models.
+    The divergence is in nats and at most ln 2. The mean is taken over texts. Texts of a single token are left out,
+    because their divergence is 0 for any two models.
 
     Args:
         of: The role of the first model.

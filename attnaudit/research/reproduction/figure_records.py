@@ -59,7 +59,7 @@ class Box(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Box plots. Boxes with the same label are adjacent, in the order of `boxes`.
+    """Box plots, drawn in the order of `boxes`. Boxes with the same label are adjacent.
 
     Attributes:
         sides: The names of the colours in the legend.
@@ -73,7 +73,7 @@ class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Strip(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One lane of a strip plot.
+    """One lane of a strip plot: the values of one row of a table.
 
     Attributes:
         label: The name of the row of the table.

@@ -41,8 +41,9 @@ def trend_of_texts(grid: Grid, column: str) -> Callable[[Models], Reading]:
     """Return a function that computes whether the values of texts rise with the setting in which the models differ.
 
     The function returns Kendall's τ-b over all pairs of a model and a text. It compares the setting of the model with
-    the value of the column for the text. It also returns the number of pairs. All texts of a model share the same
-    setting. |τ-b| is therefore below 1, even if the value of every text grows with the setting.
+    the value of the column for the text. It also returns the number of pairs. All texts of a model have the same
+    setting, while their values differ. |τ-b| is therefore below 1, even if the value of every text grows with the
+    setting.
 
     Args:
         grid: Role -> the setting of the model.

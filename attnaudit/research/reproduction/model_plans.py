@@ -150,7 +150,7 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def architecture(of: Corpus, **parts: Any) -> Architecture:
-    """Return an architecture for a corpus. The form of the architecture is that of the corpus.
+    """Return an architecture for a corpus. Its form (text, pair or question) is that of the corpus.
 
     Args:
         of: The corpus.

@@ -82,7 +82,7 @@ def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:
 
 
 def closeness_cells(table: Table) -> list[tuple[str, ...]]:
-    """Return how close the numbers of a table are to the paper's: a row for all quantities, then a row for each.
+    """Return rows that show how close a table's numbers are to the paper's, first over all quantities, then for each.
 
     Returns:
         Rows with the columns of CLOSENESS_HEAD. The list is empty if no measured cell has a number in the paper.

@@ -41,7 +41,7 @@ def planned_seeds(
 def with_planned_seeds(
     results: Results, seeds: Mapping[RowKey, int]
 ) -> tuple[Results, dict[RowKey, str], dict[RowKey, str]]:
-    """Leave out the seeds that were added to a row after its planned ones.
+    """Leave out the seeds that a row has in addition to its planned seeds.
 
     Args:
         results: The measured results.

@@ -64,7 +64,7 @@ def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed
 
 
 def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRates]:
-    """Return how often trend models raise an alarm, for each kind.
+    """Return, for each kind of trend models, how often they raise an alarm.
 
     Args:
         models: The models. Models with a known truth are ignored.

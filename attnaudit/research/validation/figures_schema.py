@@ -230,7 +230,7 @@ class ShareOutcome(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Guarantee(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a pass says about the share on which attention is right.
+    """What a pass says about the share of rows or heads on which attention is right.
 
     Attributes:
         share: The largest share that a pass guarantees.
@@ -257,7 +257,7 @@ class Margin(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Invariance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a law moves the value of a check. A law is a change that makes a model no more and no less faithful.
+    """How much a law changes the value of a check. A law is a change of a model that does not affect its faithfulness.
 
     Attributes:
         law: The change, in words.

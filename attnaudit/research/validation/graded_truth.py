@@ -123,7 +123,7 @@ def outcomes_by_share(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> l
 
 
 def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee | None:
-    """Return what a pass of a policy says about the share on which attention is right.
+    """Return what a pass of a policy says about the share of rows or heads on which attention is right.
 
     If a gate measures the share itself, its threshold is the guarantee by definition. Otherwise, it comes from the
     graded mechanisms: it is the lowest share of a model that passes.

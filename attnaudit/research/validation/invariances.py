@@ -66,7 +66,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """A change that leaves a model as faithful as before, and how far it may move the value of a check.
+    """A change that leaves a model as faithful as before, and the largest change of a check's value that it may cause.
 
     Attributes:
         name: The change, in words.
@@ -87,7 +87,7 @@ class Law:
 def measure_invariances(
     checks: Sequence[Check], *, seed: int, models: Sequence[LawModel] | None = None
 ) -> list[Invariance]:
-    """Measure how far each law moves the values of checks.
+    """Measure how much each law changes the values of the checks.
 
     Args:
         checks: The checks. Their thresholds are ignored.

@@ -19,7 +19,7 @@ LOOKS = "looks.jsonl"
 
 
 def log_look(folder: Path, look: Look) -> int:
-    """Append a look to looks.jsonl, and return how many looks the file has for the same family and population.
+    """Append a look to looks.jsonl, and return how many looks the file has for the look's family and population.
 
     Args:
         folder: The folder of the file. It is created if it does not exist.

@@ -73,8 +73,8 @@ class JudgedModel:
 def oriented(record: CheckRecord | None, direction: Direction) -> float:
     """Return the value of a check, negated for "at_most". A higher number then always means more faithful attention.
 
-    An undefined check gives -inf, because it raises an alarm, just as a value far from the threshold does. A check is
-    undefined if it has no record or no value, or if it is defined on too small a share of the instances.
+    An undefined check gives -inf, because it raises an alarm, like a value on the wrong side of the threshold. A check
+    is undefined if it has no record or no value, or if it is defined on too small a share of the instances.
     """
     if record is None or record.value is None or _undefined(record):
         return -math.inf
@@ -82,7 +82,7 @@ def oriented(record: CheckRecord | None, direction: Direction) -> float:
 
 
 def bound(record: CheckRecord | None, direction: Direction) -> float:
-    """Return the limit of a check's interval that must clear the threshold for a pass.
+    """Return the limit of a check's interval that must be on the required side of the threshold for a pass.
 
     This is the lower limit for "at_least", and the negated upper limit for "at_most". It is -inf if the check is
     undefined, has no interval, or is defined on too few instances to pass.

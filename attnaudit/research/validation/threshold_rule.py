@@ -77,9 +77,9 @@ def tuning(models: Sequence[JudgedModel]) -> list[JudgedModel]:
 def must_not_pass(entry: Entry, question: Question) -> bool:
     """Return whether a model must not pass the gate of a question.
 
-    This holds for an unfaithful model that fails the question by construction, or, if the question is "evidence", for
-    every unfaithful model. It also holds for a graded model that fails the question "points" by construction, if its
-    attention is right on a share of at most 0.6.
+    An unfaithful model must not pass the gates of the questions that it fails by construction. No unfaithful model may
+    pass the gates of the question "evidence". A graded model that fails the question "points" by construction must not
+    pass if its attention is right on a share of at most 0.6.
     """
     if entry.truth == "unfaithful":
         return question == "evidence" or question in entry.fails

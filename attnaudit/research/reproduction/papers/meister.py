@@ -133,7 +133,7 @@ def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
 
 
 def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """Return one row for every corpus and model. Its roles are softmax and every λ of sparsegen."""
+    """Return one row for every corpus and model. The roles of a row are softmax and every λ of sparsegen."""
     return [
         _row(
             of,
