@@ -54,7 +54,8 @@ class Capabilities:
         decodes: Whether `decode` can compute logits from hidden states and attention weights alone. The model must then
             have a single site, with pooled attention.
         linear_decoder: Whether the logits are W·(weights·hidden) + b. `decoder_weights` must then return W and b. If
-            traces have a `decoder_condition`, b differs by row, and `decode` must return b for weights of zero.
+            traces have a `decoder_condition`, each row has its own b, and `decode` must return this b if all attention
+            weights are zero.
         replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.

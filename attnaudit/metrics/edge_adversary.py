@@ -59,7 +59,7 @@ def vertices_and_edges(
     pairs: int = PAIRS,
     halvings: int = HALVINGS,
 ) -> Candidates:
-    """Return every vertex, and points on promising edges at which the output is close to the original output.
+    """Return every vertex of the simplex, and points on promising edges whose output is close to the original output.
 
     For every pair of tokens, the function first predicts which point of the edge has the original output, by linear
     interpolation between the outputs of the two vertices. It keeps the pairs with the largest JSD at the predicted

@@ -38,7 +38,7 @@ _CONTEXT_FREE = ("average", "mlp")
 
 
 class PlantedEncoder(Encoder):
-    """The encoder of planted states.
+    """The encoder of a planted model whose embeddings are trained (see `attnaudit.models.architecture.Planted`).
 
     With the encoder "average" or "mlp", the features of a token depend on this token alone. With other encoders, they
     depend on the context. With every encoder, the evidence of a token depends on this token alone.

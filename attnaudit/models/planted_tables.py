@@ -22,7 +22,9 @@ from attnaudit.models.encoders import Encoder
 
 
 class TableEncoder(Encoder):
-    """The encoder of planted tables. A state contains a score, the evidence of the token, and the bypass evidence.
+    """The encoder of a planted model with given embeddings (see `attnaudit.models.architecture.PlantedTables`).
+
+    A hidden state contains a score, the evidence of the token, and the bypass evidence.
 
     Args:
         architecture: An architecture whose `planted.tables` is not None.

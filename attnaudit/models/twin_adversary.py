@@ -31,8 +31,9 @@ def probabilities(logits: Tensor) -> Tensor:
 def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") -> InstanceLoss:
     """Return a function that computes the (B,) losses of a twin: TVD minus λ times the divergence.
 
-    The TVD is over all classes. For a single sigmoid output, the published code of Wiegreffe & Pinter 2019 uses half of
-    this TVD. Their λ therefore corresponds to 2λ here.
+    A twin is a copy of `base` that is trained to have the same outputs with different attention. TVD is the total
+    variation distance between the outputs of the twin and of `base`, over all classes. For a single sigmoid output, the
+    published code of Wiegreffe & Pinter 2019 uses half of this TVD. Their λ therefore corresponds to 2λ here.
 
     Args:
         base: The base model, which is not trained.

@@ -44,8 +44,8 @@ def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
 
     Args:
         folder: The folder.
-        label: The label to explain, for a model that assigns any number of labels; "" for the target that the settings
-            name.
+        label: The label to explain, for a model that assigns any number of labels to a text. If it is "", the target in
+            attnaudit.toml is explained.
 
     Returns:
         An adapter for the model. The model is in float32 and in evaluation mode, on the CPU.

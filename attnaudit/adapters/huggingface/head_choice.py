@@ -117,7 +117,7 @@ def template_for(task: str, target: Target, template: str | None) -> str | None:
 
 
 def query_order(target: Target, query_first: bool | None) -> bool | None:
-    """Return whether the query is the first text of a pair; None if this must be declared before a row has a query."""
+    """Return whether the query is the first text of a pair; None if unknown, for a score without `query_first`."""
     if query_first is not None or target.kind == "score":
         return query_first
     return target.kind == "span"

@@ -125,8 +125,8 @@ def find_last_layer(
         run: Runs the model on some tokens, with an observer of its attention.
 
     Returns:
-        The last layer; None if the logits are read from several tokens, or if the last attention of the model is not in
-        its last layer, or cannot be observed as a call of an attention function.
+        The last layer. None if the logits are read from several tokens, if the last attention of the model is outside
+        its last layer, or if this attention cannot be observed as a call of an attention function.
     """
     last = layout.calls[-1]
     layer = layout.layers[-1] if layout.layers else None

@@ -118,7 +118,8 @@ def changed_patches(grid: PatchGrid, inputs: Inputs, given: Tensor | None) -> It
     Args:
         grid: The patches of the model.
         inputs: The batch. Deleted patches may be missing from it.
-        given: (B, T, d) embeddings to use, as `PictureRunner.embed` returns them; None for those of the batch.
+        given: (B, T, d) embeddings to use, as `PictureRunner.embed` returns them. None to use the embeddings of the
+            batch.
     """
     places, real = inputs.extra[PLACES], inputs.real()
     whole = grid.special + grid.patches

@@ -43,7 +43,8 @@ def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedS
     Args:
         runner: Runs the model.
         inputs: The batch.
-        in_blocks: Whether the pass must not hold the attention weights.
+        in_blocks: Whether to compute the attention in blocks of queries, so that the pass never holds all weights of a
+            site.
     """
     from transformers import DynamicCache
 

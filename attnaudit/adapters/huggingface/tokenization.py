@@ -39,8 +39,8 @@ class EncodedText:
         types: Index of the text (0 or 1) that each token belongs to; empty if the tokenizer returns no token types.
         truncated: Whether the text was truncated.
         marks: Marks of the tokens of the target (see `target_marks`); all 0 if the row does not mark its target.
-        candidates: True for the tokens at which the target of a row without marks may be: the first tokens of words for
-            a tag, and all tokens of the text for a span. False for all tokens of other targets.
+        candidates: True for the tokens that may be the target of a row without marks. For a tag, these are the first
+            tokens of words. For a span, these are all tokens of the text. False for all tokens of other targets.
         passages: Index of the passage that each token belongs to, -1 for other tokens; empty if the model reads none.
     """
 

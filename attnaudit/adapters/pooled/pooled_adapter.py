@@ -124,10 +124,10 @@ class PooledAttentionAdapter(TokenStreams):
             heads: H, the number of heads. If it is larger than 1, the attention returns weights (B, H, T), `reading` is
                 required, and the decoder is not declared to be linear in one context.
             reading: The attention that is shown as the explanation (see `attnaudit.readings`), such as
-                "own@heads=mean", "own@heads=0", or, with one head per class, "own@heads=predicted". Give it exactly if
-                `heads` is larger than 1.
-            contexts: The contexts (..., H, m) of the heads -> what the decoder reads. By default, the contexts are
-                concatenated to (..., H·m). Give it only if `heads` is larger than 1.
+                "own@heads=mean", "own@heads=0", or, with one head per class, "own@heads=predicted". It is required if
+                `heads` is larger than 1, and invalid otherwise.
+            contexts: Function from the contexts (..., H, m) of the heads to the input of the decoder. By default, it
+                concatenates the contexts to (..., H·m). Give it only if `heads` is larger than 1.
 
         Raises:
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
