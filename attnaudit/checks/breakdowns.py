@@ -32,7 +32,7 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
 
     Returns:
         Up to four breakdowns: by confidence, length, predicted class and label. A breakdown with fewer than two parts
-        is left out, and so are the last two if the output is not a decision.
+        is left out. If the output is not a decision, the breakdowns by predicted class and label are left out too.
     """
     kinds = {
         "confidence": _by_confidence(measurements),

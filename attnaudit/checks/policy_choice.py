@@ -37,8 +37,9 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
 
     Args:
         policies: At least one policy. Each names the families that it applies to.
-        families: The name of a model -> its family. If it has no models, because none could be loaded, the first policy
-            is returned. Its gates then get no verdict, and the reason is the error with which the model failed to load.
+        families: The name of a model -> its family. If it is empty, because no model could be loaded, the first policy
+            is returned. The gates of this policy then get no verdict, and the reason is the error with which the model
+            failed to load.
 
     Raises:
         CheckError: No policy or several policies apply to a model, or two models need different policies. The message

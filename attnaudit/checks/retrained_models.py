@@ -129,8 +129,8 @@ def f1_difference(
     Args:
         check: The check.
         measurements: The measurements.
-        minuend: The key of the predictions for the first mean F1.
-        subtrahend: The key of the predictions for the second mean F1, which is subtracted from the first.
+        minuend: The key in `predictions` for the first mean F1.
+        subtrahend: The key in `predictions` for the second mean F1, which is subtracted from the first.
         predictions: Name -> (n, R) class indices, with one column per copy. For all other keys, F1 is only reported.
     """
     labels, labelled = measurements.labels, measurements.labels >= 0

@@ -27,9 +27,9 @@ class AgreementArgument:
 
     Attributes:
         importance: name of the measure that attention is compared with.
-        rival: name of a second feature importance at the same place (inputs or hidden states). As a reference value,
-            `importance` is compared with it. The rival is the gradient norm if `importance` is leave-one-out, and
-            leave-one-out otherwise.
+        rival: name of a second feature importance at the same place (inputs or hidden states). The agreement of
+            `importance` with this rival is a reference value. The rival is the gradient norm if `importance` is
+            leave-one-out, and leave-one-out otherwise.
     """
 
     importance: str

@@ -34,7 +34,7 @@ class GateResults:
         failed: The gates that failed or have no verdict. If the policy was not validated on the family of the model,
             and blocks such models, the list contains all gates.
         reasons: Why the result is "FAILED", one or two sentences each; empty otherwise. Failed gates come first.
-        warnings: What qualifies the result, one or two sentences each. A failed run can have warnings too.
+        warnings: The reservations about the result, one or two sentences each. A failed run can have warnings too.
     """
 
     result: Result

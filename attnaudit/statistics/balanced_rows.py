@@ -25,7 +25,8 @@ class WeightedRows:
     Attributes:
         groups: The selected rows, grouped by source.
         weights: (n_all,) weights. Their mean over the selected rows is 1. All other rows have weight 0.
-        members: One (n_c,) array per class with the positions of its selected rows. Classes without any are left out.
+        members: One (n_c,) array per class with the positions of its selected rows. Classes without a selected row are
+            left out.
     """
 
     groups: Groups

@@ -97,7 +97,7 @@ class Settlement:
     """The first verdict that a sequence reaches.
 
     Attributes:
-        verdict: "pass" or "fail"; "inconclusive" if the values ran out first.
+        verdict: "pass" or "fail"; "inconclusive" if neither is reached before the last value.
         count: The number of values until the verdict.
         spent_error: An upper bound on the probability that this verdict is wrong: that a gate passes although the true
             value misses the threshold, or fails although it meets the threshold. 0 if the verdict is "inconclusive".
@@ -138,9 +138,9 @@ class ConfidenceSequence:
             below: (T,) values of b.
             bounds: The bounds of a and b.
             confidence: The confidence, between 0 and 1.
-            unbet: The number of pairs at the start on which nothing is bet. They only inform later bets. If a quantity
-                in a or b was estimated from the values, such as the scale of the outputs, these pairs must include all
-                values that it was estimated from.
+            unbet: The number of pairs at the start on which nothing is bet. These pairs are only used to choose the
+                later bets. If a quantity in a or b was estimated from the values, such as the scale of the outputs,
+                these pairs must include all values that it was estimated from.
 
         Raises:
             ValueError: A value is outside its bounds or not a number, or the arguments do not fit together.

@@ -80,7 +80,7 @@ def detectable_difference(estimate: IntervalEstimate, value: float) -> float | N
         value: The observed difference.
 
     Returns:
-        The distance, which is enough in both directions; None if no distance is enough.
+        The distance, which is large enough both above and below 0; None if no distance is large enough.
     """
     sides, confidence = (True, False), estimate.confidence
     reach = max(_reach(value, estimate, confidence, UNBOUNDED, above=above) for above in sides)

@@ -16,8 +16,8 @@ def upper_tail(values: Floats, tail: float) -> float:
 
     Args:
         values: (S,) values of the resamples.
-        tail: The share of values above the quantile. If this share is fewer than 5 values, the quantile is
-            extrapolated: the quantile with 5 values above it is scaled as in a normal distribution.
+        tail: The share of values above the quantile. If fewer than 5 values make up this share, the quantile is
+            extrapolated from the quantile with 5 values above it, as in a normal distribution.
     """
     least = TAIL_DRAWS / len(values)
     quantile = float(np.quantile(values, 1 - max(tail, least), method="higher"))

@@ -23,9 +23,9 @@ class ResampledLimits:
             source.
         quantile: Takes a confidence, and True for the upper limit or False for the lower limit. Returns the distance of
             this limit from the value, in standard errors.
-        unseen: Takes the same arguments. Returns the distance of the limit from the value in a sample in which all rows
-            have the same value. The distance is in the unit of the value, and infinite if such a sample has no
-            interval.
+        unseen: Takes the same arguments as `quantile`. Returns the distance of the limit from the value for a sample in
+            which all rows have the same value. The distance is in the unit of the value, and infinite if such a sample
+            has no interval.
     """
 
     error: float

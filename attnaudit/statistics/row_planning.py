@@ -57,8 +57,8 @@ def rows_needed(spread: RowSpread, *, threshold: float, effect: float, confidenc
     Args:
         spread: How much the value varies.
         threshold: The threshold.
-        effect: d, the true value minus the threshold. It is above 0 for a pass of an `at_least` threshold and for a
-            failure of an `at_most` threshold. In the other two cases, it is below 0.
+        effect: d, the true value minus the threshold. To plan for a pass of an `at_least` threshold or a failure of an
+            `at_most` threshold, d is above 0. In the other two cases, d is below 0.
         confidence: The confidence at which the decision is made.
 
     Returns:

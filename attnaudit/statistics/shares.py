@@ -25,8 +25,8 @@ class ShareSample:
     Attributes:
         rows: The effective number of independent rows with equal weights.
         freedom: The degrees of freedom of Student's t.
-        weighty: From how many sources the uncertainty of `rows` comes (see `weighty_sources`); infinite if all weights
-            are equal, because `rows` is then known exactly.
+        weighty: The number of sources that the uncertainty of `rows` comes from (see `weighty_sources`). It is infinite
+            if all weights are equal, because `rows` is then known exactly.
     """
 
     rows: float

@@ -64,7 +64,7 @@ def silence_evidence(model: PooledClassifier, *, own: Tensor | None = None, text
     Args:
         model: The model to change.
         own: (V,) True at the words that get no evidence of their own. None for no words.
-        text: (V,) True at the words that add nothing to the evidence of the whole text. None for no words.
+        text: (V,) True at the words that are left out of the evidence of the whole text. None for no words.
     """
     encoder, weight = encoder_of(model), model.embedding.weight
     silent = torch.zeros_like(weight, dtype=torch.bool)

@@ -102,8 +102,8 @@ class Recipe:
         selection_loss: Returns the loss that is smallest for the best epoch, for a vocabulary. None to choose the epoch
             with the best F1.
         finish: Changes the trained model in place. None if nothing has to be changed.
-        reference: The recipe of the same model without deception. The accuracy of the deceptive model may be at most
-            slightly lower than that of the reference. None for kinds without deception.
+        reference: The recipe of the same model without deceptive training. The deceptive model may have only a slightly
+            lower accuracy than this reference. None for kinds without deception.
         exact: True if the contribution of a token equals, up to rounding, the decrease of the logit when the evidence
             of the token is removed. False if the contribution only marks the tokens that decide the label.
         compiled: Returns the finished model of a kind that is not trained. None to train the model.
@@ -141,8 +141,8 @@ class Kind:
 
     Attributes:
         name: The name of the kind.
-        mechanism: What the kind has in common with others, such as "needles". Kinds that share a mechanism are held out
-            together.
+        mechanism: The mechanism that the kind shares with other kinds, such as "needles". Kinds that share a mechanism
+            are held out together.
         truth: The label of the models: "faithful", "unfaithful", "graded" if attention is right on a known share of the
             texts, or "trend" if the truth is not known. A model gets a label other than "trend" only if measurements
             confirm it.
@@ -157,7 +157,8 @@ class Kind:
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful or graded kind fails by construction: "used" (does attention affect the
             output?) and "points" (does it point at the tokens that matter?). Other kinds do not use it.
-        compiled: Whether the models are written down instead of trained. They cost little, so there are more of them.
+        compiled: Whether the weights of the models are computed directly instead of trained. Such models cost little,
+            so more of them are built.
         data: The names of the data sets that the kind is built on. The model with seed s uses the data set with the
             index s modulo their number.
         alignments: The alignment functions that the kind is built with. The seeds use them in turn.

@@ -52,8 +52,8 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         attended: The share of texts whose decision becomes that of the donor if the tokens that hold the attention are
             exchanged. None if no text could be exchanged.
-        rest: The same share if all other tokens are exchanged. None if no text could be exchanged, or if no text has
-            other tokens.
+        rest: The share of texts whose decision becomes that of the donor if all other tokens are exchanged. None if no
+            text could be exchanged, or if no text has other tokens.
         rows: The number of texts in which tokens were exchanged.
         states: The share of texts whose decision becomes that of the donor if the states at the attended tokens are
             exchanged, instead of the tokens themselves. None if it was not measured (see `verify_context`).

@@ -20,9 +20,10 @@ class Head:
 
     Attributes:
         looks: Key feature -> score. The queries that `rows` names attend to the tokens with these features.
-        rows: Which queries look there. "all": every query. "read": only the query that the output is read from; the
-            other queries look at the sink.
-        if_flagged: What the read query looks at instead, if its feature "flag" is set. None to ignore the flag.
+        rows: Which queries attend to the tokens in `looks`. "all": every query. "read": only the query that the output
+            is read from; the other queries look at the sink.
+        if_flagged: The features that the query "read" looks at instead, if its own feature "flag" is set. None to
+            ignore the flag.
         previous: Whether every query attends to the token before it. `looks` is then ignored.
         moves: (source feature, target feature, gain). The head writes the weighted mean of the source into the target.
     """

@@ -68,7 +68,7 @@ def interchange(
         instances: The texts. They are run as one batch, and must include two predicted classes.
         reading: The text form of a reading of one layer, without a stack.
         seed: The seed of the choice of donors.
-        heads: The heads to use instead of those of the reading. None for those of the reading.
+        heads: The heads to use instead of the heads of the reading. None to use the heads of the reading.
 
     Raises:
         ValueError: The model predicts the same class for all texts.

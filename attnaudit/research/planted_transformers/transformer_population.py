@@ -95,7 +95,7 @@ def transformer_plans(
     Args:
         quick: Whether to build only one family, with one seed per circuit by default.
         seeds: The number of seeds; None for 3, or for 1 if `quick` is True.
-        only: The mechanisms to build. None or an empty list builds all of them.
+        only: The mechanisms to build. If it is None or empty, all mechanisms are built.
 
     Raises:
         ModelError: A name in `only` is not a mechanism.

@@ -108,9 +108,9 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         cases: The settings.
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
         digits: The number of decimals in the evidence.
-        about_scores: Whether the claim is about the accuracy or F1 of the models. If so, a case whose model was not
-            trained well enough keeps the claim from holding: the case was excluded for its score, and the claim is
-            about scores.
+        about_scores: Whether the claim is about the accuracy or F1 of the models. If so, the claim cannot hold while a
+            case is excluded because its model was not trained well enough: a claim about scores must not leave out
+            cases for their scores.
 
     Returns:
         The answer.

@@ -30,8 +30,8 @@ class Violins(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         bins: The labels of the rows.
-        sides: The names of the upper halves and of the lower halves. There is only one name if the violins are not
-            split.
+        sides: The names of the upper halves and of the lower halves. If the violins are not split, there is only one
+            name.
         x_label: The label of the horizontal axis.
         y_label: The label of the vertical axis.
         violins: The halves of the violins.

@@ -67,7 +67,7 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         seeds: The seeds of the models.
         instances: The largest number of audited test texts. None for all of them.
         training_seconds: Wall-clock time of training, in seconds, summed over the models. It includes earlier runs.
-        audit_seconds: Wall-clock time of the audits, in seconds, summed in the same way.
+        audit_seconds: Wall-clock time of the audits, in seconds, summed over the models. It includes earlier runs.
         seed_plan: The SHA-256 of the plan that fixed the number of seeds before the run. None if there was none.
     """
 

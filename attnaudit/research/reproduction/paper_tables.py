@@ -88,7 +88,8 @@ class Quantity:
         of_class: The index of a class. Only instances of this class count. None for all instances. If the model has no
             such class, the quantity is left out.
         score_of: The role of a model, if the quantity is the score (`Paper.score`) of this model; otherwise "". The
-            score in the paper determines how well the model must be trained for its rows to count.
+            rows of this model count only if its score comes close enough to the score in the paper (see
+            `row_exclusions`).
     """
 
     name: str
@@ -107,8 +108,8 @@ class RowPlan:
         name: The name of the row, unique in the table, such as "sst/bilstm/additive" (corpus/encoder/alignment).
         title: The name of the row in the reports.
         corpus: The name of the corpus.
-        models: Role -> plan. One model is trained for each role and each seed. The seed in the plan is added to the
-            seed of the run. Two roles can therefore have the same plan with different seeds.
+        models: Role -> plan. One model is trained for each role and each seed. The seed of a model is the seed of the
+            run plus the seed in the plan. Two roles can therefore share a plan except for its seed.
         paper: Name of a quantity -> number in the paper.
         unavailable: Why this version of attnaudit cannot build the models. It is "" if it can.
         once: Whether the row is run only once, for the first seed, because its models already have different seeds.

@@ -73,7 +73,7 @@ class RoleScores(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     Attributes:
         accuracy: The accuracies. A value is None if it is not known. The tuple is empty if no value is known.
-        f1: The F1 scores, in the same way.
+        f1: The F1 scores, in the same form as `accuracy`.
     """
 
     accuracy: tuple[float | None, ...] = ()

@@ -66,7 +66,7 @@ class CandidateSpec:
         question: The question that the check answers.
         direction: "at_least" if faithful models are expected to have high values, "at_most" if low values.
         may_gate: Whether the rule (`threshold_rule`) may use the check as a gate.
-        scale: The scale on which the rule places the threshold halfway between two limits.
+        scale: The scale on which the rule (`threshold_rule`) places the threshold halfway between two limits.
         quick: Whether --quick measures the check.
         reported: Whether the chosen policy includes the check as evidence.
         transformers: Whether the check is also measured on readings of Transformers.

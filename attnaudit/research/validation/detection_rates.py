@@ -35,7 +35,8 @@ class Detector:
             if it is undefined.
         alarm: Returns whether a model raises an alarm. None if the check has no threshold, or if the policy has no
             gates.
-        value: Returns the value of a model. Its median over each group is reported. NaN or infinite if it is undefined.
+        value: Returns the value of a model. The figures contain the median of this value over each group of models. NaN
+            or infinite if it is undefined.
     """
 
     score: Callable[[JudgedModel], float]

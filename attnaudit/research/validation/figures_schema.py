@@ -119,12 +119,12 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
             tuning half. None if there is no threshold.
         threshold_from: The source of the threshold: "policy" or "tuning half". It is "" if there is no threshold.
         discriminates: Whether the area is high enough for a gate (`threshold_rule.discriminates`).
-        why: The area that determines `discriminates`, as text.
+        why: The area under the ROC curve that determines `discriminates`, as text.
         tuning: The figures on the tuning half. Unfaithful models count only if they fail the question of the check, and
             graded ones only if they must not pass it. None if there are no labelled models.
         held_out: The same figures on the held-out half.
-        against_all: The area on the held-out half with all unfaithful models. None unless there are both faithful and
-            unfaithful models.
+        against_all: The area under the ROC curve on the held-out half, if all unfaithful models count. None unless
+            there are both faithful and unfaithful models.
         skipped: The number of models on which the check could not be judged.
     """
 
@@ -150,7 +150,7 @@ class Errors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         false_alarms: How many of the faithful models raise an alarm.
         misses: How many of the unfaithful models pass.
-        graded_passes: How many graded models pass, of those whose attention is right on a share of at most 0.6.
+        graded_passes: Of the graded models whose attention is right on a share of at most 0.6, how many pass.
     """
 
     false_alarms: Rate

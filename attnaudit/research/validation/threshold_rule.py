@@ -57,9 +57,11 @@ class Limits:
     Each model is represented by one limit of its interval, which is negated for "at_most" (see `scoring.bound`).
 
     Attributes:
-        faithful: The lowest of these limits over the faithful models. A share IGNORED of the lowest limits is left out.
-        opposing: The highest of these limits over the models that must not pass, among the limits below `faithful`. A
-            share IGNORED of the highest is left out. `opposing` is at least the value of attention without effect.
+        faithful: The lowest of these limits among the faithful models. The models with the lowest limits, a share
+            IGNORED of the group, are left out.
+        opposing: The highest of these limits over the models that must not pass, among the limits below `faithful`. The
+            models with the highest limits, a share IGNORED of the group, are left out. `opposing` is at least the value
+            that the check has for attention without effect.
         gap: The distance from `opposing` to `faithful`, divided by the distance between the medians of the two groups.
             Both distances are on the scale of the check.
     """
