@@ -22,7 +22,7 @@ class Instance:
             reads one text.
         file: The absolute path of the file that the model reads instead of a text, such as a picture or an array of
             features; None for a text.
-        file_sha256: The SHA-256 hash of the contents of `file`, in hexadecimal; "" without a file.
+        file_sha256: The SHA-256 hash of the contents of `file`, in hexadecimal; "" if there is no file.
         passages: The passages that the model reads next to the text, such as retrieved documents, in their order.
         answer: The string whose probability is explained; None if the target does not differ by row.
         position: The index of the word at which a tag is explained, counted from 0; None if the target is no tag.

@@ -1,4 +1,4 @@
-"""`attnaudit gallery`:show the results of the checks on planted models, whose faithfulness is known."""
+"""`attnaudit gallery`: show the results of the checks on planted models, whose faithfulness is known."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text` or `file`, andrefuse misspelt names of columns that affect the audit.
+    """Require a column `text` or `file`, and refuse misspelt names of columns that affect the audit.
 
     Args:
         columns: Names of the columns.

@@ -1,4 +1,4 @@
-"""What one reading shows of one batch: attention, hidden states, gradients, and input influence.
+"""The attention, hidden states, gradients and input influence that one reading selects from one batch.
 
 The clean pass is the forward pass in which neither the input nor the attention is changed (see `CleanPass`). The heads
 in scope are the heads that the reading selects (see `Scope`).
@@ -187,7 +187,7 @@ class AttentionReading:
 
     @cached_property
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
-        """The same two gradients as `gradient`, but with the attention weights treated as constants."""
+        """The gradients of `gradient`, but computed as if the attention weights were constants."""
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]
@@ -202,7 +202,7 @@ class AttentionReading:
         return at_inputs.double(), at_hidden.double()
 
     def unit_norms(self, gradient: Tensor) -> Tensor:
-        """Return the Euclidean norm (B, T) of each unit's gradient, given gradients of tokens (B, T, d).
+        """Compute the Euclidean norm (B, T) of each unit's gradient from the gradients (B, T, d) of the tokens.
 
         The gradient of a word is the concatenation of its tokens' gradients.
         """

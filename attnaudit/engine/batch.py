@@ -76,8 +76,8 @@ class Batch(CleanPass):
 
         Args:
             variants: V, the number of interventions.
-            intervene: returns the intervention for n of the variants, given as a slice. They run together, in a batch
-                of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
+            intervene: called with a slice of n variants, it returns the intervention for these variants. They run
+                together, in a batch of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
             given: (B, V, T) numbers that the interventions are computed from. Where they are NaN, the logits may be NaN
                 too.
             sites: keys of the sites that the interventions change; None for all sites.

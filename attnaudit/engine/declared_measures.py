@@ -32,12 +32,13 @@ CAPABILITIES = tuple(field.name for field in dataclasses.fields(Capabilities) if
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the engine asks of a measure in one batch.
+    """The request that the engine passes to a measure for one batch.
 
     Attributes:
         name: the need in its canonical form, without a reading, such as "gradient.meister.inputs". Columns are named
             after it: the name itself, or the name with a suffix such as ".tau".
-        argument: the part of the name after the first dot, as the measure's parser returns it; None without a parser.
+        argument: the part of the name after the first dot, as the measure's parser returns it; None if the measure has
+            no parser.
         required: the columns of the other measures that this measure lists in its `requires`.
         lacking: the optional capabilities that the adapter does not have.
     """

@@ -1,7 +1,7 @@
 """Outputs for masked units with fixed attention, for models in which a state depends only on its own token.
 
-The encoder runs twice: on the unchanged batch, and with all units masked. In a variant, a masked unit contributes its
-masked state instead of its own.
+The encoder runs twice: on the unchanged batch, and with all units masked. In a variant, each masked unit contributes
+its state from the second run, and every other unit its state from the first run.
 
 Shapes: B instances, T tokens (padded), V variants, H heads, C classes, m features.
 """

@@ -65,7 +65,7 @@ class Scope:
         return list(range(site.heads)) if self.heads is None else list(self.heads)
 
     def select_heads(self, values: Tensor) -> Tensor:
-        """Return the values (B, H', ...) of the H' heads in scope, given the values (B, H, ...) of all heads."""
+        """Select the values (B, H', ...) of the H' heads in scope from the values (B, H, ...) of all H heads."""
         if self.head_of_row is not None:
             return values[torch.arange(len(values), device=values.device), self.head_of_row][:, None]
         return values if self.heads is None else values[:, list(self.heads)]
@@ -162,7 +162,7 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection
 
 
 def sites_in_blocks(scopes: Sequence[Scope], adapter: ModelAdapter, inputs: Inputs) -> frozenset[str]:
-    """Return the keys of the sites at which the scopes need all queries,but whose weights are too large to keep.
+    """Return the keys of the sites at which the scopes need all queries, but whose weights are too large to keep.
 
     Sites at which gradients with respect to the weights are needed are missing. If the adapter cannot select queries,
     sites at which a scope needs a single query are missing as well.

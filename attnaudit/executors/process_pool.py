@@ -90,7 +90,7 @@ class _Member:
 
     Args:
         number: The number of the process in the pool.
-        job: What the process needs to know.
+        job: The description of the measurement.
         shard: The first shard that it measures.
     """
 

@@ -116,7 +116,7 @@ class _Actor:
     """An actor, which loads the model when it gets its first shard.
 
     Args:
-        job: What the process needs to know.
+        job: The description of the measurement.
     """
 
     def __init__(self, job: ShardJob) -> None:

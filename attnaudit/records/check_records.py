@@ -185,8 +185,8 @@ class Matrix(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: The names of the r rows.
         columns: The names of the c columns.
         values: r lists of c values each, in the unit of the check's value; None where undefined.
-        low: The lower bounds of the intervals of the values, in the same form.
-        high: The upper bounds of these intervals.
+        low: The lower bounds of the intervals of the values: r lists of c bounds.
+        high: The upper bounds of these intervals: r lists of c bounds.
     """
 
     row_label: str
@@ -281,8 +281,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         question: The question that the check asks.
         why: Why the answer matters.
         how_to_read: How to interpret the value.
-        in_words: What the value means in this case, in one or two sentences for readers who do not know the statistic;
-            "" if the check has no such sentence or the value is undefined.
+        in_words: The meaning of the value in this case, in one or two sentences for readers who do not know the
+            statistic; "" if the check has no such sentence or the value is undefined.
         when_failed: What it means for the model if the gate fails, as a short sentence without a full stop.
         parameters: Name -> value of each argument of the check, including defaults.
         needs: The names of the measures that the check reads.
@@ -320,10 +320,11 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         gated: The number of gates in the policy; 1 for an informational check. The confidence of `fail_interval` is
             corrected for this number.
         fail_interval: The interval that decides whether the case fails. Its confidence is 1 - (1 - c) / `gated`, where
-            c is the confidence of `interval` (Bonferroni correction). None without a threshold or without an interval.
+            c is the confidence of `interval` (Bonferroni correction). None if the check has no threshold or the value
+            has no interval.
         planning: How many instances would decide the case; None if the case is not inconclusive or no estimate is
             possible.
-        sampling_error: How much the value varies between samples; None without an interval.
+        sampling_error: How much the value varies between samples; None if the value has no interval.
         detectable_change: The smallest change that the case detects in 80% of samples; None without a threshold or an
             interval, or if too few instances have a value for any verdict.
         reading: The reading, which says which attention weights were audited; "" for the model's own reading.

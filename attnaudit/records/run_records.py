@@ -224,9 +224,9 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         sample_seed: The seed of the sample; None if all rows are audited, and for streams.
         sample_sha256: The hash of the ids, texts, queries, labels and sources of the sampled rows; None if all rows are
             audited, and for streams.
-        hashed: What `sha256` is the hash of. "rows": the ids, texts, queries, labels and sources of all rows, whatever
-            their order. "file": the whole file, although only its audited rows were parsed. "audited rows": the audited
-            rows of a stream, in their order.
+        hashed: The content that `sha256` hashes. "rows": the ids, texts, queries, labels and sources of all rows,
+            whatever their order. "file": the whole file, although only its audited rows were parsed. "audited rows":
+            the audited rows of a stream, in their order.
     """
 
     name: str
@@ -268,8 +268,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             difference in attention weights and the difference in logits relative to the size of the logits. Up to
             0.0001 counts as rounding.
         labelled: The number of instances with a label, on which `accuracy` and `macro_f1` are computed.
-        accuracy: The share of the labelled instances that the model predicts correctly; None without labels.
-        macro_f1: The mean F1 over the classes that are labels or predictions; None without labels.
+        accuracy: The share of the labelled instances that the model predicts correctly; None if there are no labels.
+        macro_f1: The mean F1 over the classes that occur as labels or predictions; None if there are no labels.
         own_reading: The model's own reading, which checks without a reading audit; "" for a model with one pooled
             attention.
     """

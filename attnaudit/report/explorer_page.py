@@ -80,7 +80,7 @@ def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Pat
         parts_folder: A folder next to the page. Files in it that an earlier page left behind are removed.
 
     Returns:
-        The explorer; None without measurements.
+        The explorer; None if there are no measurements.
 
     Raises:
         OSError: A file cannot be written.

@@ -24,7 +24,7 @@ class MovedView:
     Attributes:
         anchor: The fragment identifier.
         title: The title of the check, or "Attention".
-        about: What the numbers of the instances are.
+        about: A description of the number that is shown with each instance.
         maps: The instances.
         open: The number of instances that are open at first.
     """

@@ -10,7 +10,7 @@ from attnaudit.records import RunRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What a model achieves on its task on one data set.
+    """The accuracy and macro F1 of a model on its task, on one data set.
 
     Attributes:
         model: The name of the model.

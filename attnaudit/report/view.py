@@ -160,7 +160,7 @@ class Page:
     Attributes:
         run: The record of the run.
         outcome: The headline with its notes and remedies.
-        scores: What each model achieves on each data set with labels.
+        scores: The accuracy and macro F1 of each model on each data set with labels.
         checks: All checks with their cases.
         subjects: All pairs of a model and a data set.
         command: The command line of the run.

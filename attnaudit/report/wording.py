@@ -139,7 +139,7 @@ def role(check: CheckRecord, run: RunRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run decided, in words.
+    """The decision of a run in words, with notes and remedies.
 
     Attributes:
         lead: Why the release is blocked, in words (see `attnaudit.report.questions.lead`); "" if no gate blocks it.

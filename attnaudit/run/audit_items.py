@@ -32,7 +32,7 @@ class AuditItem:
 
     Attributes:
         id: A short name, unique within the run, that test ids, tables and reports show.
-        source: What the loader takes: an absolute path, a registered name or package.module:factory.
+        source: The name that is passed to the loader: an absolute path, a registered name or package.module:factory.
         given: The value as the user wrote it.
     """
 

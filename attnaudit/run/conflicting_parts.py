@@ -13,7 +13,7 @@ from attnaudit.run.run_folder import MeasuredPart, RunFolder
 
 
 def conflicts(folder: RunFolder) -> list[str]:
-    """Return a sentence for each model and data set that differs between the parts of a run, with what to do.
+    """Return a sentence for each model and data set that differs between the parts of a run. It also says what to do.
 
     Args:
         folder: The folder of the run, before the parts are merged.

@@ -36,7 +36,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a run must have audited, and how.
+    """The models and data sets that a run must have audited, and the settings that it must have used.
 
     Attributes:
         models: The models. The run must have audited all of them and no others.
@@ -67,7 +67,7 @@ def run_objections(run: RunRecord) -> list[str]:
 
 
 def objections(run: RunRecord, expected: Expectations) -> list[str]:
-    """List the reasons why a release is not verified by a run. Each is one or two sentences, with what to do.
+    """List the reasons why a release is not verified by a run. Each reason says what to do.
 
     Args:
         run: The record of a run that has ended and was not edited.

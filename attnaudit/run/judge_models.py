@@ -39,7 +39,7 @@ class JudgedChecks:
     Attributes:
         records: One record per check that could be judged.
         skipped: Check id -> why the check could not be judged.
-        measurements: What was measured: one entry if all checks shared a measurement, else one per judged check.
+        measurements: The measurements: a single one if all checks shared it, else one per judged check.
     """
 
     records: list[CheckRecord]

@@ -68,7 +68,7 @@ class Outcomes:
             outcome: "passed", "failed", "skipped", or "rerun" for a failure after which the test is run again.
             reason: Why it failed or was skipped.
             record: The CheckRecord as built-in types, as xdist can send it; None if there is no verdict.
-            cause: What caused the failure: "model", "data", or "" for anything else.
+            cause: What caused the failure: "model", "data", or "" for any other cause.
             named: The model, the data set and the check of each other gate that the failure names.
         """
         if record is not None:

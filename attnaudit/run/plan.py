@@ -55,7 +55,7 @@ class SelectedCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has to judge, known before its first case runs.
+    """The gates and cases that a run has to judge. They are known before the first case runs.
 
     Attributes:
         gates: Every gate of the policy on every model and data set, selected or not.

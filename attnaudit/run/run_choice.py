@@ -66,7 +66,7 @@ def newest_run(folder: Path) -> Path:
 
 
 def newer_runs(folder: Path, run: RunRecord) -> list[str]:
-    """Return why a run is not the newest one in its folder. Each reason is one or two sentences, with what to do.
+    """Return why a run is not the newest one in its folder. Each reason has one or two sentences and says what to do.
 
     The names of run folders sort by time.
 

@@ -36,7 +36,7 @@ class ShardedMeasurement:
         rows: The number of rows.
         rows_before: The number of rows that were measured before, if rows are measured block by block; else None.
         needs: The names of the measures.
-        policy_sha256: The hash of the effective policy; "" without one.
+        policy_sha256: The hash of the effective policy; "" if there is no policy.
         threads: The number of threads that torch uses in each process.
     """
 

@@ -51,7 +51,7 @@ read_conftests()
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What differs from the first run.
+    """The difference between another run and the first run: its seed, batch size or number of workers.
 
     Attributes:
         kind: "seed", "batch tokens" or "workers".
@@ -155,7 +155,7 @@ def measure_stability(
         options: The model, the data and the seed of the first run. `reports` is not used.
         policy: The policy.
         policy_file: The file of the policy.
-        variations: What differs in the other runs.
+        variations: The differences of the other runs from the first run, one per run.
         progress: Called after every run, with an estimate of the time left.
 
     Returns:

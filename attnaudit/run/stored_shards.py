@@ -47,7 +47,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         batch_tokens: The largest number of tokens in one forward pass; None for the default of the device.
         device: The kind of device, such as "cpu".
         threads: The number of threads that torch uses in each process. It affects rounding errors.
-        policy_sha256: The hash of the effective policy; "" without one.
+        policy_sha256: The hash of the effective policy; "" if there is no policy.
         code_sha256: The hash of the code of attnaudit that decides the numbers.
         custom_code_sha256: The hash of the code that the user wrote for the model and the measures; "" if there is no
             such code.
@@ -255,7 +255,7 @@ class StoredShardRunner:
     """Measures the shards that are not stored yet, stores them, and yields all shards in their order.
 
     Args:
-        open_folder: Returns the folder of the shards, given their number.
+        open_folder: Called with the number of shards, it returns the folder for them.
         executor: Measures shards in other processes; None to measure them in this one.
         job: Describes the measurement for other processes, given the lengths of all instances.
         progress: Called during batches that take long; None to report no progress.
