@@ -62,7 +62,7 @@ def gate_results(run: RunRecord) -> GateResults:
 
 
 def require_complete(run: RunRecord, folder: Path) -> None:
-    """Require that a run that has ended audited one model, and judged everything that it had to judge.
+    """Require that a finished run audited exactly one model, and judged everything that it had to judge.
 
     Args:
         run: The content of audit.json.

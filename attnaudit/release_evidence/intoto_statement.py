@@ -61,10 +61,10 @@ def statement(subjects: Sequence[ShippedFile], content: Json) -> Json:
 
 
 def json_text(content: Json) -> str:
-    """Return an object as indented JSON, in which no text can act on a terminal or as a command of a CI system.
+    """Return an object as indented JSON. No text in it can control a terminal or be read as a command by a CI system.
 
-    Control characters, letters beyond ASCII and the second of two "#" are written as escapes, which do not change the
-    values.
+    Control characters, letters beyond ASCII, and the second "#" of two in a row are written as JSON escapes. The values
+    stay the same.
     """
     return json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False).replace("##", "#\\u0023") + "\n"
 

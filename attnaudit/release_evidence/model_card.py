@@ -20,7 +20,7 @@ def require_huggingface_hub() -> None:
     """Require that the package that formats model cards is installed.
 
     Raises:
-        AuditError: It is not installed.
+        AuditError: The package is not installed.
     """
     try:
         import huggingface_hub  # noqa: F401

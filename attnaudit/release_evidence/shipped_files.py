@@ -15,7 +15,7 @@ from attnaudit.run.integrity import file_sha256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedFile:
-    """A file that is shipped.
+    """A file that is shipped with the release.
 
     Attributes:
         name: Its name. For a file in a folder, the name of the folder and the path in it, separated by "/".

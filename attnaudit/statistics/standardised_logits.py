@@ -141,7 +141,7 @@ class StandardisedLogits:
         return 2 * self._derivatives(logits, deviations)
 
     def influences(self, logits: Floats) -> Floats:
-        """Return how much each row moves each mean and the logarithm of the scale, per unit of its weight.
+        """Return the influence of each row on each mean and on the logarithm of the scale, per unit of weight.
 
         Args:
             logits: (n, C) logits minus their mean over the classes.

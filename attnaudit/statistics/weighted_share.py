@@ -23,10 +23,10 @@ def weighted_share_interval(
     The method needs the effective number of rows: how many independent rows of equal weight carry the same information.
     It is computed in two steps.
 
-    First, assume that all rows of a source count or none does, independently of the weight u of the source. For one
-    class, the effective number is then (Σ u)² / Σ u² (Kish 1965). It is divided by the class's share of all weight,
-    which allows for the case that the rows of the rarer value all belong to this class. The smallest result over the
-    classes is used.
+    First, the method assumes that either all rows of a source count or none of them, independently of the source's
+    weight u. For one class, the effective number is then (Σ u)² / Σ u² (Kish 1965). It is divided by the class's share
+    of all weight, which allows for the case that the rows of the rarer value all belong to this class. The method uses
+    the smallest result over the classes.
 
     Second, the number is divided by the design effect D, the ratio of the observed variance to the variance that the
     number implies (Korn & Graubard 1998). If the share is near 0 or 1, only a few sources determine D. For example, D

@@ -28,8 +28,8 @@ class TextPlan:
         length: Smallest and largest number of words, cue words included. None for the length of a real sentence. Most
             texts are short: lengths are drawn uniformly on a logarithmic scale.
         absence: The class whose texts have no cue word. None if every class has cue words.
-        first: Whether the first word is a cue word of the text's class. If True, the same number of cue words of random
-            classes is inserted later in the text. If False, no cue word is first.
+        first: Whether the first word is a cue word of the text's class. If True, the other cue words are of random
+            classes and come later in the text. If False, no cue word is first.
         inserted: Pairs of a word and a share. The word is inserted into this share of the texts, whatever their class.
         marks: Words that replace the cue words of every class, such as formatting marks. Empty for invented words.
         rows: Number of texts.
