@@ -132,7 +132,7 @@ def standard_deviation(values: Floats) -> float | None:
 
 
 def count_reasons(*reasons: tuple[str, Mask]) -> dict[str, int]:
-    """Count the instances that have no value, by reason. An instance with several reasons counts for the first one.
+    """Count the instances by reason. An instance to which several reasons apply counts only for the first one.
 
     Args:
         *reasons: Pairs of a reason and its (n,) mask, in order of precedence.

@@ -72,7 +72,7 @@ def preset_and_epsilon(text: str) -> AdversarialArgument:
 def searchable(view: AttentionView) -> bool:
     """Return whether the reading (the attention shown to people) is plain attention with one row per head.
 
-    Adversarial weights replace this row. Other readings have no single row that could be replaced.
+    Adversarial weights replace this row. Other readings have no such row.
     """
     return view.plain_attention and view.scope.single_row
 

@@ -32,7 +32,7 @@ HASH_SEED = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rearrangements:
-    """The rearranged attention weights of a batch, with which the model is run again.
+    """The variants of a batch: permuted attention weights with which the model is run.
 
     Attributes:
         index: (B, V, T) permutations of the positions. Special tokens and padding stay in place.
