@@ -46,6 +46,8 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
+#: Options that `command` leaves out if they have these values, so that commands on older model cards stay the same.
+_LEFT_OUT: Final = (("form", "text"), ("attention_rate", 1.0), ("tying", 0.0), ("mlm", 0.0))
 #: Names and defaults of the settings with --base, which are the fields of `FineTuningSettings`.
 FINE_TUNING_DEFAULTS: Final[dict[str, float]] = {
     "seed": 0,
@@ -229,7 +231,7 @@ def setting_values(options: argparse.Namespace) -> dict[str, Any]:
 def command(options: argparse.Namespace) -> str:
     """Return the full command line for given options, including options that have their default value.
 
-    Options whose value is None are left out, and so are --form text, --tying 0 and --mlm 0.
+    Options whose value is None are left out, and so are those in `_LEFT_OUT`.
     """
     model = {name: getattr(options, name) for name in (("base",) if options.base is not None else ARCHITECTURE_OPTIONS)}
     data = {name: getattr(options, name) for name in ("vectors", "data", "dev", "test")}
@@ -237,6 +239,6 @@ def command(options: argparse.Namespace) -> str:
     for name, value in (model | data | setting_values(options) | {"out": options.out}).items():
         if name == "states":
             line += [f"--{value}"] if value != "plain" else []
-        elif value is not None and (name, value) not in (("tying", 0.0), ("mlm", 0.0), ("form", "text")):
+        elif value is not None and (name, value) not in _LEFT_OUT:
             line += [option_name(name), value.as_posix() if isinstance(value, Path) else str(value)]
     return shlex.join([*line, *(["--overwrite"] if options.overwrite else [])])

@@ -245,7 +245,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "selected_queries": [
         (computed.ReturnsAllQueries, "returned weights of shape"),
-        (computed.ComputesRoughlyAtOtherQueries, "the logits with the weights at"),
+        (computed.ComputesRoughlyAtOtherQueries, r"the logits at 'layer 0' of run\(\) for some queries"),
         (computed.ShowsOtherQueries, "the weights at 'layer 0'"),
         (computed.IgnoresInterventionsOnQueries, "the logits with some queries of 'layer 0' replaced"),
     ],
