@@ -58,8 +58,7 @@ models are audited as classifiers, with [label words](transformers.md#what-is-au
 
 Some models carry information between tokens in modules without visible weights. The last column names these modules.
 Every gate on such a model fails unless the policy accepts them
-([Hybrids](transformers.md#hybrids-tokens-that-are-mixed-without-attention)), so no class is audited in part without
-notice.
+([Hybrids](transformers.md#hybrids-tokens-that-are-mixed-without-attention)), so an audit never ignores them silently.
 """
 
 

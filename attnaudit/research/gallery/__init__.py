@@ -1,1 +1,1 @@
-"""The gallery: the results of the checks on planted models whose attention is right, unused or at the wrong place."""
+"""The gallery: the results of the checks on planted models whose attention is right, unused or in the wrong place."""

@@ -31,8 +31,8 @@ from attnaudit.research.study.text_tables import escape_cell, markdown_table
 FIRST: dict[Outcome, str] = {"right": "cue_in_context", "unused": "decoy_in_context", "elsewhere": "next_to_the_cue"}
 NOTICE = "<!-- Written by `attnaudit gallery --render`. Edit attnaudit/research/gallery/ instead. -->"
 MEANING: dict[Outcome, str] = {
-    "right": "The words with much attention decide the prediction. Shuffling the weights changes it, and the bars of "
-    "attention and effect are long in the same places.",
+    "right": "The words with much attention decide the prediction. Shuffling the weights changes the prediction, and "
+    "the bars of attention and effect are long in the same places.",
     "partly": "On some texts, or in some heads, the words with much attention decide; in the others, they do not.",
     "unused": "The prediction hardly depends on the weights: with shuffled weights, the output stays nearly the same.",
     "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words decide: either "
@@ -87,7 +87,7 @@ def _index(gallery: Gallery) -> str:
         "## All mechanisms",
         "",
         f"The gates pass {sum(map(_passes, right))} of {len(right)} models whose attention is right, and block "
-        f"{sum(not _passes(exhibit) for exhibit in wrong)} of {len(wrong)} whose attention is unused or at the wrong "
+        f"{sum(not _passes(exhibit) for exhibit in wrong)} of {len(wrong)} whose attention is unused or in the wrong "
         "place. The thresholds were chosen on models of about half of these mechanisms; [validation](../validation.md) "
         "has the error rates on the others.",
         "",

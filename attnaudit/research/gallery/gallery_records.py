@@ -18,7 +18,7 @@ OUTCOMES: dict[Outcome, str] = {
     "right": "right",
     "partly": "right in part",
     "unused": "unused",
-    "elsewhere": "at the wrong place",
+    "elsewhere": "in the wrong place",
 }
 DATA_FILE = "gallery.json"
 #: A reproduced number is close to the number of the paper if the two differ by at most this.

@@ -20,8 +20,8 @@ VERDICTS = (
     "has no score for a model, the best score for the same corpus and encoder, in the paper or here, is used. The "
     "intervals of a claim are corrected for their number by Holm's method. A claim *holds* if the intervals of all "
     "rows that count support it, and *does not hold* if one of them contradicts it. It is *undecided* otherwise, and "
-    "also if more rows were left out than count; *saturated* if both sides are at the end of their scale in all rows; "
-    "and *not run* if there are no rows."
+    "also if fewer rows count than were left out; *saturated* if both compared numbers are at the end of their scale "
+    "in all rows; and *not run* if there are no rows."
 )
 INDEX = "Reproduced papers, and which of their claims hold"
 CLOSENESS = "How close our numbers are to the paper's"

@@ -217,13 +217,13 @@ PAPER = Paper(
     claims=CLAIMS,
     remedies=remedies,
     deviations=(
-        "The epoch is chosen on dev only.",
+        "The best epoch is chosen on dev only.",
         "The encoder 'average' has a tanh after its linear layer, as in the published code; the paper's text says "
         "ReLU. The CNN and dot attention are those of the published code: filters of widths 1, 3, 5 and 7, and hᵀq/√m, "
         "where q is learnt and starts uniformly from [−1/√m, 1/√m] unless the model reads a question or hypothesis.",
-        "The loss of a batch is the mean over its texts; the published code adds it up. With Adam this only makes "
-        "weight decay stronger. On 20News, a model trained with the sum was no better (accuracy .885 against .891, one "
-        "seed).",
+        "The loss of a batch is the mean over its texts; the published code uses the sum. With Adam, this only "
+        "makes weight decay stronger. On 20News, a model trained with the sum was no better (accuracy .885 against "
+        ".891, one seed).",
         "ADR Tweets, the MIMIC corpora (Anemia, Diabetes) and CNN News Articles are left out, because they are not "
         "freely available.",
     ),
@@ -290,8 +290,8 @@ PAPER = Paper(
             figures=_adversarial_figures,
             drawn=("jsd .01", "searched .01", "jsd .05", "searched .05"),
             deviations=(
-                "The largest JSD is the exact optimum where the decoder is linear and there are two classes, and the "
-                "best one found otherwise; the paper searches by gradient.",
+                "If the decoder is linear and there are two classes, the largest JSD is the exact optimum; otherwise, "
+                "it is the largest one that was found. The paper uses a gradient-based search.",
                 f"The search with the published settings (5 starts, 500 steps) runs on at most {SEARCHED} texts.",
             ),
         ),

@@ -105,8 +105,8 @@ CLAIMS = (
     ),
     Claim(
         name="without context it agrees more",
-        sentence="Attention agrees more with gradient and leave-one-out when words are encoded one by one than with a "
-        "BiLSTM.",
+        sentence="Attention agrees more with gradient and leave-one-out when words are encoded one by one than when a "
+        "BiLSTM encodes them.",
         paper="§4.1",
         read=_agrees_more_without_context,
     ),
@@ -129,8 +129,8 @@ CLAIMS = (
     ),
     Claim(
         name="the search falls short",
-        sentence="The exact adversary finds attention that differs more from the model's than the attention that the "
-        "published search finds. (The paper does not claim this; it only searches.)",
+        sentence="The attention that the exact adversary finds differs more from the model's attention than that of "
+        "the published search does. (The paper does not claim this; it only searches.)",
         paper="§4.2.2",
         read=_search_falls_short,
     ),

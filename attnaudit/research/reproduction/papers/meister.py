@@ -285,9 +285,9 @@ PAPER = Paper(
     claims=CLAIMS,
     deviations=(
         "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's. Models are trained for 8 "
-        "epochs, and the epoch is chosen on dev only; the paper does not say how many epochs it uses. The attention of "
-        "the Transformer has ten times the learning rate of the other parameters, that of the BiLSTM the same; the "
-        "paper uses the same or ten times the rate, and does not say where.",
+        "epochs, and the best epoch is chosen on dev only; the paper does not say how many epochs it uses. The "
+        "learning rate of attention is ten times that of the other parameters in the Transformer, and the same in the "
+        "BiLSTM; the paper uses both, and does not say for which model.",
     ),
     tables=(
         TablePlan(
@@ -306,11 +306,11 @@ PAPER = Paper(
             audits=(Audit(checks=(INFLUENCE,)),),
             deviations=(
                 "The paper's number is compared with the mean, over all hidden states h_p, of the entropy of "
-                "g_{h_p}(x). A separate line gives the co-indexed reading: one distribution per text, of each token's "
-                "influence on its own state.",
-                "The states of the Transformer are taken before the layer normalisation that ends its last block, "
-                "because normalisation keeps the norm of its outputs nearly constant, and the measure is about the "
-                "gradient of that norm. The paper does not say where it takes them.",
+                "g_{h_p}(x). A separate line gives the co-indexed version: one distribution per text, which "
+                "contains the influence of each token on its own state.",
+                "In the Transformer, hidden states are taken before the last layer normalisation. After it, the norm "
+                "of a state would be nearly constant, and the measure is the gradient of this norm. The paper does not "
+                "say where it takes the states.",
             ),
         ),
         TablePlan(
@@ -329,7 +329,7 @@ PAPER = Paper(
             audits=(Audit(checks=(GRADIENT_ENTROPY,)),),
             deviations=(
                 "The paper states neither its values of λ nor what its τ-b is computed over, so its number is compared "
-                "with two readings: over models, and over all pairs of a λ and a text. Here λ is "
+                "with two of ours: over models, and over all pairs of a λ and a text. Here, λ is "
                 f"{', '.join(f'{x:g}' for x in LAMBDAS)}.",
             ),
         ),
@@ -383,10 +383,11 @@ PAPER = Paper(
             audits=(Audit(checks=(), tokens=("attention",)),),
             deviations=(
                 "The paper uses the loss of Wiegreffe & Pinter 2019, TVD(outputs) − λ KL(attentions), and does not say "
-                "with which λ. Here λ is theirs for each corpus (doubled, since their code halves the TVD), and 10 and "
-                "100 times as much; the paper's numbers are compared with all three.",
+                "with which λ. Here, three values of λ are used for each corpus: that of Wiegreffe & Pinter (doubled, "
+                "because their code halves the TVD), and 10 and 100 times this value. The paper's numbers are compared "
+                "with all three.",
                 "frozen: the adversary keeps the base model's parameters, and only its attention is trained, starting "
-                "from another seed. unfrozen: all of it is retrained.",
+                "from another seed. unfrozen: the whole adversary is trained.",
                 SHORT,
             ),
         ),

@@ -165,7 +165,7 @@ CLAIMS = (
     Claim(
         name="retrained adversary attends elsewhere",
         sentence="A retrained adversary has very different attention (here: a JSD above ½ ln 2, at the smallest λ that "
-        f"gives it) at the base model's accuracy (here: less than {TOLERANCE:g} lower).",
+        f"gives it), and is about as accurate as the base model (here: less than {TOLERANCE:g} lower).",
         paper="table 5",
         read=_retrained_attends_elsewhere,
     ),

@@ -15,5 +15,5 @@ LONG = (
 )
 SHORT = (
     "Adversaries are trained for as many epochs as their base model. Wiegreffe & Pinter's code trains them for "
-    f"{LONGER} times as many; trained for that long, our adversaries reach attention that differs more."
+    f"{LONGER} times as many. If ours are trained for that long, their attention differs more."
 )

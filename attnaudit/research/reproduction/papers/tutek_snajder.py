@@ -271,16 +271,16 @@ PAPER = Paper(
     claims=CLAIMS,
     score="f1",
     remedies=lambda one, _random: remedies(one, OPTIONS),
-    embeddings="Embeddings are random (300 wide, standard deviation .1) and not pretrained, so that δ and η may have a "
-    "different effect than in the paper. Words seen once in training are read as unknown.",
+    embeddings="Embeddings are random (300 wide, standard deviation .1) and not pretrained, so δ and η may have a "
+    "different effect than in the paper. Words that occur once in the training data are treated as unknown.",
     deviations=(
         f"The paper does not say for which δ and η it reports results. Here δ = {DELTA:g} and η = {ETA:g}, which had "
         "the best F1 on dev in a trial of both grids with 3,000 sentences of SST. Both are the weakest values that the "
         "paper names (δ = 1 in its text, but not in its table 4); the last two tables show the others.",
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
-        "averages the tying loss over tokens. Here both are means, so the paper's δ may correspond to δ/32 here. On "
+        "averages the tying loss over tokens. Here, both are means, so the paper's δ may correspond to our δ/32. On "
         "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
-        "Gradients are not clipped (in the paper: at 5). The epoch is chosen on dev only.",
+        "Gradients are not clipped (the paper clips them at 5). The best epoch is chosen on dev only.",
     ),
     tables=(
         TablePlan(
@@ -305,7 +305,7 @@ PAPER = Paper(
             deviations=(
                 "Mutual information depends on the number of clusters. The paper uses 1000 for up to a million "
                 "occurrences; we use the square root of the number of occurrences in the test set (at most 50,000). "
-                "The paper's numbers and ours are therefore not comparable one by one; compare the forms with each "
+                "The paper's numbers are therefore not comparable with ours; compare the forms of the model with each "
                 "other. The share retained is corrected for chance.",
             ),
         ),

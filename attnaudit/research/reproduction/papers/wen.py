@@ -58,9 +58,9 @@ CORRECTED = (
 )
 CLUSTERED = (
     f"{CORRECTED} The paper uses the smallest number of clusters from 50 to 200 for which no cluster has a single "
-    "member (see the table of the published rule). On SST this is 50, as here; clusters with a single "
-    "member are merged into the nearest. On the other corpora, where the rule often finds no number, the number of "
-    "clusters is a twentieth of the number of texts (5 to 200)."
+    "member (see the table of the published rule). On SST, this is 50, and we use 50 as well; clusters with a "
+    "single member are merged into the nearest one. On the other corpora, the rule often finds no number, so we use a "
+    "twentieth of the number of texts (5 to 200)."
 )
 #: Name of a quantity -> (name of the check's detail, description). The name is None for the value of the check.
 STATISTICS: dict[str, tuple[str | None, str]] = {
@@ -248,8 +248,8 @@ def _boxes(rows: Sequence[Row]) -> Figure:
         name="boxes",
         row=rows[0].corpus,
         title=f"{title}: weighted τ between attention and information",
-        caption="One dot per seed. The box reaches from the first to the third quartile, the whiskers to the smallest "
-        "and largest value; the line is the median.",
+        caption="One dot per seed. The box reaches from the first to the third quartile, and the whiskers reach to "
+        "the smallest and the largest value. The line is the median.",
         boxes=Boxes(sides=list(ENCODERS.values()), x_label="weighted τ", boxes=found),
     )
 
@@ -262,7 +262,7 @@ PAPER = Paper(
     claims=CLAIMS,
     deviations=(
         "Dot attention is hᵀq/√m. Where there is no query, q is learnt, starting from N(0, 1); the paper uses wᵀh. "
-        "Deep attention has two layers; the paper does not say how many it has.",
+        "Deep attention has two layers here; the paper does not give their number.",
         "ADR Tweets, Anemia and Diabetes are left out, because they are not freely available.",
     ),
     tables=(
@@ -288,8 +288,8 @@ PAPER = Paper(
             drawn=("tau", "tau-b"),
             deviations=(
                 CLUSTERED,
-                "The paper's means are over eleven data sets and 10 runs, ours over the data sets and seeds that the "
-                "row names.",
+                "The paper's means are over eleven data sets and 10 runs. Our means are over the data sets and seeds "
+                "that the row names.",
             ),
         ),
         TablePlan(

@@ -139,7 +139,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         name="bilstm-additive-best",
         sentence="Of all encoders and kinds of attention, a BiLSTM with additive attention has the highest τ most of "
-        "the time (here: in most pairs with another setting on the same corpus, its τ is at least as high).",
+        "the time (here: in most comparisons with another setting on the same corpus, its τ is at least as high).",
         paper="§5",
         read=_best,
     ),

@@ -181,7 +181,7 @@ CURVE = CurvePlan(
     x_label="mean TVD between outputs",
     y_label=f"mean {JSD_LABEL}",
     caption="Means over the test texts; each model is compared with the plain one. Points in the upper left have "
-    "different attention and the same output. λ is a multiple of that of the table above.",
+    "different attention and the same output. λ is given as a multiple of the λ in the table above.",
     lines={
         "trained adversary, over λ": [PointPlan(label=role, x=f"tvd {role}", y=f"jsd {role}") for role in SWEPT],
         "next seed": [PointPlan(label=NEXT, x=f"tvd {NEXT}", y=f"jsd {NEXT}")],
@@ -200,10 +200,10 @@ PAPER = Paper(
     citation="Sarah Wiegreffe and Yuval Pinter. EMNLP-IJCNLP 2019.",
     corpora=("sst", "imdb", "agnews", "20news"),
     deviations=(
-        "The epoch is chosen on dev only: by F1, and for adversaries by their loss.",
+        "The best epoch is chosen on dev only: by F1 or, for adversaries, by their loss.",
         "The paper's clinical data sets (Diabetes, Anemia) are not publicly available and are left out.",
-        "Our numbers are not compared with this paper's numbers. Where they are compared with those of another "
-        "paper, the source of the table names it.",
+        "Our numbers are not compared with this paper's numbers. If they are compared with those of another paper, the "
+        "source of the table names that paper.",
     ),
     claims=CLAIMS,
     tables=(

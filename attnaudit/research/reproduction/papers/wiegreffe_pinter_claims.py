@@ -71,8 +71,8 @@ CLAIMS = (
             "F1 with the BiLSTM's weights minus F1 with weights that the MLP learns",
         ),
         explanations={
-            "sst/*": "On SST, the BiLSTM's weights are for states that mix the words of a short sentence, and its "
-            "output hardly depends on them; for single words, weights that are learnt with the MLP fit better."
+            "sst/*": "On SST, the BiLSTM's weights apply to states that mix the words of a short sentence, and its "
+            "output hardly depends on these weights. For single words, weights that the MLP learns itself fit better."
         },
     ),
     Claim(
@@ -106,8 +106,8 @@ CLAIMS = (
     ),
     Claim(
         name="trained adversaries differ less than those found text by text",
-        sentence="The attention of a trained adversary differs less from the model's than the attention found by a "
-        "search text by text.",
+        sentence="The attention of a trained adversary differs less from the model's than the attention that a search "
+        "finds for each text separately.",
         paper="test 4",
         read=_larger(
             "adversary",
