@@ -1,6 +1,6 @@
 """Names of the devices on which measures are computed, in the form that torch uses, such as "cuda:0".
 
-Importing this module imports no torch. `require_device` imports torch to look for a GPU.
+Importing this module does not import torch. `require_device` imports torch to look for a GPU.
 """
 
 from __future__ import annotations

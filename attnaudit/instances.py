@@ -1,4 +1,4 @@
-"""Instances and data sets, in the form that the whole package uses. Importing this module imports no torch."""
+"""Instances and data sets, in the form that the whole package uses. Importing this module does not import torch."""
 
 from __future__ import annotations
 

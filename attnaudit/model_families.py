@@ -3,9 +3,9 @@
 The family of a model is a text such as "pooled attention, bilstm encoder". A policy lists the families on which it was
 validated. The entry "pooled attention" covers every family whose name begins with these words.
 
-If an audit explains another output than the class, the family ends in a word for this output, as in "transformer, bert,
-multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The family of a model that
-answers from passages ends in "sources", and that of a model that reads pictures ends in "pictures".
+If an audit explains an output other than the class, the last word of the family names this output, as in "transformer,
+bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". Families of models
+that answer from passages end in "sources", and families of models that read pictures in "pictures".
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ POOLED = "pooled attention"
 def covers(families: Iterable[str], family: str) -> bool:
     """Return whether a family is one of `families` or begins with the words of one of them.
 
-    Families may end in a word for what is explained, such as "multi-label". An entry of `families` covers only families
-    that end in the same word as the entry; if the entry has no such word, the family must not have one either.
+    The last word of a family may name what is explained, such as "multi-label". An entry of `families` with such a word
+    covers only families with the same word. An entry without such a word covers only families without one.
 
     Examples:
         >>> covers(["pooled attention"], "pooled attention, gru encoder")

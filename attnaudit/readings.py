@@ -3,11 +3,11 @@
 A reading selects or combines attention weights into one distribution over the input tokens. A Transformer has attention
 weights for every layer, head and query, and tools show different parts of them. If a model has more than one row of
 weights per text, as a Transformer does, the user must therefore name the reading, for example
-`cls@layer=-1,heads=mean`. A model with one pooled attention has a single row, so there is nothing to name. Pooled
+`cls@layer=-1,heads=mean`. If a model pools its states with a single row of weights, there is nothing to name. Pooled
 attention with several heads or at several sites has no query tokens; its readings begin with "own", as in
 `own@heads=0`.
 
-Importing this module imports no torch.
+Importing this module does not import torch.
 """
 
 from __future__ import annotations

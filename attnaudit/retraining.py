@@ -1,6 +1,6 @@
 """Descriptions of how copies of a model are trained, for checks that compare the model with such copies.
 
-Importing this module imports no torch.
+Importing this module does not import torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Targets: which output of a model an audit explains. Importing this module imports no torch.
+"""Targets: which output of a model an audit explains. Importing this module does not import torch.
 
 An audit works with the logits of classes. A model with another output is audited on one target, from which the logits
-follow. Except for a class and a tag, the target has a single logit, whose sigmoid is the probability of the target.
+follow. A target other than a class or a tag has a single logit, whose sigmoid is the probability of the target.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/many_rows.py --rows 10000 100000 1000000
 
 The rows are movie-review sentences, repeated with random words left out. Only cheap measures are computed: the total
-effect of attention, with attention rearranged, and attention replaced by equal weights. Linux only.
+effect of attention, with attention rearranged, and attention replaced by equal weights. The script runs only on Linux.
 """
 
 from __future__ import annotations

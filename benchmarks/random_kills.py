@@ -6,7 +6,7 @@
 Each run audits the demo model with --audit-workers. After a random time, this script sends SIGKILL to one of the
 processes of the run: to a process that measures, to another process (with Ray, the processes of Ray), or to pytest
 itself. A run whose pytest was killed is resumed with --audit-resume. A run that ends must have a measurements.parquet
-with the same bytes as a run in one process without kills. Linux only.
+with the same bytes as a run in one process without kills. The script runs only on Linux.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure the size of reports and how fast they open in Chromium, for generated runs of several sizes.
 
-Writes benchmarks/report_pages.md. Run it from the root of the repository:
+The results are written to benchmarks/report_pages.md. Run the script from the root of the repository:
 
     python -m benchmarks.report_pages
 """

@@ -1,4 +1,4 @@
-"""The gates of a run as confidence sequences: they are judged on its stored measurements, in many random orders."""
+"""Judge the gates of a run by confidence sequences, on its stored measurements in many random orders."""
 
 from __future__ import annotations
 

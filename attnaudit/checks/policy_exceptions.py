@@ -1,4 +1,4 @@
-"""Validate declarations about gates: whether a policy has any, exceptions, and families of models."""
+"""Validate what a policy declares about its gates: whether it has gates, their exceptions, and families of models."""
 
 from __future__ import annotations
 

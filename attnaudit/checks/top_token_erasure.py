@@ -1,4 +1,4 @@
-"""Does removing the largest weight flip the decision more often than another weight? (Serrano & Smith 2019, §4)"""
+"""Does the decision flip more often without the largest weight than without another one? (Serrano & Smith 2019, §4)"""
 
 from __future__ import annotations
 

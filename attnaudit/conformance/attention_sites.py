@@ -186,8 +186,8 @@ def _require_zero_outside_mask(site: Site, weights: Tensor, allowed: Tensor) -> 
 
 @contract()
 def check_allowed(e: Examples) -> str:
-    """The allowed mask excludes padding, gives every query at least one key, and contains the causal or sliding-window
-    structure."""
+    """The allowed mask excludes padding, gives every query at least one key, and excludes the keys that causal or
+    sliding-window attention excludes."""
     structures: set[str] = set()
     for site in e.sites:
         allowed = e.allowed(site)

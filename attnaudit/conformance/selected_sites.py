@@ -1,4 +1,4 @@
-"""Checks that the results of a pass do not depend on the sites and queries whose attention it requests, and holds."""
+"""Checks that a pass gives the same results for some sites or queries as for all, and in blocks of queries."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Te
 @contract("query_blocks")
 def check_query_blocks(e: Examples) -> str:
     """run() gives the same logits, attention and gradients if weights are computed in blocks of queries, and if
-    gradients treat them as constants."""
+    gradients treat these weights as constants."""
     few, worst = e.few, 0.0
     adapter = cast(BlockAdapter, few.adapter)
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):

@@ -35,8 +35,8 @@ def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
 
 @contract("deletion")
 def check_deletion(e: Examples) -> str:
-    """delete() gives the same inputs and logits as encoding the shorter input, and keep() of all other positions gives
-    the same result."""
+    """delete() gives the same inputs and logits as encoding the shorter input, and so does keep() with all other
+    positions."""
     rows = _candidates(e)[: 4 if e.thorough else 1]
     if not rows:
         return "no instance has two tokens, so nothing was deleted"

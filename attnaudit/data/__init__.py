@@ -1,4 +1,7 @@
-"""Registered data sets, your own files, and the packaged movie reviews. Importing this package imports no torch."""
+"""Registered data sets, your own files, and the packaged movie reviews.
+
+Importing this package does not import torch.
+"""
 
 from attnaudit.data.labels import label_indices, require_two_classes
 from attnaudit.data.sampling import sample

@@ -3,7 +3,7 @@
 A reading selects which attention of the model is the explanation (see `attnaudit.readings`). The heads in scope are the
 heads that it selects. The clean pass is the forward pass in which neither the input nor the attention is changed.
 
-Shapes: B instances, T tokens (padded), V changed attentions, H heads, Q queries, K keys, C classes, m features.
+Shapes: B instances, T tokens (padded), V variants of the attention, H heads, Q queries, K keys, C classes, m features.
 """
 
 from __future__ import annotations

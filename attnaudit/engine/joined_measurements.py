@@ -1,4 +1,4 @@
-"""Join the measurements of different instances. Imports no torch."""
+"""Join the measurements of different instances. This module does not import torch."""
 
 from __future__ import annotations
 

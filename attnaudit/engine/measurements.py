@@ -1,4 +1,7 @@
-"""The results of measuring one model on one data set: numbers per instance and per token. Imports no torch."""
+"""The results of measuring one model on one data set: numbers per instance and per token.
+
+This module does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging of sources that repeat the token sequences of another source. Imports no torch."""
+"""Merging of sources that repeat the token sequences of another source. This module does not import torch."""
 
 from __future__ import annotations
 

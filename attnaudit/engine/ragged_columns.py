@@ -1,4 +1,4 @@
-"""Columns whose rows have different lengths, in memory or in a file. Imports no torch."""
+"""Columns whose rows have different lengths, in memory or in a file. This module does not import torch."""
 
 from __future__ import annotations
 

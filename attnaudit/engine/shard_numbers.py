@@ -1,4 +1,4 @@
-"""The numbers of one shard, and their form as the content of a Parquet file. Imports no torch."""
+"""The numbers of one shard, and their form as the content of a Parquet file. This module does not import torch."""
 
 from __future__ import annotations
 

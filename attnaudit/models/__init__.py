@@ -1,1 +1,4 @@
-"""Reference models and their training. Importing the package imports no torch, but most of its modules do."""
+"""Reference models and their training.
+
+Importing the package does not import torch, but importing most of its modules does.
+"""

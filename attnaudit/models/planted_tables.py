@@ -1,7 +1,7 @@
 """Planted hidden states whose content is given for each word, so that a model is specified instead of trained.
 
-The embedding of token i contains its attention score a_i, its evidence v_i, which is multiplied by its attention weight
-α_i, its bypass evidence b_i, and a flag g_i, which is 1 if the token is a marker:
+The embedding of token i contains its attention score a_i, its evidence v_i (multiplied by its attention weight α_i),
+its bypass evidence b_i, and a flag g_i (1 if the token is a marker):
 
     logits = scale · (Σ_i α_i v_i (1 - s) + b s') + bias      α = projection(a)      b = Σ_i b_i
 

@@ -1,4 +1,4 @@
-"""The options of `attnaudit train`. Importing this module imports no torch."""
+"""The options of `attnaudit train`. Importing this module does not import torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Variants of a training job. They train copies of a model, for checks that compare the model with such copies.
 
-In a variant, attention is uniform, imposed by another model, or adversarial, or parts of the model are copied and
-frozen (Wiegreffe & Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions
-return a changed job for `attnaudit.models.training.train`:
+In a variant, attention is uniform, adversarial or imposed by another model, or parts of the model are copied and frozen
+(Wiegreffe & Pinter 2019, "Attention is not not Explanation"; Wen, Subbalakshmi & Yang 2022, §5). Most functions return
+a changed job for `attnaudit.models.training.train`:
 
     train(with_uniform_attention(job))
     train(as_adversary(job, base, weight=0.01))

@@ -1,4 +1,4 @@
-"""End a run: settle its gates, decide the exit status, report open gates to other plugins, and write the files."""
+"""End a run: settle its gates, decide the exit status, report missing verdicts to other plugins, and write files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Refuse mistyped options of the audit, on the command line and in the configuration file, and suggest the right name.
 
-pytest's own message about an unknown option suggests no other, and pytest only warns of an unknown key in the
+pytest's own message about an unknown option suggests no alternative, and pytest only warns of an unknown key in the
 configuration file. If `audit_policy` were mistyped, the audit would then use the default policy.
 """
 

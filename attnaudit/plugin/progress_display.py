@@ -1,4 +1,4 @@
-"""Show the progress of measuring: a bar in a terminal, or a line each minute if the output is no terminal."""
+"""Show the progress of measuring: a bar in a terminal, or a line each minute if the output is not a terminal."""
 
 from __future__ import annotations
 

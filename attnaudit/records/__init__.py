@@ -2,7 +2,7 @@
 
 audit.json contains one `RunRecord`, which contains all other records. `attnaudit schema` prints the schema as JSON
 Schema. Undefined values are None (null in JSON), never NaN. pytest-xdist workers send records as
-`msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package imports no torch.
+`msgspec.to_builtins(record)`, and `msgspec.convert` restores them. Importing this package does not import torch.
 """
 
 from attnaudit.records.baseline_records import BASELINE_FORMAT, Anchor, Baseline, BaselineCheck, BaselineSubject

@@ -1,4 +1,4 @@
-"""The comparison of two runs: paired differences, changed verdicts and the instances that moved most."""
+"""The comparison of two runs: paired differences, changed verdicts and the instances that changed most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test report of a run in Markdown, dated, with fields for the person who is responsible for it."""
+"""The dated test report of a run in Markdown, with fields for the responsible person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instances that moved most between two runs, each under both models."""
+"""The instances whose values changed most between two runs, each under both models."""
 
 from __future__ import annotations
 

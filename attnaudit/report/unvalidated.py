@@ -1,4 +1,4 @@
-"""Text about the models of a run on whose family its policy was not validated."""
+"""Text about models of families on which the policy of the run was not validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One run of the audit, independent of pytest: it measures, judges and writes its files. Imports no torch."""
+"""One run of the audit, independent of pytest: it measures, judges and writes its files.
+
+This package does not import torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare two runs on the same data: paired differences with intervals, and the instances that moved most.
+"""Compare two runs on the same data: paired differences with intervals, and the instances that changed most.
 
 The numbers are computed from measurements.parquet of both runs. Instances are paired by their id and resampled by their
 source. Nothing is measured again, so neither the models nor the data are needed.

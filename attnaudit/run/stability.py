@@ -1,4 +1,4 @@
-"""Audit a model several times, with other seeds, batch sizes and worker counts, and find the verdicts that differ.
+"""Audit a model several times, with different seeds, batch sizes and numbers of workers, and compare the verdicts.
 
 A verdict should not depend on how the numbers were computed. The seed decides which rearrangements, random orders and
 bootstrap samples are drawn, so a verdict may depend on it if the value is near the threshold. The batch size and the

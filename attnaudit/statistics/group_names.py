@@ -1,4 +1,4 @@
-"""Names of groups, stored as numbers, so that a million rows need no million strings."""
+"""Names of groups, stored as numbers, so that a million rows do not need a million strings."""
 
 from __future__ import annotations
 

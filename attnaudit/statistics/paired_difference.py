@@ -1,6 +1,6 @@
 """The difference between two models on the same instances, and its interval.
 
-Each instance is measured with both models, so the difficulty of an instance that both models share cancels. The
+Each instance is measured with both models, so the difficulty of an instance affects both values and cancels. The
 interval is therefore shorter than for two independent samples.
 """
 

@@ -1,4 +1,4 @@
-"""The rivals on a BiLSTM with additive attention: what a user would write in plain PyTorch, in batches of 32 texts."""
+"""The code to compare with on a BiLSTM with additive attention: plain PyTorch as a user would write it, in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the audited logits with the logits of the original model in its own attention kernel and precision."""
+"""Compare the audited logits with those of the original model, which has its own attention kernel and precision."""
 
 from __future__ import annotations
 

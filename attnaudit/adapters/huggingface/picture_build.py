@@ -1,4 +1,4 @@
-"""Build an adapter for a Transformers model that classifies pictures, from its model and its image processor."""
+"""Build an adapter from a Transformers model that classifies pictures, and from its image processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens of a text the logits of a Transformers model are read from.
+"""Find the tokens of a text from which a Transformers model reads its logits.
 
 Shapes: B rows, T tokens.
 """

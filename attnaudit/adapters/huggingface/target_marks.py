@@ -1,7 +1,8 @@
 """Find the tokens of a target in an encoded text: those of an answer, of a tagged word, or of a span.
 
-A mark is a number per token; 0 for tokens that do not belong to the target. The tokens of an answer are marked by their
-id plus 1, the first token of a tagged word by 1, the first token of a span by `START` and its last token by `END`.
+A mark is a number per token. It is 0 for tokens that do not belong to the target. The tokens of an answer are marked by
+their id plus 1, the first token of a tagged word by 1, the first token of a span by `START` and its last token by
+`END`.
 """
 
 from __future__ import annotations

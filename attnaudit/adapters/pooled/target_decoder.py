@@ -1,4 +1,4 @@
-"""Decoders that give the logit of one output of a model: a label of several, or a score.
+"""Decoders that give the logit of one output of a model: one of several labels, or a score.
 
 Shapes: C outputs, m features.
 """

@@ -1,4 +1,4 @@
-"""Unfaithful models in which attention moves the confidence of a decision, but never the decision."""
+"""Unfaithful models in which attention changes the confidence of a decision, but never the decision."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Training of models whose attention and contextual states follow a known plan.
 
-The plan names the tokens that attention should be at. The argument `label` says which states may contain the label:
+The plan names the tokens on which attention should be. The argument `label` says which states may contain the label:
 
 * "attended": only the states of the attended tokens. The decoder reads nothing from the other states.
 * "everywhere": all states. The decoder can read the label from each of them, so that attention weights hardly matter.

@@ -1,4 +1,4 @@
-"""Models with an attention sink: the first word or a separator, which carries nothing, gets weight in every text."""
+"""Models with an attention sink: the first word or a separator gets weight in every text, but carries no evidence."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Planted Transformers: small classifiers with a known circuit. It determines which readings are faithful."""
+"""Planted Transformers: small classifiers with a known circuit, which determines which readings are faithful."""

@@ -1,7 +1,7 @@
-"""Measure how far changes that have nothing to do with faithfulness move the value of a check.
+"""Measure how much changes that do not affect faithfulness alter the value of a check.
 
 A law is a change of a model or its data that makes the model no more and no less faithful, such as larger logits or
-other class names. The value of a gate should not move. The value of every check is measured before and after the
+other class names. The value of a gate should not change. The value of every check is measured before and after the
 change, on the models of `attnaudit.research.validation.law_models`.
 """
 

@@ -1,4 +1,4 @@
-"""The models on which the laws of `invariances` are measured: the demo model, and two that are written by hand.
+"""The models on which the laws of `invariances` are measured: the demo model, and two with hand-written weights.
 
 The hand-made models have a vocabulary with a score and evidence for each word:
 

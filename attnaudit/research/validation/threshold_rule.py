@@ -9,7 +9,7 @@
    highest limit of the models that must not pass, among those below the faithful limit. The same share of the highest
    limits is ignored. The opposing limit is at least the value that attention without effect has.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
-4. For each question, one check becomes a gate: the check that passes the fewest of the models that must not pass. If
+4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If
    several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
    is a share that a pass guarantees. If there are still several, the check with the largest gap is chosen. The gap is
    the distance between the two limits, divided by the distance between the medians of the two groups.
