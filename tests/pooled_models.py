@@ -178,11 +178,11 @@ def pair(explained: str = "text", **changes: Any) -> PairAttentionAdapter:
 
 
 #: Name -> a function that builds the adapter, and the instances that it reads.
-MODELS: dict[str, tuple[Callable[[], Any], list[Instance]]] = {
+MODELS: dict[str, tuple[Callable[..., Any], list[Instance]]] = {
     "heads": (several_heads, ALONE),
     "branches": (one_branch_per_class, ALONE),
     "hops": (memory_network, ALONE),
     "levels": (two_levels, ALONE),
     "pair": (pair, INSTANCES),
-    "pair, the query explained": (lambda: pair("query"), INSTANCES),
+    "pair, the query explained": (lambda **changes: pair("query", **changes), INSTANCES),
 }

@@ -126,9 +126,11 @@ def check_reading(e: Examples) -> str:
     if isinstance(reading.heads, int) and reading.heads >= heads:
         raise BrokenContractError(f"reading {text!r}: the model has heads 0 to {heads - 1}.")
     if reading.heads == PREDICTED and (stack[layer].query is not None or heads != len(e.capabilities.classes)):
+        of_target = e.capabilities.target.kind in ("label", "score")
+        hint = " To explain a single label or score, name its head, such as own@heads=0." if of_target else ""
         raise BrokenContractError(
             f"reading {text!r}: the site has {heads} heads; expected pooled attention with one head for each of the "
-            f"{len(e.capabilities.classes)} classes."
+            f"{len(e.capabilities.classes)} classes.{hint}"
         )
     return reading.text
 

@@ -24,6 +24,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.input_files import UnitArray, read_array
 from attnaudit.instances import Instance
+from attnaudit.targets import CLASS, Target
 
 #: The family of these models, unless the adapter names another one.
 BAG = "bag of vectors"
@@ -63,6 +64,7 @@ class BagAdapter(PooledAttentionAdapter):
         description: str = "",
         family: str = BAG,
         configuration: str = "",
+        target: Target = CLASS,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -87,6 +89,7 @@ class BagAdapter(PooledAttentionAdapter):
             description: As for `PooledAttentionAdapter`.
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`. The hash of the baseline is appended.
+            target: As for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: The baseline is not a vector of finite numbers with d features, or another option is invalid.
@@ -115,8 +118,15 @@ class BagAdapter(PooledAttentionAdapter):
             heads=heads,
             reading=reading,
             contexts=contexts,
+            target=target,
         )
-        self._capabilities = replace(self._capabilities, shares_states=independent, unitwise=independent)
+        replacement = "a vector of zeros" if baseline is None else "the baseline vector"
+        self._capabilities = replace(
+            self._capabilities,
+            shares_states=independent,
+            unitwise=independent,
+            erasure=f"A masked unit is replaced by {replacement}. A deleted unit is left out of the bag.",
+        )
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         device = self._device

@@ -35,7 +35,6 @@ from attnaudit.adapters.pooled.token_streams import (
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace, decode_logits
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
-from attnaudit.model_families import POOLED
 from attnaudit.targets import CLASS, Target
 
 SITE = Site(key="attention")
@@ -133,13 +132,7 @@ class PooledAttentionAdapter(TokenStreams):
             AdapterError: There are fewer than two class names, two class names are equal, no part is a module, or an
                 option is invalid.
         """
-        fewest = 2 if target.kind == "class" else 1
-        if len(classes) < fewest or len(set(classes)) != len(classes):
-            expected = "at least two different class names" if fewest == 2 else "different names"
-            raise AdapterError(f"classes={list(classes)}: expected {expected}.")
-        labels = tuple(classes) if target.kind == "label" else ()
-        if target.kind != "class":
-            decoder, classes = decoder_of(target, decoder, classes), target.classes
+        decoder = decoder_of(target, decoder, classes)
         self.encoder, self.attention, self.decoder = encoder, attention, decoder
         if open_classes is not None and query is None:
             raise AdapterError(
@@ -176,13 +169,11 @@ class PooledAttentionAdapter(TokenStreams):
             mask_id=mask_id,
             attend_special=attend_special,
             description=description,
-            family=f"{family or POOLED}, {target.family}" if target.family else family,
+            family=family,
             configuration=configuration,
+            target=target,
             capabilities=Capabilities(
                 classes=tuple(classes),
-                target=target,
-                labels=labels,
-                decides=target.decides,
                 decodes=True,
                 mask=mask_id is not None,
                 linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None and heads == 1,

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
+from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
     Encoding,
     TokenStreams,
@@ -24,6 +25,7 @@ from attnaudit.adapters.pooled.token_streams import (
 )
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError, nearest
+from attnaudit.targets import CLASS, Target
 
 #: The family of these models, unless the adapter names another one.
 SEVERAL_SITES = "several-site attention"
@@ -90,6 +92,7 @@ class SeveralAttentionsAdapter(TokenStreams):
         family: str = SEVERAL_SITES,
         configuration: str = "",
         query: Callable[[Tensor, Tensor], Tensor] | None = None,
+        target: Target = CLASS,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -113,6 +116,7 @@ class SeveralAttentionsAdapter(TokenStreams):
             configuration: As for `PooledAttentionAdapter`.
             query: Function that encodes the query: (embeddings (B, Q, d), mask (B, Q)) -> state (B, q). If given,
                 `pool` is called with this state as its fourth argument.
+            target: As for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: An option is invalid.
@@ -122,7 +126,7 @@ class SeveralAttentionsAdapter(TokenStreams):
                 f"sites={dict(sites)}: expected the name of each site and its number of heads, such as {{'hop 1': 1}}. "
                 "A name must not contain a comma, '=', '@' or '/'."
             )
-        self.encoder, self.pool, self.query = encoder, pool, query
+        self.encoder, self.pool, self.query = encoder, decoder_of(target, pool, classes), query
         self._sites = tuple(Site(key=name, layer=i, heads=heads) for i, (name, heads) in enumerate(sites.items()))
         require_reading(self._sites, reading)
         super().__init__(
@@ -136,6 +140,7 @@ class SeveralAttentionsAdapter(TokenStreams):
             description=description,
             family=family,
             configuration=configuration,
+            target=target,
             capabilities=Capabilities(
                 classes=tuple(classes),
                 replays=True,

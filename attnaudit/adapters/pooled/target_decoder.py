@@ -1,4 +1,4 @@
-"""Decoders that give the logit of one output of a model: one of several labels, or a score.
+"""Decoders that give the logits of the target: of all classes, of one of several labels, or of a score.
 
 Shapes: C outputs, m features.
 """
@@ -15,19 +15,27 @@ from attnaudit.targets import PAGE, Target
 
 
 def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence[str]) -> Callable[..., Tensor]:
-    """Turn a decoder that returns all outputs of a model into a decoder that returns the logit of a target.
+    """Turn a decoder that returns all outputs of a model into a decoder that returns the logits of a target.
 
-    If the given decoder is an `nn.Linear`, so is the result. Both then share their weights: if the weights of the given
+    If the target is a class, the decoder is returned unchanged. Otherwise, the result returns a single logit. If the
+    given decoder is an `nn.Linear`, so is the result. Both then share their weights: if the weights of the given
     decoder change, so do those of the result.
 
     Args:
-        target: The target. Its kind is "label" or "score".
-        decoder: Context (..., m) -> outputs (..., C).
+        target: The target. Its kind is "class", "label" or "score".
+        decoder: Function that returns outputs (..., C), such as of a context (..., m).
         outputs: The names of the C outputs.
 
     Raises:
-        AdapterError: The target is of another kind, or the model has no output of this name.
+        AdapterError: The target is of another kind, the model has no output of this name, or the names are too few or
+            not different.
     """
+    fewest = 2 if target.kind == "class" else 1
+    if len(outputs) < fewest or len(set(outputs)) != len(outputs):
+        expected = "at least two different class names" if fewest == 2 else "different names"
+        raise AdapterError(f"classes={list(outputs)}: expected {expected}.")
+    if target.kind == "class":
+        return decoder
     if target.kind not in ("label", "score"):
         raise AdapterError(
             f"target: a model with pooled attention has no target of kind '{target.kind}'. Expected 'class', 'label' "

@@ -15,10 +15,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import Encoding, TokenStreams, modules_among, require_states
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.targets import CLASS, Target
 
 #: The family of these models, unless the adapter names another one.
 PAIRS = "attention between two texts"
@@ -47,6 +49,7 @@ class PairAttentionAdapter(TokenStreams):
         description: str = "",
         family: str = PAIRS,
         configuration: str = "",
+        target: Target = CLASS,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -71,13 +74,15 @@ class PairAttentionAdapter(TokenStreams):
             description: As for `PooledAttentionAdapter`.
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`.
+            target: As for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: An option is invalid.
         """
         if explained not in ("text", "query"):
             raise AdapterError(f"explained is {explained!r}; expected 'text' or 'query'.")
-        self.encoder, self.attention, self.decoder, self.explained = encoder, attention, decoder, explained
+        self.encoder, self.attention, self.explained = encoder, attention, explained
+        self.decoder = decoder_of(target, decoder, classes)
         other = "query" if explained == "text" else "text"
         # The stream TEXT holds the explained text, whichever of the two it is.
         self._to_explained = Site(key=f"to {explained}", layer=0, kind="cross", query=QUERY, keys=TEXT)
@@ -93,6 +98,7 @@ class PairAttentionAdapter(TokenStreams):
             description=description,
             family=family,
             configuration=configuration,
+            target=target,
             capabilities=Capabilities(
                 classes=tuple(classes), query=True, mask=mask_id is not None, max_tokens=max_tokens, reading=reading
             ),

@@ -6,7 +6,7 @@ Shapes: B instances, T tokens of a stream, V variants, d features of an embeddin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -16,7 +16,9 @@ from attnaudit.adapters.padding import delete_positions, keep_positions, pad, su
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Site
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
+from attnaudit.model_families import POOLED
 from attnaudit.readings import POOL_FORM
+from attnaudit.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,20 @@ class TokenStreams:
     Args:
         embedding: (B, T) ids -> (B, T, d) embeddings.
         tokenize: Text -> Encoding.
-        capabilities: The capabilities of the adapter.
+        capabilities: The capabilities of the adapter. Its classes are the names of all outputs of the model. If the
+            target is a label or a score, those of the target replace them.
+        target: What is explained: the class, one label or a score.
         modules: The modules that own the parameters.
         streams: The streams that the model reads: the text, or the text and the query.
         pad_id: Id that fills padding.
         mask_id: Id of the mask token, or of the token for unknown words; None if there is none.
         attend_special: Whether special tokens may be attended to.
         description: One line that reports show.
-        family: The family of the model.
+        family: The family of the model. The words for the target are appended.
         configuration: A text that describes what determines the outputs of the model apart from its parameters.
 
     Raises:
-        AdapterError: There are fewer than two class names, two class names are equal, or there are no modules.
+        AdapterError: There are no modules.
     """
 
     #: Names of the entries of `Inputs.extra` with one value per token of the text.
@@ -64,6 +68,7 @@ class TokenStreams:
         embedding: Callable[[Tensor], Tensor],
         tokenize: Callable[[str], Encoding],
         capabilities: Capabilities,
+        target: Target,
         modules: Sequence[nn.Module],
         streams: Sequence[str],
         pad_id: int,
@@ -73,9 +78,6 @@ class TokenStreams:
         family: str,
         configuration: str,
     ) -> None:
-        classes = capabilities.classes
-        if len(classes) < 2 or len(set(classes)) != len(classes):
-            raise AdapterError(f"classes={list(classes)}: expected at least two different class names.")
         if not modules:
             raise AdapterError(
                 "None of the given parts of the model is an nn.Module. List the modules that hold the parameters, as "
@@ -83,6 +85,16 @@ class TokenStreams:
             )
         self.embedding, self.tokenize, self.streams = embedding, tokenize, tuple(streams)
         self.pad_id, self.mask_id, self.attend_special = pad_id, mask_id, attend_special
+        if target.kind != "class":
+            outputs = capabilities.classes
+            family = f"{family or POOLED}, {target.family}"
+            capabilities = replace(
+                capabilities,
+                classes=target.classes,
+                target=target,
+                labels=outputs if target.kind == "label" else (),
+                decides=target.decides,
+            )
         self.description, self.family, self.configuration = description, family, configuration
         self._capabilities, self._modules = capabilities, tuple(modules)
 

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.padding import pad
+from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import Encoding, TokenStreams, modules_among, require_states
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.targets import CLASS, Target
 
 SITE = Site(key="words and sentences")
 #: The family of these models, unless the adapter names another one.
@@ -89,6 +91,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
         description: str = "",
         family: str = TWO_LEVELS,
         configuration: str = "",
+        target: Target = CLASS,
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -109,12 +112,14 @@ class HierarchicalAttentionAdapter(TokenStreams):
             description: As for `PooledAttentionAdapter`.
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`.
+            target: As for `PooledAttentionAdapter`.
 
         Raises:
             AdapterError: An option is invalid.
         """
         self.word_encoder, self.word_attention = word_encoder, word_attention
-        self.sentence_encoder, self.sentence_attention, self.decoder = sentence_encoder, sentence_attention, decoder
+        self.sentence_encoder, self.sentence_attention = sentence_encoder, sentence_attention
+        self.decoder = decoder_of(target, decoder, classes)
         self._sentences_of = tokenize
         parts = (embedding, word_encoder, word_attention, sentence_encoder, sentence_attention, decoder)
         super().__init__(
@@ -128,6 +133,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
             description=description,
             family=family,
             configuration=configuration,
+            target=target,
             capabilities=Capabilities(
                 classes=tuple(classes), replays=True, mask=mask_id is not None, max_tokens=max_tokens
             ),

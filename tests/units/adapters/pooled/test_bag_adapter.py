@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset
+from attnaudit.targets import Target
 
 FEATURES, STATES = 5, 4
 SIZES = (1, 2, 7, 12, 3, 9)
@@ -81,6 +83,25 @@ def measured(adapter: BagAdapter, data: Dataset, *needs: str, **options: Any) ->
 @pytest.mark.parametrize("changes", [{}, {"independent": False}, {"baseline": torch.ones(FEATURES)}])
 def test_conformance(bags: Dataset, changes: dict[str, Any]) -> None:
     assert not [one for one in full(bag_adapter(**changes), bags.instances) if one.outcome == "fail"]
+
+
+def test_a_label_of_a_bag(bags: Dataset) -> None:
+    adapter = bag_adapter(classes=("tumour", "necrosis"), target=Target(kind="label", name="necrosis"))
+    rows = [replace(one, label=None) for one in bags.instances]
+    assert adapter.family == "bag of vectors, multi-label"
+    assert adapter.capabilities.labels == ("tumour", "necrosis")
+    assert not [one for one in quick(adapter, rows) if one.outcome == "fail"]
+    with torch.no_grad():
+        logit, logits = (one.run(one.collate(rows)).logits for one in (adapter, bag_adapter()))
+    torch.testing.assert_close(logit, logits[:, 1:])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "replacement"), [(None, "a vector of zeros"), (torch.ones(FEATURES), "the baseline vector")]
+)
+def test_the_report_says_how_units_are_erased(bags: Dataset, baseline: Tensor | None, replacement: str) -> None:
+    _, record = measure(bag_adapter(baseline=baseline), bags, ("leave_one_out.inputs",), model="m", seed=0)
+    assert f"A masked unit is replaced by {replacement}. A deleted unit is left out of the bag." in record.notes
 
 
 @pytest.mark.parametrize("independent", [True, False])

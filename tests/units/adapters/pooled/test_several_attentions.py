@@ -17,6 +17,7 @@ from attnaudit.engine.scopes import expanded, own_reading
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.model_families import covers
+from attnaudit.targets import Target
 from tests.pooled_models import (
     ALONE,
     MODELS,
@@ -212,6 +213,7 @@ def test_the_explained_text_of_a_pair_is_erased() -> None:
         (memory_network, {"reading": ""}, "hop 1 with 1 head, hop 2 with 1 head"),
         (memory_network, {"reading": "own@site=hop 9"}, "the sites are 'hop 1', 'hop 2'"),
         (memory_network, {"reading": "own@site=hop 1,heads=predicted"}, "one head for each"),
+        (one_branch_per_class, {"target": Target(kind="label", name="neutral")}, "name its head, such as own@heads=0"),
         (memory_network, {"sites": {}}, "expected the name of each site"),
         (memory_network, {"sites": {"a,b": 1}}, "must not contain a comma"),
         (memory_network, {"sites": {"hop 1": 1, "hop 2": 1, "hop 3": 1}}, "did not call attend.. for the sites hop 3"),

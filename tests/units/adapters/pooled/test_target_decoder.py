@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from attnaudit.adapters.loading import configuration_text
 from attnaudit.conformance import quick
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.model_families import covers
 from attnaudit.targets import Target
+from tests.pooled_models import CLASSES, MODELS
 from tests.small_models import TEXT, parts
 
 LABEL = Target(kind="label", name="neutral")
@@ -81,3 +84,31 @@ def test_a_score_without_a_threshold_stands_for_no_decision() -> None:
 def test_targets_that_do_not_fit(target: Target, message: str) -> None:
     with pytest.raises(AdapterError, match=message):
         adapter_of(target)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("target", [LABEL, SCORE])
+def test_every_adapter_of_pooled_attention_takes_a_label_or_a_score(name: str, target: Target) -> None:
+    make, instances = MODELS[name]
+    rows = [replace(one, label=None) for one in instances]
+    changes = {"reading": "own@heads=1"} if name == "branches" else {}  # the head of the label, not of a class
+    adapter: Any = make(target=target, **changes)
+    whole: Any = make()
+    with torch.no_grad():
+        logit, logits = (one.run(one.collate(rows)).logits for one in (adapter, whole))
+    number = CLASSES.index(target.name)
+    expected = logits[:, number : number + 1]
+    torch.testing.assert_close(logit, expected if target is LABEL else (expected - 0.2) / 0.5)
+    assert adapter.capabilities.classes == target.classes
+    assert adapter.capabilities.labels == (CLASSES if target is LABEL else ())
+    assert adapter.family.endswith(target.family)
+    assert not covers([whole.family or "pooled attention"], adapter.family)
+    outcomes = quick(adapter, rows)
+    assert not [one for one in outcomes if one.outcome == "fail"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_adapter_of_pooled_attention_names_an_unknown_label(name: str) -> None:
+    make: Any = MODELS[name][0]
+    with pytest.raises(AdapterError, match=r"no output 'neutrl'.*Did you mean 'neutral'"):
+        make(target=Target(kind="label", name="neutrl"))
