@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from attnaudit.data.files import not_utf8, parse_line, require_data_file
-from attnaudit.data.lazy_rows import LARGE_FILE, LazyInstances, load_lazily
+from attnaudit.data.lazy_rows import LazyInstances
 from attnaudit.data.line_index import LineIndex
 from attnaudit.data.row_parsing import InstanceReader, ordered_classes, require_rows
 from attnaudit.data.sampling import first_in_random_order, in_random_order, sample_of
@@ -45,10 +45,7 @@ def open_draws(name_or_path: str | Path, seed: int, *, lazily: bool = False) -> 
     if lazily and name not in datasets and path.suffix.lower() == ".jsonl" and path.is_file():
         require_data_file(path)
         return FileDraws(path, seed)
-    if name not in datasets and path.suffix.lower() == ".jsonl" and path.is_file() and path.stat().st_size > LARGE_FILE:
-        require_data_file(path)
-        return CompleteDraws(load_lazily(path), seed)
-    return CompleteDraws(load(name_or_path), seed)
+    return CompleteDraws(load(name_or_path, in_memory=False), seed)
 
 
 class Draws(ABC):

@@ -8,14 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from attnaudit.data.cell_values import shorten
-from attnaudit.data.row_parsing import Column, Row, check_columns
+from attnaudit.data.column_names import Column, check_columns, reject_duplicates
+from attnaudit.data.parquet_files import ParquetRows
+from attnaudit.data.row_parsing import Row
 from attnaudit.errors import DataError, nearest, require_regular_file
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
@@ -141,15 +142,6 @@ def _decode(content: bytes, path: Path) -> str:
         raise not_utf8(error, f"{path}:{line}", len(content) - len(body)) from error
 
 
-def _reject_duplicates(columns: Sequence[str], where: str) -> None:
-    duplicates = [name for name, count in Counter(columns).items() if count > 1 and name.strip()]
-    if duplicates:
-        names = ", ".join(repr(shorten(name)) for name in duplicates)
-        raise DataError(
-            f"{where}: duplicate columns {names}. Column names must be unique. Rename or remove the duplicates."
-        )
-
-
 class _DuplicateKeyError(Exception):
     """Raised when a JSON object contains a key twice."""
 
@@ -179,7 +171,7 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
     try:
         content = json.loads(line, object_pairs_hook=_object)
     except _DuplicateKeyError as error:
-        _reject_duplicates(error.args[0], where)
+        reject_duplicates(error.args[0], where)
         raise DataError(f"{where}: the object contains a key twice. {expected}") from error
     except json.JSONDecodeError as error:
         is_array = line.startswith("[") or (error.msg == "Extra data" and line.rstrip().endswith((",", "]")))
@@ -249,7 +241,7 @@ def _parse_csv(text: str, path: Path) -> Table:
 
 
 def _check_header(columns: list[str], where: str) -> None:
-    _reject_duplicates(columns, where)
+    reject_duplicates(columns, where)
     if len(columns) == 1:
         for separator, name in ((";", "semicolons"), ("\t", "tabs")):
             if separator in columns[0] and {Column.TEXT, Column.FILE} & set(columns[0].split(separator)):
@@ -268,43 +260,7 @@ def _cell(column: str, value: str) -> str | None:
 
 
 def _read_parquet(path: Path, content: bytes) -> Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    fix = "Write the file again, for example with pandas.DataFrame.to_parquet."
-    try:
-        # read_table(path) would also read columns from the names of folders such as label=positive.
-        file = pq.ParquetFile(io.BytesIO(content))
-        names = [str(name) for name in file.schema_arrow.names]
-        _reject_duplicates(names, str(path))
-        check_columns(names, str(path))
-        used = [name for name in names if name in set(Column)]
-        table = file.read(columns=used)
-    except (pa.ArrowException, OSError) as error:
-        first = (str(error).splitlines() or ["unknown"])[0]
-        raise DataError(f"{path}: this is not a readable Parquet file: {first}. {fix}") from error
-    cells = {name: _values(table.column(name), path, name) for name in used}
-    count = int(table.num_rows)
-    rows = [(number, {name: cells[name][number - 1] for name in used}) for number in range(1, count + 1)]
-    if not rows:
+    file = ParquetRows(path, io.BytesIO(content))
+    if len(file) == 0:
         raise DataError(f"{path}: the table has no rows. Add at least one row.")
-    return Table(columns=tuple(names), rows=rows)
-
-
-def _values(column: Any, path: Path, name: str) -> list[Any]:
-    """Convert a Parquet column to Python values."""
-    values: list[Any] = []
-    for number, scalar in enumerate(column, start=1):
-        try:
-            values.append(scalar.as_py())
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: column '{name}' is not UTF-8: byte 0x{error.object[error.start]:02x} at offset "
-                f"{error.start} of the value. Decode the text correctly and write the file again."
-            ) from error
-        except (ValueError, OverflowError) as error:
-            raise DataError(
-                f"{path}:{number}: column '{name}' contains a {scalar.type} that cannot be read ({error}). Expected "
-                "text. Write the column as text."
-            ) from error
-    return values
+    return Table(columns=file.columns, rows=list(file))

@@ -1,4 +1,4 @@
-"""Instances of a large JSON Lines file, in the order of their ids. Each instance is read only when it is needed."""
+"""Instances of large data sets, in the order of their ids. Each instance is read only when it is needed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from attnaudit.data.files import not_utf8, parse_line
-from attnaudit.data.line_index import LineIndex
-from attnaudit.data.row_parsing import Column, InstanceReader, Row, ordered_classes
+from attnaudit.data.row_parsing import ordered_classes
+from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: A JSON Lines file of at least this many bytes is not kept in memory.
+#: Data of more than this many bytes are not kept in memory.
 LARGE_FILE = 64 * 1024**2
 #: Number of rows that are read at once.
 ROWS_AT_ONCE = 256
@@ -27,47 +26,31 @@ ROWS_AT_ONCE = 256
 IDS_AT_ONCE = 65_536
 
 
-class _Reader(InstanceReader):
-    """Converts rows without remembering their ids. `LazyInstances` makes the ids unique."""
-
-    def _numbered(self, identifier: str) -> str:
-        return identifier
-
-    def _require_new(self, identifier: str, where: str) -> None:
-        pass
-
-
 class LazyInstances(Sequence[Instance]):
-    """The instances of a JSON Lines file, sorted by id.
+    """Instances outside memory, sorted by id.
 
-    The file is read once to validate every row. Only the position and the id of every row are kept in memory.
+    All rows are read once to validate them. Only the id and the position of every row are kept in memory.
 
     Args:
-        path: The file.
+        rows: The rows.
 
     Attributes:
         sorted_by_id: True.
         ids: The ids, in ascending order.
-        sha256: The hash of the file.
         classes: The labels that occur.
 
     Raises:
-        DataError: The file cannot be read, or a row is invalid.
+        DataError: The rows cannot be read, or a row is invalid.
     """
 
     sorted_by_id = True
 
-    def __init__(self, path: Path) -> None:
-        self._lines = LineIndex(path)
-        self.sha256 = self._lines.sha256
-        self._reader = _Reader(str(path), folder=path.parent)
+    def __init__(self, rows: StoredRows) -> None:
+        self._rows = rows
         labels: dict[str, Instance] = {}
-        given = False
 
         def ids() -> Iterator[str]:
-            nonlocal given
-            for cells, instance in self._parsed(range(len(self._lines))):
-                given = Column.ID in cells[1]
+            for instance in rows.read(range(len(rows))):
                 for label in {instance.label, *(instance.labels or ())} - {None}:
                     labels.setdefault(str(label), dataclasses.replace(instance, label=str(label), labels=None))
                 yield instance.id
@@ -75,19 +58,17 @@ class LazyInstances(Sequence[Instance]):
         found = _packed(ids())
         order = _order(found)
         repeated = _repeated(found, order)
-        if repeated and given:
-            first, second = repeated[0]
+        if repeated and rows.given_ids:
+            before, again = rows.read(repeated[0])
             raise DataError(
-                f"{path}:{self._lines.number(second)}: column 'id': {found[second].as_py()!r} was given before, in "
-                f"{path}:{self._lines.number(first)}. Make the ids unique, or remove the column: ids are then derived "
-                "from the content."
+                f"{again.where}: column 'id': {again.id!r} was given before, in {before.where}. Make the ids unique, "
+                "or remove the column: ids are then derived from the content."
             )
         if repeated:
-            found = _packed(_numbered(found, {line for _, line in repeated}))
+            found = _packed(_numbered(found, {row for _, row in repeated}))
             order = _order(found)
         self._order = order
-        self._ids = found.take(order)
-        self.ids = _Strings(self._ids)
+        self.ids = _Strings(found.take(order))
         self.classes = ordered_classes(labels.values())
 
     def __len__(self) -> int:
@@ -108,22 +89,10 @@ class LazyInstances(Sequence[Instance]):
         for first in range(0, len(self), ROWS_AT_ONCE):
             yield from self._read(range(first, min(first + ROWS_AT_ONCE, len(self))))
 
-    def _read(self, rows: Sequence[int]) -> list[Instance]:
-        """Return the instances at some positions."""
-        lines = self._order[list(rows)].tolist()
-        read = [instance for _, instance in self._parsed(lines)]
-        return [dataclasses.replace(instance, id=self.ids[row]) for row, instance in zip(rows, read, strict=True)]
-
-    def _parsed(self, lines: Iterable[int]) -> Iterator[tuple[Row, Instance]]:
-        """Yield the cells and the instances of some lines."""
-        for number, offset, content in self._lines.read(lines):
-            where = f"{self._lines.path}:{number}"
-            try:
-                line = content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise not_utf8(error, where, offset) from error
-            row = (number, parse_line(line.rstrip("\r\n"), where))
-            yield row, self._reader.from_row(row)
+    def _read(self, places: Sequence[int]) -> list[Instance]:
+        """Return the instances at some places of the order by id."""
+        read = self._rows.read(self._order[list(places)].tolist())
+        return [dataclasses.replace(one, id=self.ids[place]) for place, one in zip(places, read, strict=True)]
 
 
 class _Strings(Sequence[str]):
@@ -158,11 +127,20 @@ def load_lazily(path: Path) -> Dataset:
     Raises:
         DataError: The file cannot be read, or a row is invalid.
     """
-    instances = LazyInstances(path)
+    return lazy_dataset(JsonLines(path), name=path.stem, source=str(path), description=f"Rows of {path.name}.")
+
+
+def lazy_dataset(rows: StoredRows, *, name: str, source: str, description: str) -> Dataset:
+    """Return stored rows as a data set.
+
+    Raises:
+        DataError: The rows cannot be read, or a row is invalid.
+    """
+    instances = LazyInstances(rows)
     return Dataset(
-        name=path.stem,
-        source=str(path),
-        description=f"Rows of {path.name}.",
+        name=name,
+        source=source,
+        description=description,
         instances=instances,
         classes=instances.classes,
         rows=len(instances),

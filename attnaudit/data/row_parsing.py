@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from attnaudit.data.cell_values import describe_value, encodable, invalid, shorten
+from attnaudit.data.column_names import Column
 from attnaudit.errors import DataError
 from attnaudit.input_files.named_file import NamedFile, find_file
 from attnaudit.instances import Instance
@@ -23,63 +22,9 @@ Row = tuple[int, Mapping[str, object]]
 """The number of a row, for messages, and its cells by column."""
 
 
-class Column(StrEnum):
-    """The columns that are read. All other columns are ignored."""
-
-    TEXT = "text"
-    FILE = "file"
-    LABEL = "label"
-    QUERY = "query"
-    ID = "id"
-    SOURCE = "source"
-    LABELS = "labels"
-    ANSWER = "answer"
-    POSITION = "position"
-    PASSAGES = "passages"
-
-
-#: Columns that are not required, but whose absence changes the audit.
-_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES)
-_USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
-_USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
 _GIVE_IDS: Final = "Give every row an id, or remove the column: ids are then derived from the content."
 _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
-
-
-def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:
-    """Require a column `text` or `file`, and refuse misspelt names of columns that affect the audit.
-
-    Args:
-        columns: Names of the columns.
-        where: The file and row, for the message.
-        hint: Appended to the message about a missing column.
-
-    Raises:
-        DataError: `text` and `file` are both missing, or the name of an unknown column is similar to that of a missing
-            `label`, `query`, `labels`, `position` or `passages`.
-    """
-    names = list(columns)
-    folded = {name.strip().casefold(): name for name in names}
-    unknown = [one for one, name in folded.items() if name not in set(Column)]
-    for column in _MISSED:  # ignoring a misspelt column would silently change the audit
-        near = next((folded[name] for name in difflib.get_close_matches(column, unknown, n=1, cutoff=0.8)), None)
-        if near is not None and column not in names:
-            raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
-    if Column.TEXT in names or Column.FILE in names:
-        return
-    likely = difflib.get_close_matches("text", list(folded), n=1, cutoff=0.5)
-    likely = likely or [usual for usual in _USUAL_TEXT_COLUMNS if usual in folded]
-    files = [usual for usual in _USUAL_FILE_COLUMNS if usual in folded]
-    if likely or not files:
-        fix = f"Rename {repr(folded[likely[0]]) if likely else 'the column that contains the text'} to 'text'"
-    else:
-        fix = f"If {folded[files[0]]!r} contains paths of arrays or pictures, rename it to 'file'"
-    name_list = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
-    raise DataError(
-        f"{where}: column 'text' is missing. Expected the column text (or file, for arrays and pictures) and, "
-        f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}.{hint}"
-    )
 
 
 class InstanceReader:

@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from attnaudit.data.cell_values import shorten
-from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, Table, read
+from attnaudit.data.column_names import Column, check_columns
+from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, read, require_data_file
+from attnaudit.data.hugging_face import is_of_datasets, is_saved_folder, rows_of, saved_dataset
+from attnaudit.data.lazy_rows import LARGE_FILE, LazyInstances, lazy_dataset, load_lazily
+from attnaudit.data.parquet_files import ParquetRows, parquet_parts, require_equal_columns
 from attnaudit.data.row_parsing import (
-    Column,
     InstanceReader,
-    check_columns,
     checked_instances,
     ordered_classes,
     require_rows,
     to_instances,
 )
+from attnaudit.data.stored_rows import CopiedRows, RowReader
 from attnaudit.errors import AuditError, DataError, ambiguous, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets, has_random_order
 
+#: What a row needs in memory in addition to its texts, roughly.
+BYTES_PER_ROW = 200
 _COLUMNS = {column.value for column in Column}
 EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text' or 'file'."
 
 
-def load(name_or_path: str | Path) -> Dataset:
+def load(name_or_path: str | Path, *, in_memory: bool = True) -> Dataset:
     """Load a data set.
 
     Args:
-        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file. The registered
-            object is a Dataset, or a function without arguments that returns one. The function may also return an
-            iterable of Instance objects or of dicts, one dict per row. Files and dicts have a column `text` or `file`
-            and, optionally, the columns `label`, `query`, `id` and `source`.
+        name_or_path: The name of a registered data set, or the path of a .jsonl, .csv or .parquet file, of a folder of
+            .parquet files, or of a folder that `datasets.Dataset.save_to_disk` wrote. The registered object is a
+            Dataset, or a function without arguments that returns one. The function may also return a data set of the
+            package `datasets`, or an iterable of Instance objects or of dicts, one dict per row. Files and dicts have a
+            column `text` or `file` and, optionally, the columns `label`, `query`, `id` and `source`.
+        in_memory: Whether to keep all rows in memory. If not, the rows of a large data set are read when they are
+            needed. They are then sorted by id. The rows of .csv files are always in memory.
 
     Raises:
         DataError: The data set is unknown, cannot be loaded, contains invalid rows, or is a stream of unknown length.
@@ -46,36 +55,103 @@ def load(name_or_path: str | Path) -> Dataset:
     if name in datasets:
         if path.exists():
             raise DataError(ambiguous("--data", name, "data set", path))
-        return _load_registered(name)
+        return _load_registered(name, in_memory=in_memory)
     looks_like_path = path.suffix.lower() in SUFFIXES or path.exists() or len(path.parts) > 1
     if isinstance(name_or_path, Path) or looks_like_path:
-        return load_file(path)
+        return _load_folder(path, in_memory=in_memory) if path.is_dir() else load_file(path, in_memory=in_memory)
     raise DataError(
         f"Unknown data set '{name}': neither a registered name nor a file. {nearest(name, datasets.names())} "
         f"Give a registered name or the path of a {SUFFIX_LIST} file."
     )
 
 
-def load_file(path: Path) -> Dataset:
+def load_file(path: Path, *, in_memory: bool = True) -> Dataset:
     """Load a file as a data set. The name of the data set is the name of the file without its suffix.
+
+    Args:
+        path: The file.
+        in_memory: Whether to keep all rows in memory (see `load`).
 
     Raises:
         DataError: The file cannot be read, or a row is invalid.
     """
+    suffix = require_data_file(path)
+    if not in_memory and suffix == ".jsonl" and path.stat().st_size > LARGE_FILE:
+        return load_lazily(path)
+    if (
+        not in_memory
+        and suffix == ".parquet"
+        and path.stat().st_size > 0
+        and (rows := ParquetRows(path)).size > LARGE_FILE
+    ):
+        return _load_parts([rows], path, in_memory=False)
     table = read(path)
     instances = to_instances(table.rows, str(path), all_text=table.all_text, folder=path.parent)
     return Dataset(
         name=path.stem,
         source=str(path),
-        description=_describe(table, path),
+        description=_describe(table.columns, path),
         instances=instances,
         classes=ordered_classes(instances),
         rows=len(instances),
     )
 
 
-def _describe(table: Table, path: Path) -> str:
-    ignored = [column for column in table.columns if column not in _COLUMNS]
+def _load_folder(folder: Path, *, in_memory: bool) -> Dataset:
+    """Load a folder of Parquet files, or a folder that `datasets.Dataset.save_to_disk` wrote."""
+    if not is_saved_folder(folder):
+        parts = [ParquetRows(path) for path in parquet_parts(folder)]
+        require_equal_columns(parts)
+        return _load_parts(parts, folder, in_memory=in_memory)
+    instances = _from_items(rows_of(saved_dataset(folder), str(folder)), str(folder), in_memory=in_memory)
+    return Dataset(
+        name=folder.name,
+        source=str(folder),
+        description=f"Rows of {folder.name}.",
+        instances=instances,
+        classes=_classes(instances),
+        rows=len(instances),
+    )
+
+
+def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) -> Dataset:
+    """Load the rows of Parquet files as one data set.
+
+    Args:
+        parts: The files.
+        path: The path of the file or of the folder.
+        in_memory: Whether to keep all rows in memory (see `load`).
+    """
+    is_large = sum(part.size for part in parts) > LARGE_FILE
+    folder = parts[0].path.parent
+    reader = (InstanceReader if in_memory or not is_large else RowReader)(str(path), folder=folder)
+
+    def instances() -> Iterator[Instance]:
+        for part in parts:
+            reader.name = str(part.path)
+            yield from map(reader.from_row, part)
+
+    description = _describe(parts[0].columns, path)
+    if isinstance(reader, RowReader):
+        rows = CopiedRows(instances(), str(path), given_ids=Column.ID in parts[0].used)
+        return lazy_dataset(rows, name=path.stem, source=str(path), description=description)
+    kept = require_rows(list(instances()), str(path))
+    return Dataset(
+        name=path.stem,
+        source=str(path),
+        description=description,
+        instances=kept,
+        classes=ordered_classes(kept),
+        rows=len(kept),
+    )
+
+
+def _classes(instances: Sequence[Instance]) -> tuple[str, ...]:
+    return instances.classes if isinstance(instances, LazyInstances) else ordered_classes(instances)
+
+
+def _describe(columns: Iterable[str], path: Path) -> str:
+    ignored = [column for column in columns if column not in _COLUMNS]
     description = f"Rows of {path.name}."
     return f"{description} Ignored columns: {', '.join(map(repr, ignored))}." if ignored else description
 
@@ -88,7 +164,7 @@ def failure_of(registered: object, name: str, error: BaseException) -> DataError
     )
 
 
-def _load_registered(name: str) -> Dataset:
+def _load_registered(name: str, *, in_memory: bool) -> Dataset:
     registered = datasets.get(name)
     if has_random_order(registered):
         raise DataError(
@@ -101,29 +177,30 @@ def _load_registered(name: str) -> Dataset:
         description = (inspect.getdoc(registered) or "").partition("\n\n")[0]
         try:
             produced = registered()
-            if not isinstance(produced, Dataset) and isinstance(produced, Iterable):
-                # Here, because a generator fails only when it is read, and because it may fill the same dict each time.
-                produced = [dict(item) if isinstance(item, dict) else item for item in produced]
         except AuditError:
             raise
         except (Exception, SystemExit) as error:
             raise failure_of(registered, name, error) from error
     if isinstance(produced, Dataset):
         _require_types(produced, name)
-        instances = checked_instances(produced.instances, name)
-        rows = produced.rows if produced.rows >= 0 else len(instances)
-        classes = produced.classes or ordered_classes(instances)
+        checked = checked_instances(produced.instances, name)
+        rows = produced.rows if produced.rows >= 0 else len(checked)
+        classes = produced.classes or ordered_classes(checked)
         source = str(produced.source)
         return dataclasses.replace(
-            produced, name=name, source=source, instances=instances, classes=tuple(map(str, classes)), rows=rows
+            produced, name=name, source=source, instances=checked, classes=tuple(map(str, classes)), rows=rows
         )
-    instances = _from_items(produced, name, registered)
+    if is_of_datasets(produced):
+        produced = rows_of(produced, f"data set '{name}'")
+    if not isinstance(produced, Iterable):
+        raise DataError(f"data set '{name}': {origin(registered)} returned {type(produced).__name__}. {EXPECTED_ROWS}")
+    instances = _from_items(_produced(produced, name, registered), name, in_memory=in_memory)
     return Dataset(
         name=name,
         source=origin(registered),
         description=description,
         instances=instances,
-        classes=ordered_classes(instances),
+        classes=_classes(instances),
         rows=len(instances),
     )
 
@@ -160,15 +237,50 @@ def origin(registered: object) -> str:
     return f"{module}.{getattr(registered, '__qualname__', type(registered).__name__)}"
 
 
-def _from_items(produced: object, name: str, registered: object) -> tuple[Instance, ...]:
-    """Convert the Instance objects or dicts that a registered function returned to validated instances."""
-    if not isinstance(produced, list | tuple):
-        raise DataError(f"data set '{name}': {origin(registered)} returned {type(produced).__name__}. {EXPECTED_ROWS}")
-    instances = [item for item in produced if isinstance(item, Instance)]
-    if len(instances) == len(produced):
+def _produced(items: Iterable[object], name: str, registered: object) -> Iterator[object]:
+    """Yield the rows of a registered function, and convert an exception of the function to a DataError."""
+    try:
+        yield from items
+    except AuditError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise failure_of(registered, name, error) from error
+
+
+def _from_items(produced: Iterable[object], name: str, *, in_memory: bool) -> Sequence[Instance]:
+    """Convert Instance objects or dicts to validated instances.
+
+    Args:
+        produced: The rows.
+        name: The name of the data set, for messages.
+        in_memory: Whether to keep all rows in memory (see `load`).
+    """
+    kept: list[object] = []
+    size = 0
+    items = iter(produced)
+    for item in items:
+        kept.append(dict(item) if isinstance(item, dict) else item)  # a function may fill the same dict each time
+        size += _size(item)
+        if not in_memory and size > LARGE_FILE:
+            lazy_reader = RowReader(name)
+            rows = (instance_of(one, number, lazy_reader) for number, one in enumerate(chain(kept, items), start=1))
+            given_ids = isinstance(kept[0], Instance) or (isinstance(kept[0], dict) and Column.ID in kept[0])
+            return LazyInstances(CopiedRows(rows, name, given_ids=given_ids))
+    instances = [item for item in kept if isinstance(item, Instance)]
+    if len(instances) == len(kept):
         return checked_instances(instances, name)
     reader = InstanceReader(name)
-    return require_rows([_from_dict(item, number, reader) for number, item in enumerate(produced, start=1)], name)
+    return require_rows([_from_dict(item, number, reader) for number, item in enumerate(kept, start=1)], name)
+
+
+def _size(item: object) -> int:
+    """Return roughly how many bytes of text a row contains."""
+    texts: list[object] = []
+    if isinstance(item, dict):
+        texts = list(item.values())
+    elif isinstance(item, Instance):
+        texts = [item.text, item.query, item.answer, *item.passages]
+    return BYTES_PER_ROW + sum(len(text) for text in texts if isinstance(text, str | list | tuple))
 
 
 def instance_of(item: object, number: int, reader: InstanceReader) -> Instance:

@@ -53,8 +53,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--data",
         action="append",
         metavar="DATA",
-        help="data to audit on: a .jsonl, .csv or .parquet file with the columns text and label, or a registered name; "
-        f"repeatable (default: {DEFAULT_DATA})",
+        help="data to audit on: a .jsonl, .csv or .parquet file with the columns text and label, a folder of .parquet "
+        f"files, or a registered name; repeatable (default: {DEFAULT_DATA})",
     )
     group.addoption(
         "--policy", action=Once, metavar="FILE", help="TOML file whose checks replace those of every @audit function"

@@ -100,7 +100,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
     """Resolve each value of --data. No file is read.
 
     Args:
-        given: Registered names and paths of .jsonl, .csv or .parquet files.
+        given: Registered names, paths of .jsonl, .csv or .parquet files, and paths of folders with such data.
         base: The folder that relative paths start from.
 
     Returns:
@@ -129,7 +129,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
                 )
             resolved.append((name, path.resolve()))
         elif path.is_dir():
-            raise DataError(f"--data {name}: is a folder. Expected one file: {', '.join(DATA_SUFFIXES)}.")
+            resolved.append((name, path.resolve()))
         elif path.exists():
             require_regular_file(path, "the data", DataError)
         else:

@@ -16,7 +16,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.policy_baseline import MARGIN
 from attnaudit.checks.retrained_models import RetrainingCheck
 from attnaudit.data import load
-from attnaudit.data.row_parsing import Column
+from attnaudit.data.column_names import Column
 from attnaudit.records import PolicyRecord, PolicyRemedy
 from attnaudit.registry import checks
 from tests.conftest import newest_audit

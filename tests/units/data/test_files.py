@@ -162,7 +162,7 @@ def test_missing_folder(tmp_path: Path) -> None:
 
 
 def test_folder_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path, "this is a folder", ".parquet")
+    refused(tmp_path, "this is a folder without .parquet files")
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ def test_an_empty_value_is_refused(tmp_path: Path, value: str) -> None:
         resolve_datasets([value], base=tmp_path)
 
 
-def test_a_folder_is_not_a_data_set(tmp_path: Path) -> None:
+def test_a_folder_is_a_data_set(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
-    with pytest.raises(DataError, match=r"is a folder\. Expected one file"):
-        resolve_datasets(["texts"], base=tmp_path)
+    (item,) = resolve_datasets(["texts"], base=tmp_path)
+    assert item.source == str(tmp_path / "texts")
 
 
 def test_a_name_that_is_too_long_and_a_name_that_is_not_utf8_are_refused(tmp_path: Path) -> None:

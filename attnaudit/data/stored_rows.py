@@ -1,0 +1,130 @@
+"""Rows outside memory: in a JSON Lines file, or copied to a temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from attnaudit.data.column_names import Column
+from attnaudit.data.files import not_utf8, parse_line
+from attnaudit.data.line_index import LineIndex
+from attnaudit.data.row_parsing import InstanceReader, Row
+from attnaudit.errors import DataError
+from attnaudit.instances import Instance
+
+
+class RowReader(InstanceReader):
+    """Converts rows without remembering their ids. `LazyInstances` makes the ids unique."""
+
+    def _numbered(self, identifier: str) -> str:
+        return identifier
+
+    def _require_new(self, identifier: str, where: str) -> None:
+        pass
+
+
+class StoredRows(Protocol):
+    """Validated rows that can be read in any order.
+
+    Attributes:
+        given_ids: Whether the data contain ids; otherwise, ids are derived from the content of the rows, and may occur
+            repeatedly. It is known after all rows were read once.
+    """
+
+    given_ids: bool
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def read(self, rows: Iterable[int]) -> Iterator[Instance]:
+        """Yield some rows, given by their positions.
+
+        Raises:
+            DataError: The rows cannot be read, or a row is invalid.
+        """
+
+
+class JsonLines:
+    """The rows of a JSON Lines file. Only the position of each row is in memory.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.given_ids = False
+        self._lines = LineIndex(path)
+        self._reader = RowReader(str(path), folder=path.parent)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def read(self, rows: Iterable[int]) -> Iterator[Instance]:
+        for number, offset, content in self._lines.read(rows):
+            where = f"{self._lines.path}:{number}"
+            try:
+                line = content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8(error, where, offset) from error
+            row: Row = (number, parse_line(line.rstrip("\r\n"), where))
+            self.given_ids = Column.ID in row[1]
+            yield self._reader.from_row(row)
+
+
+class CopiedRows:
+    """Rows that are copied to a temporary file. Only the position of each row is in memory.
+
+    The file is deleted when the object is no longer used. The environment variable TMPDIR selects its folder.
+
+    Args:
+        instances: The rows. They are read once.
+        name: Name of the data, for messages.
+        given_ids: Whether the data contain ids.
+
+    Raises:
+        DataError: There are no rows, a row is invalid, or the temporary file cannot be written.
+    """
+
+    def __init__(self, instances: Iterable[Instance], name: str, *, given_ids: bool) -> None:
+        self.given_ids = given_ids
+        self._name = name
+        self._ends = array("q", [0])
+        encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Instance)
+        self._file = tempfile.TemporaryFile(prefix="attnaudit-")  # noqa: SIM115 - open as long as this object
+        for instance in instances:
+            content = encoder.encode(instance)
+            try:
+                self._file.write(content)
+            except OSError as error:
+                raise self._unusable(error) from error
+            self._ends.append(self._ends[-1] + len(content))
+        if len(self) == 0:
+            raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def read(self, rows: Iterable[int]) -> Iterator[Instance]:
+        for row in rows:
+            start, end = self._ends[row], self._ends[row + 1]
+            try:
+                self._file.seek(start)
+                content = self._file.read(end - start)
+            except OSError as error:
+                raise self._unusable(error) from error
+            yield self._decoder.decode(content)
+
+    def _unusable(self, error: OSError) -> DataError:
+        return DataError(
+            f"{self._name}: the rows cannot be copied to a temporary file in {tempfile.gettempdir()}: "
+            f"{error.strerror or error}. Free space, or set the environment variable TMPDIR to another folder."
+        )
