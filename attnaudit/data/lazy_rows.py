@@ -18,8 +18,6 @@ from attnaudit.instances import Dataset, Instance
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Data of more than this many bytes are not kept in memory.
-LARGE_FILE = 64 * 1024**2
 #: Number of rows that are read at once.
 ROWS_AT_ONCE = 256
 #: Number of ids that are collected before they are packed.

@@ -13,7 +13,6 @@ from attnaudit.data.cell_values import shorten
 from attnaudit.data.column_names import Column, check_columns
 from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, read, require_data_file
 from attnaudit.data.hugging_face import is_of_datasets, is_saved_folder, rows_of, saved_dataset
-from attnaudit.data.lazy_rows import LARGE_FILE, LazyInstances, lazy_dataset, load_lazily
 from attnaudit.data.parquet_files import ParquetRows, parquet_parts, require_equal_columns
 from attnaudit.data.row_parsing import (
     InstanceReader,
@@ -22,11 +21,12 @@ from attnaudit.data.row_parsing import (
     require_rows,
     to_instances,
 )
-from attnaudit.data.stored_rows import CopiedRows, RowReader
 from attnaudit.errors import AuditError, DataError, ambiguous, nearest, require_reachable
 from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets, has_random_order
 
+#: Data of more than this many bytes are not kept in memory.
+LARGE_FILE = 64 * 1024**2
 #: What a row needs in memory in addition to its texts, roughly.
 BYTES_PER_ROW = 200
 _COLUMNS = {column.value for column in Column}
@@ -77,6 +77,8 @@ def load_file(path: Path, *, in_memory: bool = True) -> Dataset:
     """
     suffix = require_data_file(path)
     if not in_memory and suffix == ".jsonl" and path.stat().st_size > LARGE_FILE:
+        from attnaudit.data.lazy_rows import load_lazily
+
         return load_lazily(path)
     if (
         not in_memory
@@ -122,20 +124,22 @@ def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) ->
         path: The path of the file or of the folder.
         in_memory: Whether to keep all rows in memory (see `load`).
     """
-    is_large = sum(part.size for part in parts) > LARGE_FILE
-    folder = parts[0].path.parent
-    reader = (InstanceReader if in_memory or not is_large else RowReader)(str(path), folder=folder)
 
-    def instances() -> Iterator[Instance]:
+    def instances(reader: InstanceReader) -> Iterator[Instance]:
         for part in parts:
             reader.name = str(part.path)
             yield from map(reader.from_row, part)
 
+    folder = parts[0].path.parent
     description = _describe(parts[0].columns, path)
-    if isinstance(reader, RowReader):
-        rows = CopiedRows(instances(), str(path), given_ids=Column.ID in parts[0].used)
+    if not in_memory and sum(part.size for part in parts) > LARGE_FILE:
+        from attnaudit.data.lazy_rows import lazy_dataset
+        from attnaudit.data.stored_rows import CopiedRows, RowReader
+
+        converted = instances(RowReader(str(path), folder=folder))
+        rows = CopiedRows(converted, str(path), given_ids=Column.ID in parts[0].used)
         return lazy_dataset(rows, name=path.stem, source=str(path), description=description)
-    kept = require_rows(list(instances()), str(path))
+    kept = require_rows(list(instances(InstanceReader(str(path), folder=folder))), str(path))
     return Dataset(
         name=path.stem,
         source=str(path),
@@ -147,7 +151,9 @@ def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) ->
 
 
 def _classes(instances: Sequence[Instance]) -> tuple[str, ...]:
-    return instances.classes if isinstance(instances, LazyInstances) else ordered_classes(instances)
+    """Return the labels that occur, without reading instances that are not in memory."""
+    known: tuple[str, ...] | None = getattr(instances, "classes", None)
+    return ordered_classes(instances) if known is None else known
 
 
 def _describe(columns: Iterable[str], path: Path) -> str:
@@ -262,6 +268,9 @@ def _from_items(produced: Iterable[object], name: str, *, in_memory: bool) -> Se
         kept.append(dict(item) if isinstance(item, dict) else item)  # a function may fill the same dict each time
         size += _size(item)
         if not in_memory and size > LARGE_FILE:
+            from attnaudit.data.lazy_rows import LazyInstances
+            from attnaudit.data.stored_rows import CopiedRows, RowReader
+
             lazy_reader = RowReader(name)
             rows = (instance_of(one, number, lazy_reader) for number, one in enumerate(chain(kept, items), start=1))
             given_ids = isinstance(kept[0], Instance) or (isinstance(kept[0], dict) and Column.ID in kept[0])

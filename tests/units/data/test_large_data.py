@@ -15,6 +15,7 @@ import pytest
 
 from attnaudit.data.draws import open_draws
 from attnaudit.data.lazy_rows import LazyInstances
+from attnaudit.data.sampling import sample
 from attnaudit.data.sources import load
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, by_id
@@ -81,9 +82,7 @@ def test_rows_outside_memory_are_the_rows_in_memory(tmp_path: Path, expected: Da
         dataset = draws.first(None)
         assert isinstance(dataset.instances, LazyInstances), name
         same(dataset, expected)
-        # The rows of a sample, too: a fixed sample of any size keeps only its own rows in memory.
-        in_memory = open_draws(tmp_path / "one.parquet", 5)
-        same(draws.first(17), in_memory.first(17))
+        same(draws.first(17), sample(expected, 17, seed=5))
 
 
 def test_a_generator_of_large_rows_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +95,11 @@ def test_a_generator_of_large_rows_is_not_kept_in_memory(monkeypatch: pytest.Mon
 
     tracemalloc.start()
     try:
-        sample = open_draws("large", 0).first(3)
+        drawn = open_draws("large", 0).first(3)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (len(sample.instances), sample.rows) == (3, 800)
+    assert (len(drawn.instances), drawn.rows) == (3, 800)
     assert peak < 6_000_000, peak  # the texts have 10 MB
 
 

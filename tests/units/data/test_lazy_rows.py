@@ -48,7 +48,7 @@ def test_a_sample_of_a_large_file_is_the_sample_of_the_same_rows_in_memory(
 ) -> None:
     path = written(tmp_path, [{"text": f"text {i}", "label": str(i % 2)} for i in range(300)])
     expected = open_draws(path, 3).first(40)
-    monkeypatch.setattr("attnaudit.data.draws.LARGE_FILE", 100)
+    monkeypatch.setattr("attnaudit.data.sources.LARGE_FILE", 100)
     draws = open_draws(path, 3)
     assert isinstance(draws.first(None).instances, LazyInstances)
     assert list(draws.first(40).instances) == list(expected.instances)
