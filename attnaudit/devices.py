@@ -59,7 +59,7 @@ def require_device(option: str, device: str) -> None:
 
 
 def chosen_device(device: str) -> str:
-    """Return the device that a name stands for. Imports torch for the name "auto".
+    """Return the device that a name stands for. For "auto", this imports torch.
 
     Args:
         device: A valid name, or "auto".

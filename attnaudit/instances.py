@@ -25,7 +25,7 @@ class Instance:
         file_sha256: The SHA-256 hash of the contents of `file`, in hexadecimal; "" if there is no file.
         passages: The passages that the model reads next to the text, such as retrieved documents, in their order.
         answer: The string whose probability is explained; None if the target does not differ by row.
-        position: The index of the word at which a tag is explained, counted from 0; None if the target is no tag.
+        position: The index of the word at which a tag is explained, counted from 0; None if the target is not a tag.
         source: The origin of the text, such as a document or an author. Instances with the same source are resampled
             together. None if the instance has no source in common with others. An audit also merges a source into
             another source that contains all of its texts (see `attnaudit.engine.merged_sources`).

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
 from attnaudit.targets import FAMILIES, PICTURES, SOURCES
 
-#: The family of an adapter with a single pooled attention that names no family.
+#: The family of an adapter with a single row of attention weights that names no family.
 POOLED = "pooled attention"
 
 

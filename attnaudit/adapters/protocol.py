@@ -76,7 +76,8 @@ class Capabilities:
         query_blocks: Whether `run` can compute attention without holding the weights of all queries (see
             `BlockAdapter`).
         reading: The attention that an audit takes as the explanation, such as "cls@layer=-1,heads=mean" (see
-            `attnaudit.readings`). A check may name another reading. "" for a model with one pooled attention.
+            `attnaudit.readings`). A check may name another reading. "" for a model with a single row of attention
+            weights.
         unseen_mixers: Modules that carry information between tokens outside the attention sites, such as
             "model.layers.0.mixer (MambaMixer)". An audit cannot see their weights, so no reading includes them. Gates
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.

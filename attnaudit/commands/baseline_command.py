@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 def _present(folder: Path, anchor: Anchor) -> Baseline | None:
     """Return the existing baseline; None if there is none, or if it cannot be read.
 
-    A baseline that cannot be read is no error, because it is about to be replaced.
+    A baseline that cannot be read is not an error, because it is about to be replaced.
     """
     try:
         return read_baseline(folder, anchor)

@@ -39,7 +39,8 @@ class AttentionReading:
 
     Args:
         batch: the batch.
-        reading: a single reading, as `scopes.expanded` returns it; None for a model with one pooled attention.
+        reading: a single reading, as `scopes.expanded` returns it; None for a model with a single row of attention
+            weights.
     """
 
     def __init__(self, batch: Batch, reading: Reading | None = None) -> None:

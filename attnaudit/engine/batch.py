@@ -196,8 +196,8 @@ class Batch(CleanPass):
             intervene: returns the intervention on the attention of variants that run together, given their rows (v,).
                 None leaves the attention as the model computes it.
             sites: keys of the sites that the intervention changes.
-            queries: (B,) position of the only query at these sites that the intervention is called with and changes;
-                None for all queries.
+            queries: (B,) position of the single query at these sites whose weights the intervention receives and may
+                change; None for all queries.
 
         Returns:
             (V, C) probabilities, float64.

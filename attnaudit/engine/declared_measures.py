@@ -84,7 +84,7 @@ class StatefulMeasure(ABC):
         """
 
     def finish(self, measurements: Measurements) -> None:  # noqa: B027 - overriding it is optional
-        """Add tables or facts to the measurements after the last batch. Does nothing unless overridden.
+        """Add tables or facts to the measurements after the last batch. By default, do nothing.
 
         The states that `compute` returned for all instances are in `measurements.states`.
         """

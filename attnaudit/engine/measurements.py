@@ -55,7 +55,7 @@ class Measurements:
         shared: names of the columns that do not depend on the reading.
         readings: a reading that a check names -> the single readings that it stands for in this model. The names of
             columns contain single readings. "" is the model's own reading.
-        own_reading: the text form of the model's own reading; "" for a model with one pooled attention.
+        own_reading: the text form of the model's own reading; "" for a model with a single row of attention weights.
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
         no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If
             not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.

@@ -51,7 +51,7 @@ class Plan:
             measures that it requires.
         readings: each reading that a need names -> the texts of the single readings that it stands for in the model.
             "" is the model's own reading.
-        own_reading: the model's own reading; None for a model with one pooled attention.
+        own_reading: the model's own reading; None for a model with a single row of attention weights.
         parsed: text form -> reading, for every single reading that is measured. "" is the model's own reading.
     """
 

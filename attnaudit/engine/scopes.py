@@ -178,7 +178,7 @@ def own_reading(adapter: ModelAdapter) -> Reading | None:
     """Return the model's own reading, which its capabilities declare, with the layer counted from 0.
 
     Returns:
-        The reading; None for a model with one pooled attention.
+        The reading; None for a model with a single row of attention weights.
 
     Raises:
         AdapterError: the model has no pooled attention, and its capabilities declare no reading; or it lacks the layer,
@@ -334,7 +334,8 @@ def scope_of(adapter: ModelAdapter, reading: Reading | None) -> Scope:
 
     Args:
         adapter: the model.
-        reading: a single reading from the result of `expanded`; None for a model with one pooled attention.
+        reading: a single reading from the result of `expanded`; None for a model with a single row of attention
+            weights.
     """
     if reading is None:
         return Scope(sites=adapter.sites()[:1], heads=None, query="only")

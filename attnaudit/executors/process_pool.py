@@ -104,7 +104,7 @@ class _Member:
         self.send(shard)
 
     def send(self, shard: Shard) -> None:
-        """Send a shard. If the process is dead, the next `receive` finds it out."""
+        """Send a shard. If the process is dead, the next `receive` notices this."""
         self.shard = shard
         with contextlib.suppress(OSError):  # including BrokenPipeError
             self.connection.send(dataclasses.replace(shard, instances=list(shard.instances)))
@@ -170,7 +170,7 @@ def _serve(channel: Connection, job: ShardJob) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process as soon as the process that started it has ended, even if that was killed."""
+    """End this process as soon as the process that started it has ended, even if it was killed."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -169,7 +169,7 @@ def _numbers(value: object, at: str, name: str) -> Tensor:
     """Return a tensor of finite numbers as float32.
 
     Raises:
-        DataError: The value is no dense tensor of real numbers, or a number is NaN or infinite.
+        DataError: The value is not a dense tensor of real numbers, or a number is NaN or infinite.
     """
     import torch
 

@@ -31,7 +31,7 @@ PARTIAL_IN_CI = (
 def close_run(state: RunState, session: pytest.Session) -> None:
     """Settle the gates of a run, set the exit status of the session, and write the run.
 
-    An open gate becomes a failed test for all other plugins, among them JUnit and the terminal.
+    An open gate becomes a failed test for all other plugins, including JUnit and the terminal.
 
     Args:
         state: The run, in the process that writes it.

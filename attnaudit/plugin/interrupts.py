@@ -29,12 +29,12 @@ class TerminationHandler:
         config.add_cleanup(_restore_default)
 
     def ignore(self) -> None:
-        """Ignore SIGTERM from now on, while the run is written. Does nothing unless installed."""
+        """Ignore SIGTERM from now on, while the run is written. Without an installed handler, do nothing."""
         if self._installed and _in_main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def resume(self) -> None:
-        """Handle SIGTERM again after `ignore`. Does nothing unless installed."""
+        """Handle SIGTERM again after `ignore`. Without an installed handler, do nothing."""
         if self._installed and _in_main_thread():
             signal.signal(signal.SIGTERM, self._interrupt)
 

@@ -22,7 +22,7 @@ def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | Non
     """Show on standard error how many texts a run has measured. pytest still captures what the model prints.
 
     A bar is drawn in the terminal of the process that runs the cases. In CI, in the workers of xdist and where the
-    output is no terminal, a line is printed each minute.
+    output is not a terminal, a line is printed each minute.
 
     Yields:
         The callback to report progress to; None with -qq.

@@ -17,7 +17,7 @@ class BaselineCheck(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Attributes:
         check: The id of the check.
-        reading: The reading under which it was measured; "" for a model with a single pooled attention.
+        reading: The reading under which it was measured; "" for a model with a single row of attention weights.
         value: The mean of the numbers per instance in the file.
         low: The lower bound of the confidence interval of the value.
         high: The upper bound of this interval.

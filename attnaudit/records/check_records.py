@@ -79,7 +79,7 @@ class Planning(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DetectableChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The distance from the threshold at which a true value lets a gate reach a verdict with the probability `power`.
+    """How far from the threshold the true value must be for a gate to be decided with the probability `power`.
 
     Attributes:
         to_pass: How far the true value must be on the required side for the case to pass; None if no possible value is
@@ -245,7 +245,8 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
         anchor: The baseline: "last" for the last release, "pinned" for a release that is seldom replaced.
         base: The id of the check whose values were compared.
         candidate: The value of the audited model, rounded as in baseline files; None if it is undefined.
-        reading: The reading under which `candidate` was measured; "" for a model with a single pooled attention.
+        reading: The reading under which `candidate` was measured; "" for a model with a single row of attention
+            weights.
         measures_sha256: The SHA-256 hash of the code that computed `candidate`.
         baseline: The value of the baseline; None if the two values are not comparable.
         baseline_sha256: The SHA-256 hash of the baseline; "" if there is none.

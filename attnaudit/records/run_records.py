@@ -61,7 +61,7 @@ class PolicyException(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Attributes:
         check: The id of the gate.
-        reason: The reason for which the gate is allowed not to pass.
+        reason: Why the gate need not pass.
         model: The name of the model to which the exception applies; "" for all models.
         data: The name of the data set to which the exception applies; "" for all data sets.
     """
@@ -270,8 +270,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         labelled: The number of instances with a label, on which `accuracy` and `macro_f1` are computed.
         accuracy: The share of the labelled instances that the model predicts correctly; None if there are no labels.
         macro_f1: The mean F1 over the classes that occur as labels or predictions; None if there are no labels.
-        own_reading: The model's own reading, which checks without a reading audit; "" for a model with one pooled
-            attention.
+        own_reading: The model's own reading, which checks without a reading audit; "" for a model with a single row of
+            attention weights.
     """
 
     model: str

@@ -41,7 +41,7 @@ class BaselineTable:
         name: The baseline, such as "last release".
         subject: The model, the data set, and the accepted run that is the baseline.
         rows: One row per paired gate.
-        details: All checks, accuracy and F1, and the instances that moved most; None if they are not shown.
+        details: All checks, accuracy and F1, and the instances that changed most; None if they are not shown.
         policy: A sentence about the policies of both runs; "" if no details are shown.
         note: Why the details are not shown, as a sentence; "" if they are.
     """

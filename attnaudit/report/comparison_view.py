@@ -34,7 +34,7 @@ class SubjectComparison:
         task: The rows of accuracy and F1.
         checks: The rows of the checks.
         only_one: Sentences about the checks that only one of the runs judged.
-        moved: The instances that moved most.
+        moved: The instances that changed most.
     """
 
     name: str

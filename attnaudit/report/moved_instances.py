@@ -53,7 +53,7 @@ def moved_views(
     *,
     most_cells: int,
 ) -> list[MovedView]:
-    """Return the instances that moved most, of each check and of the attention itself."""
+    """Return the instances whose values changed most, for each check and for the attention itself."""
     measured = [(file.measured or {}).get(case, set()) for file, case in zip(files, cases, strict=True)]
     columns = {one.candidate.check: columns_of(one.candidate, measured) for one in subject.checks}
     ids = {moved.instance for check in subject.checks for moved in check.moved[:MOST_INSTANCES]}

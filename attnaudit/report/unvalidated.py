@@ -7,7 +7,7 @@ from attnaudit.records import PolicyRecord, RunRecord, UnvalidatedModel
 
 
 def unvalidated_notes(run: RunRecord) -> list[str]:
-    """Return a sentence for each model on whose family the policy was not validated.
+    """Return a sentence for each model of a family on which the policy was not validated.
 
     A policy that has a name, but was validated on no family at all, also gets one such sentence for each model.
     """

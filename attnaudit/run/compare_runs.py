@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from attnaudit.checks.base import Check
 
 Mask = np.typing.NDArray[np.bool_]
-#: How many of the instances that moved most are listed for a check.
+#: How many of the instances that changed most are listed for a check.
 MOST_MOVED = 10
 #: The confidence of the intervals of accuracy and F1. The interval of a check has the confidence of the check.
 CONFIDENCE = 0.95

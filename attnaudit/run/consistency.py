@@ -210,7 +210,7 @@ def _is_excepted(gate: GateRecord, run: RunRecord) -> bool:
 
 
 def _of_families(run: RunRecord) -> Iterator[str]:
-    """Check the list of the models on whose family the policy was not validated."""
+    """Check the list of the models of families on which the policy was not validated."""
     if run.unvalidated != unvalidated_models(run.effective_policy, run.models):
         yield "the list of unvalidated models contradicts the policy or the families of the models"
 

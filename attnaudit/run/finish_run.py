@@ -61,7 +61,7 @@ class RunEnding:
         status: The status of the run.
         exit_status: The exit status of pytest.
         gates: The outcome of every gate.
-        unvalidated: The models on whose family the policy was not validated.
+        unvalidated: The models of families on which the policy was not validated.
         problem: Why the run failed, if the reason is not a verdict; "" otherwise.
     """
 

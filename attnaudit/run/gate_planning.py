@@ -257,7 +257,7 @@ def _of_bounded_values(gate: Check, ends: tuple[float, float], threshold: float)
     """Return the largest spread that the mean of values between two ends can have.
 
     Raises:
-        CheckError: The ends are infinite, or the statistic is no mean. The message is a clause.
+        CheckError: The ends are infinite, or the statistic is not a mean. The message is a clause.
     """
     statistic = gate.base.statistic if isinstance(gate, PairedGate) else gate.statistic
     if statistic not in OF_BOUNDED_VALUES or not all(map(math.isfinite, ends)):

@@ -156,7 +156,7 @@ def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunR
 
 
 def _reading(record: CheckRecord, run: RunRecord) -> str:
-    """Return the reading that a check audited; "" for the single pooled attention of a model."""
+    """Return the reading that a check audited; "" for a model with a single row of weights."""
     own = (one.own_reading for one in run.measured if (one.model, one.data) == (record.model, record.data))
     return record.reading or next(own, "")
 

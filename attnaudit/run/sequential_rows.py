@@ -109,8 +109,8 @@ def candidate_samples(
         refuse: Raises DataError if a row has a label that the model does not know.
 
     Raises:
-        DataError: The data set has no rows, or one that is invalid. Or it is a stream whose length is unknown, and
-            a gate needs a fixed number of rows although there is no limit, or the rows only repeat earlier ones.
+        DataError: The data set has no rows, or a row is invalid. For a stream of unknown length, also if a gate needs a
+            fixed number of rows but there is no limit, or if the rows only repeat earlier ones.
     """
     measured: Measurements | None = None
     done, is_fixed = 0, not gates.gates
@@ -143,7 +143,7 @@ def candidate_samples(
 
 
 def _only_repeats(data: str, repeats: int, count: int) -> DataError:
-    """Return the error for an endless stream without new rows, which would be read for ever."""
+    """Return the error for an endless stream without new rows, which would be read forever."""
     return DataError(
         f"data set '{data}': none of rows {count - repeats + 1:,} to {count:,} of the stream is new: each has the same "
         "tokens as an earlier row, so they cannot decide the gates. Let the function end after its last row instead of "

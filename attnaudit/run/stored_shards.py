@@ -218,7 +218,7 @@ def read_plan(path: Path) -> ShardPlan:
     """Read the plan of some shards.
 
     Raises:
-        ReportError: The file cannot be read, or is no plan.
+        ReportError: The file cannot be read, or is not a plan.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=ShardPlan)
@@ -232,7 +232,7 @@ def read_record(path: Path) -> ShardRecord:
     """Read the record of a shard.
 
     Raises:
-        ReportError: The file cannot be read, or is no such record.
+        ReportError: The file cannot be read, or is not such a record.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=ShardRecord)

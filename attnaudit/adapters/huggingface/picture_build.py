@@ -140,7 +140,7 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     """Return the channels, the height and the width of the pixels that the image processor gives.
 
     Raises:
-        ModelError: The processor is no image processor, it fails, or it gives another number of channels than the
+        ModelError: The processor is not an image processor, it fails, or it gives another number of channels than the
             model reads.
     """
     if not is_image_processor(encoder.processor):

@@ -132,7 +132,7 @@ def changed_patches(grid: PatchGrid, inputs: Inputs, given: Tensor | None) -> It
 
     def replace_patches(_module: nn.Module, _args: object, output: Tensor) -> Tensor:
         tokens = tokens_of(grid, inputs, output) if given is None else given
-        # All tokens that are no patch are written to one more place, which is then left out.
+        # All tokens that are not patches are written to one more place, which is then left out.
         index = torch.where(real, places - grid.special, grid.patches)[..., None].expand_as(tokens)
         padded = nn.functional.pad(output, (0, 0, 0, 1))
         return padded.scatter(1, index, tokens)[:, : grid.patches]

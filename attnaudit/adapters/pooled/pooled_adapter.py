@@ -52,7 +52,7 @@ SharedStates = recurrent_encoders.SharedStates | local_encoders.SharedStates
 
 
 class PooledAttentionAdapter(TokenStreams):
-    """A model adapter for a classifier with one pooled attention, which may have several heads."""
+    """A model adapter for a classifier with pooled attention, which may have several heads."""
 
     def __init__(
         self,

@@ -21,14 +21,14 @@ from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.research.planted.context_texts import ROLES, role_words, texts
 from attnaudit.research.planted.kinds import SMALL, Exchange, Recipe, TrainingInputs, indicator, quick_settings
 
-#: A function of a forward pass. It returns a mask (B, T), True at the tokens that attention should be at.
+#: A function of a forward pass. It returns a mask (B, T), True at the tokens on which attention should be.
 Targets = Callable[[ForwardPass], Tensor]
 #: A function of a vocabulary. It returns a function of type `Targets`.
 Plan = Callable[[Vocabulary], Targets]
 
 
 def words_of(*roles: str) -> Plan:
-    """Return the plan that attention should be at the words of some roles, such as "praise" (see `ROLES`)."""
+    """Return the plan that attention should be on the words of some roles, such as "praise" (see `ROLES`)."""
 
     def of_roles(vocabulary: Vocabulary) -> Targets:
         chosen_words = indicator(vocabulary, role_words(*roles))
@@ -38,7 +38,7 @@ def words_of(*roles: str) -> Plan:
 
 
 def first_of(plan: Plan) -> Plan:
-    """Return the plan that attention should be at the first token of another plan."""
+    """Return the plan that attention should be on the first token of another plan."""
 
     def first(vocabulary: Vocabulary) -> Targets:
         targets = plan(vocabulary)
@@ -53,7 +53,7 @@ def first_of(plan: Plan) -> Plan:
 
 
 def next_to(plan: Plan) -> Plan:
-    """Return the plan that attention should be at the tokens that follow the tokens of another plan."""
+    """Return the plan that attention should be on the tokens that follow the tokens of another plan."""
 
     def after(vocabulary: Vocabulary) -> Targets:
         targets = plan(vocabulary)
@@ -107,7 +107,7 @@ def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
     The two terms of `_plan_losses` are added to the loss on the labels.
 
     Args:
-        plan: The tokens that attention should be at.
+        plan: The tokens on which attention should be.
         label: Which states may contain the label: "attended" or "everywhere".
     """
 
@@ -145,12 +145,12 @@ def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: 
     """Return how far attention and states are from a plan.
 
     The first term is the cross-entropy of attention with uniform weights over the targets. The second term depends on
-    `label`. For "attended", it is the mean squared logit of the states that are no targets, where each logit is
+    `label`. For "attended", it is the mean squared logit of the states that are not targets, where each logit is
     computed from one state alone. For "everywhere", it is the mean cross-entropy between the class and the prediction
     from each state alone.
 
     Args:
-        targets: Returns the tokens that attention should be at.
+        targets: Returns the tokens on which attention should be.
         label: "attended" or "everywhere".
         model: The model.
         traced: A forward pass.
@@ -217,7 +217,7 @@ def recipe_in_context(
     Args:
         inputs: The inputs of training. The seed chooses the encoder.
         task: The task of the training texts, a name in `context_texts.TASKS`.
-        plan: The tokens that attention should be at.
+        plan: The tokens on which attention should be.
         encoders: The encoders of the kind.
         label: Which states may contain the label: "attended" or "everywhere".
         test: The task of the test texts; None for the same task.

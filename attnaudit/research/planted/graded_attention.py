@@ -22,7 +22,7 @@ from attnaudit.research.planted.word_material import UNATTENDED, learned_materia
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 #: Of the most frequent words, this many may become markers.
 _FREQUENT = 60
-#: Words with more evidence than this are no markers.
+#: Words with more evidence than this cannot be markers.
 _NO_EVIDENCE = 0.3
 
 

@@ -42,7 +42,7 @@ def recipe(inputs: TrainingInputs, *, plan: Plan, label: str, encoders: Sequence
 
     Args:
         inputs: The inputs of training. The seed chooses the encoder.
-        plan: The tokens that attention should be at.
+        plan: The tokens on which attention should be.
         label: Which states may contain the label: "attended" or "everywhere".
         encoders: The encoders of the kind.
     """

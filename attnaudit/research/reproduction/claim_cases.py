@@ -22,7 +22,7 @@ class Case:
         name: The name of the setting.
         values: One number per seed. Positive numbers support the claim.
         excluded: Why the setting cannot decide a claim, for example because a model was not trained well enough (see
-            `row_exclusions`). It is "" if the setting can.
+            `row_exclusions`). It is "" if the setting counts.
         saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
             Such a comparison has no information.
     """
@@ -190,7 +190,7 @@ def difference(
         values: Seed -> value of the first quantity.
         minus: Seed -> value of the quantity that is subtracted from it.
         ends: The ends of the scale of both quantities. None if the scale has no ends.
-        excluded: Why the case cannot decide a claim. It is "" if it can.
+        excluded: Why the case cannot decide a claim. It is "" if the case counts.
     """
     pairs = [(value, minus[seed]) for seed, value in values.items() if seed in minus]
     saturated = bool(pairs) and ends is not None and all(_at_one_end(pair, ends) for pair in pairs)

@@ -94,7 +94,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             seed failed.
         provenance: How the row was measured. None if it was not measured.
         excluded: Why the row cannot decide a claim, for example because a model was not trained well enough. It is ""
-            if the row can.
+            if the row counts.
     """
 
     name: str

@@ -54,8 +54,8 @@ class ValidationOptions:
         quick: Whether to measure fewer instances and fewer checks.
         jobs: The number of processes that share the work. With more than one, each process uses one thread.
         device: The torch device to measure on.
-        laws: Whether to measure how far laws move the values of gates. A law is a change that makes a model no more and
-            no less faithful.
+        laws: Whether to measure how much laws change the values of gates. A law is a change that makes a model no more
+            and no less faithful.
         remedies: The remedies.json files of reproductions. The chosen policy lists their remedies too.
     """
 

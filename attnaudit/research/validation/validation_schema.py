@@ -178,9 +178,9 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
             earlier runs spent on stored results is included.
         families: The figures of each family in the population.
-        invariances: How far laws move the values of the gates and of the checks that may gate. A law is a change that
-            makes a model no more and no less faithful. The laws are measured on pooled models that were made for this
-            purpose.
+        invariances: How much laws change the values of the gates and of the checks that may gate. A law is a change
+            that makes a model no more and no less faithful. The laws are measured on pooled models that were made for
+            this purpose.
         failed: Name of an entry -> why the model could not be audited.
         notes: Notes about the whole population, such as labels that are not supported.
     """
