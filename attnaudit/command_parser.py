@@ -80,6 +80,25 @@ def one_of(choices: Iterable[str]) -> Callable[[str], Any]:
     return parse
 
 
+def whole_number(text: str) -> int:
+    """Convert a word of the command line to an integer. Pass the function to argparse as the type of an option.
+
+    argparse's own message for `type=int`, "invalid int value", does not say what is expected.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, but got '{text}'.") from None
+
+
+def decimal_number(text: str) -> float:
+    """Convert a word of the command line to a float. Pass the function to argparse as the type of an option."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, such as 0.1, but got '{text}'.") from None
+
+
 def add_folder_option(
     parser: argparse.ArgumentParser, name: str, description: str, *, default: Path | None = None, required: bool = False
 ) -> None:

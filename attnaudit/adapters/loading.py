@@ -240,7 +240,9 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
             if not isinstance(tensor, Tensor):  # A state dict may contain other objects.
                 continue
             if tensor.is_meta:
-                raise AdapterError(f"'{name}' has no values: it is on torch's meta device. Load the model's weights.")
+                raise AdapterError(
+                    f"The tensor '{name}' has no values: it is on torch's meta device. Load the model's weights."
+                )
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
             # Shared tensors are hashed under each of their names, because moving a model may end the sharing.

@@ -89,8 +89,8 @@ def at_query(trace: Trace, values: Tensor, site: str, positions: Tensor) -> Tens
         found = trace.queries[site] == positions[:, None]
         if not bool(found.any(1).all()):
             raise AdapterError(
-                f"The trace has the attention of only some queries at '{site}', and not of the query that is read. "
-                "Name this query in the argument `queries` of run()."
+                f"The trace lacks the attention of the query that the reading needs at '{site}'. Name this "
+                "query in the argument `queries` of run()."
             )
         places = found.int().argmax(1)
     index = places[:, None, None, None].expand(-1, values.shape[1], 1, values.shape[3])

@@ -30,7 +30,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
 NOTES = {
     "searched": "found by search: the true maximum may be larger, so a pass is not certified",
-    "bracketed": "the value is the largest divergence found; the interval extends to an upper bound that is certified",
+    "bracketed": "the value is the largest divergence found; the interval extends to a certified upper bound",
 }
 
 

@@ -159,14 +159,16 @@ class Agreement(PerInstanceCheck):
             return ""
         return (
             f"The order of the tokens by attention and their order by {IMPORTANCES[self.importance]} have a rank "
-            f"correlation of {number(evidence.value, digits=2)} on average: 1 is the same order, 0 no relation."
+            f"correlation of {number(evidence.value, digits=2)} on average: 1 means the same order, 0 no relation."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         significant = measurements.scalar(f"{self.subject}.p_value")[~np.isnan(values)] <= 0.05
         return {
             "standard deviation": standard_deviation(values),
-            "share with p ≤ .05 (mostly a matter of length)": float(significant.mean()) if len(significant) else None,
+            "share of texts with p ≤ .05 (depends mostly on their length)": float(significant.mean())
+            if len(significant)
+            else None,
             "share of token pairs that are nearly tied": mean_of(measurements.scalar(f"{self.subject}.near_ties")),
         }
 

@@ -193,7 +193,9 @@ class Check(CheckArguments, ABC):
         Raises:
             CheckError: The check does not define such numbers (see `not_linearised`).
         """
-        raise CheckError(f"{self.name_in_errors}: it has no numbers per instance to compare: {self.not_linearised}.")
+        raise CheckError(
+            f"{self.name_in_errors}: the check has no numbers per instance to compare: {self.not_linearised}."
+        )
 
     def in_words(self, evidence: Evidence) -> str:
         """Explain the value in sentences for readers who do not know the statistic; "" without an explanation.
@@ -407,7 +409,7 @@ class Check(CheckArguments, ABC):
         if most < low or least > high:
             raise CheckError(
                 f"{self.name_in_errors}: {argument}={text!r} is impossible: the threshold lies between {least:.4g} "
-                f"and {most:.4g}, but the value of this check between {low:g} and {high:.4g}."
+                f"and {most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
             )
 
     def _refuse_vacuous_threshold(self) -> None:

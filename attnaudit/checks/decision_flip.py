@@ -76,11 +76,11 @@ class DecisionFlip(PerInstanceCheck):
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         details: dict[str, Detail] = {
-            f"mean share to remove, order: {order}": mean_of(measurements.scalar(f"flip.{name}"))
+            f"mean share of the weights to remove (order: {order})": mean_of(measurements.scalar(f"flip.{name}"))
             for name, order in ORDERS.items()
         }
         never = measurements.scalar("flip.attention") >= 1
-        details["share of decisions that never flip, order: attention"] = mean_of(
+        details["share of decisions that never flip (order: attention)"] = mean_of(
             np.where(np.isnan(values), np.nan, never)
         )
         return details

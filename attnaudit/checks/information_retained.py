@@ -134,8 +134,8 @@ class InformationRetained(Check):
             ),
             details={
                 **evidence.details,
-                "MI(e; h), nats, plug-in": information,
-                "the same for shuffled states (null), nats": null,
+                "mutual information of embedding and state, plug-in estimate, nats": information,
+                "the same with shuffled states, nats": null,
                 "entropy of the embeddings, nats": entropy,
             },
         )

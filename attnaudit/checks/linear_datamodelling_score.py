@@ -72,7 +72,13 @@ class LinearDatamodellingScore(PerInstanceCheck):
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues | Reference]:
         uniform = measurements.scalar(f"{self.column}.uniform")
-        return (ReferenceValues("uniform", uniform, "the score of equal weights: the number of units that are kept"),)
+        return (
+            ReferenceValues(
+                "uniform",
+                uniform,
+                "the score of equal weights, which depends only on the number of units that are kept",
+            ),
+        )
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
         return (

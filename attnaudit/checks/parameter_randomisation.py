@@ -150,8 +150,8 @@ class ParameterRandomisation(PerInstanceCheck):
         if len(copies) < 2:
             return ""
         return (
-            f"the interval includes the uncertainty from drawing only {len(copies)} random copies, so more instances "
-            "hardly narrow it"
+            f"the interval includes the uncertainty from drawing only {len(copies)} random copies, so more "
+            "instances hardly narrow the interval"
         )
 
     def _means_by_copy(self, measurements: Measurements, values: Floats) -> list[float | None]:

@@ -34,7 +34,7 @@ from attnaudit.statistics.weighted_share import weighted_share_interval
 #: Kind of output on which effects are measured -> suffix of the columns.
 SUFFIXES = {"probabilities": "", "logits": ".logits"}
 #: The names of two details.
-PRECISION = "precision: effect of a token drawn by attention, as a share of the largest effect"
+PRECISION = "precision: effect of a token drawn according to attention, as a share of the largest effect"
 BY_CHANCE = "the same for a token drawn at random"
 #: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
@@ -249,8 +249,8 @@ class Pointing(PerInstanceCheck):
         much = room >= np.nanmedian(np.where(np.isnan(pointing), np.nan, room))
         chosen = np.where(much, pointing, np.nan)
         return Typical(
-            "texts in which tokens have large and unequal effects, and on which attention points at the influential "
-            "tokens about as well as in the median of such texts",
+            "typical texts whose tokens have large and unequal effects: attention points at the "
+            "influential tokens about as well as on the median text of this kind",
             np.abs(chosen - np.nanmedian(chosen)),
         )
 

@@ -55,7 +55,7 @@ def differences(old: EffectivePolicy, new: EffectivePolicy) -> list[Change]:
         *_of_validations(old, new),
     ]
     if new.informational and not old.informational:
-        changes.append(Change("laxer", "policy", "is now declared informational, so nothing blocks"))
+        changes.append(Change("laxer", "policy", "is now declared informational, so no check can block a release"))
     if old.informational and not new.informational:
         changes.append(Change("stricter", "policy", "is no longer declared informational"))
     return sorted(changes, key=lambda change: (KINDS.index(change.kind), change.subject, change.text))

@@ -113,7 +113,7 @@ class TotalEffect(WhereReplaced):
     def question(self) -> str:
         return (
             f"How much do the {OUTPUTS[self.on]} change when the attention weights are rearranged over the tokens, "
-            f"{self.place_in_words}, compared with how much they differ between texts?"
+            f"{self.place_in_words}, compared with how much the {OUTPUTS[self.on]} differ between texts?"
         )
 
     @property

@@ -83,7 +83,8 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         self.require_count("compare_seeds", 0, MOST_SEEDS)
         if self.sweep and self.weight == 0:
             raise CheckError(
-                "TrainedAdversary: sweep=True varies weight by multiplication, but weight is 0. Give a weight above 0."
+                "TrainedAdversary: sweep=True multiplies weight by several factors, but weight is 0. Give "
+                "a weight above 0."
             )
 
     @property

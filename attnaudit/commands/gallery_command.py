@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.command_parser import add_folder_option
+from attnaudit.command_parser import add_folder_option, whole_number
 from attnaudit.errors import AuditError
 from attnaudit.formatting import terminal_safe
 from attnaudit.progress import progress_bar
@@ -41,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--papers", "folder with the results of `attnaudit reproduce`", default=Path("reports/papers")
     )
     parser.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="number of models to plant at the same time (default: 1)"
+        "--jobs",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help="number of models to plant at the same time (default: 1)",
     )
 
 

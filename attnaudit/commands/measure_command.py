@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
@@ -29,15 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard", metavar="I/N", default="1/1", help="measure the I-th of N parts of the shards (default: 1/1, all)"
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
-    parser.add_argument("--max-instances", type=int, metavar="N", help="as --audit-max-instances of pytest")
+    parser.add_argument("--max-instances", type=whole_number, metavar="N", help="as --audit-max-instances of pytest")
     parser.add_argument("--device", default="auto", help="as --audit-device of pytest (default: auto)")
     parser.add_argument(
         "--unit", choices=("tokens", "words", "sources"), default="tokens", help="as --audit-unit of pytest"
     )
-    parser.add_argument("--seed", type=int, default=0, help="as --audit-seed of pytest (default: 0)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="as --audit-workers of pytest")
-    parser.add_argument("--batch-tokens", type=int, metavar="N", help="as --audit-batch-tokens of pytest")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch (default: 1)")
+    parser.add_argument("--seed", type=whole_number, default=0, help="as --audit-seed of pytest (default: 0)")
+    parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help="as --audit-workers of pytest")
+    parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="as --audit-batch-tokens of pytest")
+    parser.add_argument("--threads", type=whole_number, default=1, metavar="N", help="threads of torch (default: 1)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnaudit.checks.policy import load_policy
+from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = STATUS
     parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
     parser.add_argument(
-        "--rows", metavar="N", type=int, help="also show what N rows detect, and whether they are enough"
+        "--rows", metavar="N", type=whole_number, help="also show what N rows detect, and whether they are enough"
     )
     parser.add_argument(
         "--from",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.devices import NAMES, require_name
 from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
@@ -42,11 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the policy (default: the file in audits/ that applies to the model)",
     )
     parser.add_argument(
-        "--seeds", type=int, default=SEEDS, metavar="N", help=f"audit with the seeds 0 to N - 1 (default: {SEEDS})"
+        "--seeds",
+        type=whole_number,
+        default=SEEDS,
+        metavar="N",
+        help=f"audit with the seeds 0 to N - 1 (default: {SEEDS})",
     )
     parser.add_argument(
         "--batch-tokens",
-        type=int,
+        type=whole_number,
         nargs="*",
         default=list(BATCH_TOKENS),
         metavar="N",
@@ -55,13 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=int,
+        type=whole_number,
         nargs="*",
         metavar="N",
         help="audit with N pytest-xdist workers, once for each N; without a number, workers are not used "
         f"(default: {' '.join(map(str, WORKERS))} if pytest-xdist is installed)",
     )
-    parser.add_argument("--max-instances", type=int, metavar="N", help="audit a random sample of N instances")
+    parser.add_argument("--max-instances", type=whole_number, metavar="N", help="audit a random sample of N instances")
     parser.add_argument(
         "--sequential",
         action="store_true",

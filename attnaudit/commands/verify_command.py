@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import ANCHORS
-from attnaudit.command_parser import one_of
+from attnaudit.command_parser import one_of, whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, require_reachable, require_text, shown_error
 from attnaudit.formatting import one_line
@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--attnaudit", metavar="VERSION", help="the version of attnaudit that must have run the audit (default: any)"
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="the seed that the run must have used (default: 0)"
+        "--seed", type=whole_number, default=0, metavar="N", help="the seed that the run must have used (default: 0)"
     )
     parser.add_argument(
         "--unit",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from attnaudit.command_parser import decimal_number, whole_number
 from attnaudit.models.base_encoders import PACKAGES
 
 #: Names of the options that are fields of `Architecture`. The options --residual and --concat set "states".
@@ -25,24 +26,34 @@ ARCHITECTURE_OPTIONS: Final = (
 )
 #: Name, type, default and help of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
-    ("seed", int, 0, "seed of all random choices"),
-    ("epochs", int, 8, "passes over the training data; the model of the best epoch on dev is kept"),
-    ("batch_size", int, 32, "instances per step"),
-    ("learning_rate", float, 1e-3, "learning rate of Adam (amsgrad); with --base, the peak learning rate of AdamW"),
-    ("attention_rate", float, 1.0, "factor for the learning rate of the attention parameters"),
+    ("seed", whole_number, 0, "seed of all random choices"),
+    ("epochs", whole_number, 8, "passes over the training data; the model of the best epoch on dev is kept"),
+    ("batch_size", whole_number, 32, "instances per step"),
+    (
+        "learning_rate",
+        decimal_number,
+        1e-3,
+        "learning rate of Adam (amsgrad); with --base, the peak learning rate of AdamW",
+    ),
+    ("attention_rate", decimal_number, 1.0, "factor for the learning rate of the attention parameters"),
     (
         "weight_decay",
-        float,
+        decimal_number,
         1e-5,
         "weight decay, applied to all parameters except those of attention; with --base, to all except biases and "
         "normalisation layers",
     ),
-    ("dropout", float, 0.0, "dropout rate on the embeddings and the pooled context vector"),
-    ("word_dropout", float, 0.0, "probability that a token is replaced by the unknown word in training"),
-    ("min_count", int, 2, "treat words that occur fewer than N times in the training data as unknown"),
-    ("max_words", int, None, "keep only the N most frequent words; treat all other words as unknown"),
-    ("tying", float, 0.0, "weight of an additional loss: the distance of each hidden state from its embedding"),
-    ("mlm", float, 0.0, "weight of an additional loss: predicting masked words from their hidden states"),
+    ("dropout", decimal_number, 0.0, "dropout rate on the embeddings and the pooled context vector"),
+    ("word_dropout", decimal_number, 0.0, "probability that a token is replaced by the unknown word in training"),
+    ("min_count", whole_number, 2, "treat words that occur fewer than N times in the training data as unknown"),
+    ("max_words", whole_number, None, "keep only the N most frequent words; treat all other words as unknown"),
+    (
+        "tying",
+        decimal_number,
+        0.0,
+        "weight of an additional loss: the distance of each hidden state from its embedding",
+    ),
+    ("mlm", decimal_number, 0.0, "weight of an additional loss: predicting masked words from their hidden states"),
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)
@@ -140,14 +151,14 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--layers",
         action=_StoreAndRecord,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="number of stacked layers of a bilstm (default: 1) or transformer (default: 2)",
     )
     model.add_argument(
         "--projection-parameter",
         action=_StoreAndRecord,
-        type=float,
+        type=decimal_number,
         metavar="N",
         help="λ of sparsegen (default: 0.5), α of entmax (default: 1.5) or temperature of gumbel (default: 0.8)",
     )
@@ -159,7 +170,7 @@ def _add_architecture_options(parser: argparse.ArgumentParser) -> None:
         model.add_argument(
             f"--{part}-size",
             action=_StoreAndRecord,
-            type=int,
+            type=whole_number,
             default=128,
             metavar="N",
             help=f"{description} (default: %(default)s)",
@@ -200,14 +211,14 @@ def _add_pretrained_options(parser: argparse.ArgumentParser) -> None:
     pretrained.add_argument(
         "--warm-up",
         action=_StoreAndRecord,
-        type=float,
+        type=decimal_number,
         metavar="N",
         help="share of the training steps during which the learning rate rises to its peak (default: 0.1)",
     )
     pretrained.add_argument(
         "--max-tokens",
         action=_StoreAndRecord,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="truncate longer texts to N tokens (default: 256)",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from attnaudit.command_parser import one_of
+from attnaudit.command_parser import one_of, whole_number
 from attnaudit.devices import NAMES
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.option_actions import Once
@@ -71,7 +71,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--audit-max-instances",
         action=Once,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="audit a random sample of N instances, drawn with the seed",
     )
@@ -92,14 +92,14 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--audit-seed",
         action=Once,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="seed for samples, permutations and intervals (default: 0)",
     )
     group.addoption(
         "--audit-workers",
         action=Once,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="measure in N processes; one that dies is replaced (default: 1, in the process of pytest)",
     )
@@ -113,14 +113,14 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--audit-threads",
         action=Once,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="threads of torch in each process (default: 1 with --audit-workers, otherwise one per core)",
     )
     group.addoption(
         "--audit-batch-tokens",
         action=Once,
-        type=int,
+        type=whole_number,
         metavar="N",
         help="tokens in one forward pass; fewer need less memory (default: depends on the device and the model)",
     )

@@ -127,6 +127,11 @@ def test_list_prints_the_registered_names(tmp_path: Path) -> None:
     [
         (["explroe", "reports"], "attnaudit: error: unknown command 'explroe'. Did you mean 'explore'"),
         (["policy", "dif"], "attnaudit policy: error: unknown command 'dif'. Did you mean 'diff'?"),
+        (
+            ["plan", "--rows", "many"],
+            "attnaudit plan: error: argument --rows: expected a whole number, but got 'many'.",
+        ),
+        (["train", "--dropout", "some"], "--dropout: expected a number, such as 0.1, but got 'some'."),
         (["plan", "--polcy", "x.toml"], "attnaudit plan: error: unknown option --polcy. Did you mean '--policy'?"),
         (["--vesion"], "attnaudit: error: unknown option --vesion. Did you mean '--version'?"),
         (

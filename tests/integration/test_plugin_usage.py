@@ -57,6 +57,12 @@ def test_an_invalid_option_is_a_usage_error(project: pytest.Pytester, arguments:
         assert audit["problem"]
 
 
+def test_an_option_that_is_not_a_number_is_a_usage_error(project: pytest.Pytester) -> None:
+    result = project.runpytest("--audit-workers", "x")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*error: argument --audit-workers: expected a whole number, but got 'x'."])
+
+
 @pytest.mark.parametrize("quiet", [[], ["-q"]])
 def test_an_invalid_number_in_the_ini_file_is_a_usage_error(project: pytest.Pytester, quiet: list[str]) -> None:
     project.makeini("[pytest]\naudit_data = rows\naudit_seed = x\n")

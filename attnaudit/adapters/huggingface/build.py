@@ -79,7 +79,10 @@ def from_folder(
         tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
     if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
-        note = f"the kernel {checkpoint.requested_kernel}, which the checkpoint asks for, was not compared"
+        note = (
+            f"the kernel {checkpoint.requested_kernel}, which the checkpoint asks for, was not compared with "
+            "the audited one"
+        )
         requested = _PORTABLE_KERNELS[0]
     model = checkpoint_files.read_model(checkpoint, torch.float32, requested)
     implementation = attention_interface.current_implementation(model)
@@ -140,7 +143,7 @@ def from_model(
     implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
     note = f"without its {' and '.join(removed)}" if removed else ""
     if implementation not in _PORTABLE_KERNELS:
-        note = f"the kernel {implementation}, which the model uses, was not compared"
+        note = f"the kernel {implementation}, which the model uses, was not compared with the audited one"
         implementation = _PORTABLE_KERNELS[0]
     if not attention_interface.uses_interface(model) and implementation != "eager":
         raise ModelError(
@@ -212,8 +215,8 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     if not close(logits.float(), expected.float()):
         raise AdapterError(
             f"{runner.name}: without its {' and '.join(removed)}, the logits differ by "
-            f"{largest_difference(logits, expected):.2g}, so another model would be audited. Merge the PEFT adapter "
-            "into the model first (`merge_and_unload()`), and audit the result."
+            f"{largest_difference(logits, expected):.2g}, so the audit would measure a different model. Merge the "
+            "PEFT adapter into the model first (`merge_and_unload()`), and audit the result."
         )
 
 
@@ -285,12 +288,16 @@ def _build(
 ) -> HuggingFaceAdapter:
     if task == IMAGES:
         if labels is not None or template is not None or max_tokens is not None:
-            raise ModelError(f"{where}: labels, template and max_tokens are for texts, but the model reads pictures.")
+            raise ModelError(
+                f"{where}: the settings labels, template and max_tokens are for texts, but the model reads pictures."
+            )
         return picture_build.build_picture_adapter(
             model, tokenizer, original, where=where, classes=classes, erased=erased
         )
     if erased is not None:
-        raise ModelError(f"{where}: erased is for models that read pictures, but {type(model).__name__} reads texts.")
+        raise ModelError(
+            f"{where}: the setting 'erased' is for models that read pictures, but {type(model).__name__} reads texts."
+        )
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
             f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "

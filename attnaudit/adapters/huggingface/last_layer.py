@@ -89,10 +89,10 @@ class LastLayer:
             valid_state = states.gather(1, index.expand(-1, 1, states.shape[2])).isfinite().flatten(1).all(1)
             if bool((invalid & valid_state).any()):
                 raise AdapterError(
-                    f"The logits of {int((invalid & valid_state).sum())} of {rows} rows depend on other tokens than "
-                    f"the {self.read_tokens} one. When the model was loaded, its logits depended only on the state of "
-                    f"this token after the last layer. A model in which the input decides which tokens are read cannot "
-                    "be audited."
+                    f"The logits of {int((invalid & valid_state).sum())} of {rows} rows depend on tokens other than "
+                    f"the {self.read_tokens} one. When the model was loaded, its logits depended only on the state "
+                    "of this token after the last layer. A model in which the input decides which tokens are read "
+                    "cannot be audited."
                 )
         return logits
 

@@ -88,7 +88,7 @@ def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs,
     """Describe how far the logits and the weights of the model in its own precision are from the audited ones."""
     dtype = str(original.dtype).removeprefix("torch.")
     if original.load is None:
-        return f"the model is {dtype}, and is audited in float32"
+        return f"the type of the weights is {dtype}, but the model is audited in float32"
     weights = ""
     try:
         model = original.load(original.dtype, original.implementation).to(runner.builder.device).eval()
@@ -97,11 +97,12 @@ def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs,
             weights = _describe_weights(runner, model, inputs, audited)
     except RuntimeError as error:
         return (
-            f"the weights are {dtype}, and are audited in float32; the model could not be run in {dtype} here ({error})"
+            f"the type of the weights is {dtype}, but the model is audited in float32; it could not be run "
+            f"in {dtype} here ({error})"
         )
     changed = int((_predicted(logits) != _predicted(audited.logits)).sum())
     return (
-        f"the weights are {dtype}, and are audited in float32: logits differ by at most "
+        f"the type of the weights is {dtype}, but the model is audited in float32: logits differ by at most "
         f"{float((logits - audited.logits.float()).abs().max()):.2g}, {weights}and {changed} of "
         f"{plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}, so in {dtype}, "
         f"{'any verdict' if changed else 'a verdict near its threshold'} could be different"
@@ -123,8 +124,8 @@ def _describe_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace
     with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):
         _logits(runner, model, inputs)
     return (
-        f"attention weights by at most {comparison.from_audited:.2g} (between the weights of single rows and of all "
-        f"rows: {comparison.from_eager:.2g}), "
+        f"attention weights by at most {comparison.from_audited:.2g} (if only single rows are computed "
+        f"instead of all rows, they differ by {comparison.from_eager:.2g}), "
     )
 
 

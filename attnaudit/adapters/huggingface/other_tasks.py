@@ -11,14 +11,14 @@ PICTURES = "docs/pictures.md"
 #: with a part that occurs in the name applies.
 _TASKS = (
     (("AudioClassification", "SequenceClassificationAudio", "XVector", "AudioFrameClassification", "CTC"),
-     "a model of sound", "inputs"),
+     "an audio model", "inputs"),
     (("ObjectDetection", "Segmentation", "DepthEstimation", "MaskedImageModeling", "VideoClassification"),
-     "a model of images", "inputs"),
-    (("SpeechSeq2Seq", "TextToSpectrogram", "TextToWaveform"), "a model of speech", "inputs"),
+     "a computer vision model", "inputs"),
+    (("SpeechSeq2Seq", "TextToSpectrogram", "TextToWaveform"), "a speech model", "inputs"),
     (("ImageTextToText", "Vision2Seq", "VisualQuestionAnswering", "ImageTextRetrieval"),
-     "a model of images and text", "inputs"),
-    (("MultipleChoice",), "a model that chooses among several texts", "output"),
-    (("NextSentencePrediction",), "a model that tells whether one text follows another", "output"),
+     "a model for images and text", "inputs"),
+    (("MultipleChoice",), "a model that chooses one of several texts", "output"),
+    (("NextSentencePrediction",), "a model for next-sentence prediction", "output"),
     (("PreTraining",), "a model with several outputs for pretraining", "output"),
 )  # fmt: skip
 

@@ -141,8 +141,9 @@ class PictureInputBuilder(InputBuilder):
             if tuple(pixels[-1].shape[1:]) != self.grid.size:
                 raise DataError(
                     f"{one.where or one.id}: the image processor turns the picture of {pictures[-1].width} × "
-                    f"{pictures[-1].height} pixels into the shape {tuple(pixels[-1].shape[1:])}, but the model reads "
-                    f"{self.grid.size}. Set the size of the image processor to that of the model, or turn on its crop."
+                    f"{pictures[-1].height} pixels into the shape {tuple(pixels[-1].shape[1:])}, but the model "
+                    f"reads {self.grid.size}. Set the size of the image processor to that of the model, or turn on "
+                    "its centre crop."
                 )
         inputs = self._from_pixels(torch.cat(pixels))
         boxes = [self.encoder.boxes(self.grid, picture.size, name_of(self.model)) for picture in pictures]

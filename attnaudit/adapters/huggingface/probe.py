@@ -187,13 +187,13 @@ def require_faithful_attention(runner: Runner) -> None:
         if not close(logits, plain):
             raise AdapterError(
                 f"{name}: {what} the model's own attention changes the logits by "
-                f"{largest_difference(logits, plain):.2g}, so the recorded attention is not what the model computes "
-                "with. This architecture cannot be audited."
+                f"{largest_difference(logits, plain):.2g}, so the model does not compute its output from "
+                "the recorded attention. This architecture cannot be audited."
             )
     if torch.equal(uniform.logits, plain):
         raise AdapterError(
-            f"{name}: uniform attention everywhere does not change the logits, so the replaced attention is not what "
-            "the model computes with. This architecture cannot be audited."
+            f"{name}: uniform attention everywhere does not change the logits, so the model does not "
+            "compute its output from the replaced attention. This architecture cannot be audited."
         )
     _require_distributions(name, trace)
     _require_gradients(runner, inputs)

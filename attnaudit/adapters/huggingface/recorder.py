@@ -100,7 +100,7 @@ class FunctionObserver(ABC):
 
     def _not_a_call(self, received: str) -> TypeError:
         return TypeError(
-            f"{type(self).__name__} received {received}, but it computes only calls of an attention function. Use it "
+            f"{type(self).__name__} received {received}, but it handles only calls of an attention function. Use it "
             "with a model that uses Transformers' attention interface."
         )
 
@@ -211,9 +211,9 @@ class Recorder:
                 self.calls[self._next].site.key if self._next < len(self.calls) else "the end of the forward pass"
             )
             raise AdapterError(
-                f"The model called {type(module).__name__} where {expected} was expected: its attention modules run in "
-                "a different order from when it was loaded. A model in which the input decides which layers run "
-                "cannot be audited."
+                f"The model called {type(module).__name__} where {expected} was expected: its attention modules ran "
+                "in a different order than when the model was loaded. A model in which the input decides which "
+                "layers run cannot be audited."
             )
         self._next += 1
         return self.calls[self._next - 1]

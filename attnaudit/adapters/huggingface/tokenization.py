@@ -248,10 +248,10 @@ class TextEncoder:
         excess = len(ids) - self.limit if self.limit is not None else 0
         if excess > 0 and passages:
             raise DataError(
-                f"{instance.where or instance.id}: the prompt with its {plural(len(instance.passages), 'passage')} is "
-                f"{len(ids)} tokens long, but the model takes at most {self.limit}. Passages are never truncated, "
-                "because the model would then answer from other text than the report shows. Give the row fewer or "
-                "shorter passages."
+                f"{instance.where or instance.id}: the prompt with its {plural(len(instance.passages), 'passage')} "
+                f"is {len(ids)} tokens long, but the model takes at most {self.limit}. Passages are never "
+                "truncated, because the report would then show text that the model did not read. Give the row "
+                "fewer or shorter passages."
             )
         if excess > 0:
             real = [p for p, is_special in enumerate(special) if not is_special]

@@ -151,7 +151,7 @@ class PooledAttentionAdapter(TokenStreams):
             recurrent_encoders.refuse_unsupported(lstm)
         if reach is not None and lstm is not None:
             raise AdapterError(
-                f"reach is {reach} and lstm is given; expected at most one. Leave reach out for an LSTM."
+                "both reach and lstm are given; expected at most one of them. For an LSTM, leave reach out."
             )
         if reach is not None and reach < 0:
             raise AdapterError(

@@ -219,7 +219,7 @@ class SeveralAttentionsAdapter(TokenStreams):
         if missing:
             raise AdapterError(
                 f"pool() did not call attend() for the sites {', '.join(missing)}. Compute every weighted sum with "
-                "attend(site, weights, values), or leave the site out of sites."
+                "attend(site, weights, values), or remove the site from the argument `sites`."
             )
         return logits, attention, values_of
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from attnaudit.command_parser import add_folder_option, one_of
+from attnaudit.command_parser import add_folder_option, one_of, whole_number
 from attnaudit.errors import ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help=f"use --seeds {QUICK_SEEDS} by default instead of {SEEDS}")
     parser.add_argument(
         "--seeds",
-        type=int,
+        type=whole_number,
         metavar="N",
         help=f"number of models of each compiled kind (default: {SEEDS}); each trained kind gets half as many. With "
         "--family transformer, N is the number of seeds of each mechanism instead. The default is then 3, or 1 with "
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "known readings for each label (default: pooled)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="how many models to build at a time (default: one per CPU)"
+        "--jobs", type=whole_number, metavar="N", help="how many models to build at a time (default: one per CPU)"
     )
 
 

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnaudit.command_parser import add_folder_option
+from attnaudit.command_parser import add_folder_option, whole_number
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -62,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seeds",
-        type=int,
+        type=whole_number,
         metavar="N",
         help=f"number of seeds per row (default: the number in {SEED_PLAN} next to the results, or 3 without it)",
     )
     parser.add_argument(
-        "--max-instances", type=int, metavar="N", help="audit at most N test texts per corpus (default: all)"
+        "--max-instances", type=whole_number, metavar="N", help="audit at most N test texts per corpus (default: all)"
     )
     parser.add_argument(
         "--quick",
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"folder for models, measurements and {REPORTS}/PAPER.html (default: {OUT})",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="number of processes, one thread each (default: one per core)"
+        "--jobs", type=whole_number, metavar="N", help="number of processes, one thread each (default: one per core)"
     )
     parser.add_argument(
         "--render",

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from attnaudit.command_parser import add_folder_option
+from attnaudit.command_parser import add_folder_option, whole_number
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, require_seed
 from attnaudit.formatting import terminal_safe
@@ -58,10 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="do not test the laws, that is, whether the gates keep their values under changes that should not matter",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of samples, permutations and intervals (default: 0)"
+        "--seed",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="seed of samples, permutations and intervals (default: 0)",
     )
     parser.add_argument(
-        "--jobs", type=int, metavar="N", help="number of processes, with one thread each (default: one per core)"
+        "--jobs",
+        type=whole_number,
+        metavar="N",
+        help="number of processes, with one thread each (default: one per core)",
     )
     parser.add_argument("--device", default="cpu", help=f"the device to measure on: {NAMES} (default: cpu)")
     parser.set_defaults(run=run)

@@ -125,7 +125,7 @@ def test_decision_flip_is_the_share_spared_compared_with_random_order():
     assert record.references[1].value == pytest.approx(best.mean())
     m.scalars["flip.attention"][:30] = 1.0
     details = checks.DecisionFlip(at_least=0.1).judge(m).details
-    assert details["share of decisions that never flip, order: attention"] == pytest.approx(30 / 120)
+    assert details["share of decisions that never flip (order: attention)"] == pytest.approx(30 / 120)
 
 
 def test_the_reason_why_no_weight_can_be_removed_is_counted():
@@ -195,9 +195,11 @@ def test_information_retained_is_corrected_for_chance():
     noisy = np.where(random.random(1200) < 0.5, e, random.integers(0, 20, 1200))
     record = checks.InformationRetained(at_least=0.05).judge(occurrences(measured(), e, noisy))
     information, entropy = mutual_info_score(e, noisy), mutual_info_score(e, e)
-    assert record.details["MI(e; h), nats, plug-in"] == pytest.approx(information)
+    assert record.details["mutual information of embedding and state, plug-in estimate, nats"] == pytest.approx(
+        information
+    )
     assert record.details["entropy of the embeddings, nats"] == pytest.approx(entropy)
-    null = record.details["the same for shuffled states (null), nats"]
+    null = record.details["the same with shuffled states, nats"]
     expected = np.mean([mutual_info_score(e, random.permutation(noisy)) for _ in range(50)])
     assert null == pytest.approx(expected, rel=0.05)
     assert record.value == pytest.approx((information - null) / (entropy - null))

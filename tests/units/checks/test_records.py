@@ -158,7 +158,7 @@ def test_agreement_is_the_mean_tau_with_details_and_references():
     assert record.verdict == "pass"
     assert (record.n, record.n_defined) == (120, 116)
     assert record.details["standard deviation"] == pytest.approx(tau.std(ddof=1))
-    assert record.details["share with p ≤ .05 (mostly a matter of length)"] == np.mean(p <= 0.05)
+    assert record.details["share of texts with p ≤ .05 (depends mostly on their length)"] == np.mean(p <= 0.05)
     means = [tau[m.predicted[4:] == c].mean() for c in (0, 1)]
     assert record.details["mean where 'positive' is predicted"] == pytest.approx(means[1])
     floor, gradient_loo = record.references
@@ -363,7 +363,9 @@ def test_a_defined_value_is_explained_in_a_sentence_after_the_headline(check: ch
 
 def test_the_sentences_state_the_values_that_they_explain() -> None:
     record = checks.Pointing(severity="report").judge(measured())
-    precision = record.details["precision: effect of a token drawn by attention, as a share of the largest effect"]
+    precision = record.details[
+        "precision: effect of a token drawn according to attention, as a share of the largest effect"
+    ]
     assert isinstance(precision, float)
     assert f"carries on average {precision:.0%}" in record.in_words
     record = checks.TotalEffect(severity="report").judge(measured())

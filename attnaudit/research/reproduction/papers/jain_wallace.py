@@ -113,7 +113,7 @@ def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
         Quantity(
             name=f"{name} significant",
             words="… share with p ≤ .05",
-            read=detail_of(check.id, "share with p ≤ .05 (mostly a matter of length)"),
+            read=detail_of(check.id, "share of texts with p ≤ .05 (depends mostly on their length)"),
         ),
         *(
             Quantity(

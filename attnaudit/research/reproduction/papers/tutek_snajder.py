@@ -132,12 +132,12 @@ def _information(words: str) -> list[Quantity]:
         Quantity(
             name=f"{words} mi",
             words=f"MI(e; h) of the {kind}, plug-in estimate, nats",
-            read=detail_of(check, "MI(e; h), nats, plug-in"),
+            read=detail_of(check, "mutual information of embedding and state, plug-in estimate, nats"),
         ),
         Quantity(
             name=f"{words} null",
             words="… with shuffled states",
-            read=detail_of(check, "the same for shuffled states (null), nats"),
+            read=detail_of(check, "the same with shuffled states, nats"),
         ),
         Quantity(
             name=f"{words} entropy",

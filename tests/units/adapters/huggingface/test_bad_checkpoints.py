@@ -91,10 +91,10 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
             ["BertForPreTraining"],
             "for pretraining.*docs/targets.md.*wrap the model in a module.*docs/transformers.md#w",
         ),
-        (["BertForMultipleChoice"], "is a model that chooses among several texts.*docs/targets.md"),
+        (["BertForMultipleChoice"], "is a model that chooses one of several texts.*docs/targets.md"),
         (["ViTForImageClassification"], "no image processor.*image_processor.save_pretrained"),
         (["ViTForMaskedImageModeling"], "is a model of images.*docs/pictures.md.*docs/adapters.md"),
-        (["Wav2Vec2ForSequenceClassificationAudio"], "is a model of sound.*docs/pictures.md.*docs/adapters.md"),
+        (["Wav2Vec2ForSequenceClassificationAudio"], "is an audio model.*docs/pictures.md.*docs/adapters.md"),
         (None, "names no architecture.*save_pretrained"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Pa
     adapter = transformer(tmp_path / "model")
     sentence = adapter.compare_with_original(adapter.collate(instances))
     assert sentence.startswith("sdpa kernel of the original model: ")
-    assert "flash_attention_2, which the checkpoint asks for, was not compared" in sentence
+    assert "flash_attention_2, which the checkpoint asks for, was not compared with the audited one" in sentence
 
 
 def test_logits_that_differ_from_the_original_kernel_are_refused(
