@@ -193,9 +193,7 @@ class Check(CheckArguments, ABC):
         Raises:
             CheckError: The check does not define such numbers (see `not_linearised`).
         """
-        raise CheckError(
-            f"{self.name_in_errors}: the check has no numbers per instance to compare: {self.not_linearised}."
-        )
+        raise CheckError(f"{self.name_in_errors} has no numbers per instance to compare: {self.not_linearised}.")
 
     def in_words(self, evidence: Evidence) -> str:
         """Explain the value in sentences for readers who do not know the statistic; "" without an explanation.
