@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -66,6 +66,30 @@ class SetupError(Exception):
     """A clone or a package is missing, or a clone is not as expected."""
 
 
+class Cloned(Protocol):
+    """A model in a clone of a public repository."""
+
+    @property
+    def repository(self) -> str:
+        """Owner and name of the repository on GitHub."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that is audited."""
+
+    @property
+    def file(self) -> str:
+        """The file that defines the model."""
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that `git clone` makes."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages that the file imports, and that attnaudit does not need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the tables.
@@ -90,7 +114,7 @@ class Row:
 # -- clones --------------------------------------------------------------------------------------------------------
 
 
-def clone_commands(model: PublicModel) -> list[str]:
+def clone_commands(model: Cloned) -> list[str]:
     """Return the shell commands that clone the repository of a model at its commit."""
     return [
         f"git clone https://github.com/{model.repository}",
@@ -103,7 +127,7 @@ def all_clone_commands() -> list[str]:
     return list(dict.fromkeys(line for model in MODELS for line in clone_commands(model)))
 
 
-def require_clone(model: PublicModel, folder: Path) -> Path:
+def require_clone(model: Cloned, folder: Path) -> Path:
     """Return the clone of a model's repository.
 
     Raises:
