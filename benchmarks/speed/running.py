@@ -6,7 +6,8 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ def comparisons(quick: bool) -> Iterator[Comparison]:
 
         yield from minilm.comparisons(quick)
         yield from causal.comparisons(quick)
+
+
+def selects(only: Sequence[str], name: str) -> bool:
+    """Return whether a name contains one of these texts, or there are none."""
+    return not only or any(text.lower() in name.lower() for text in only)
 
 
 def line(one: Timed) -> str:
@@ -79,13 +85,17 @@ def merged(stored: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     return {**stored, **parts, "comparisons": [*kept, *again.values()]}
 
 
-def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) -> int:
+def run(
+    *, quick: bool, only: Sequence[str] = (), repeats: int | None = None, say: Callable[[str], None] = print
+) -> int:
     """Run the comparisons and the other measurements.
 
     Args:
         quick: Whether to use fewer instances and write nothing.
-        only: A word that selects comparisons by their name or rival, and other measurements by their name. None selects
-            all.
+        only: Words that select comparisons by their name and rival, and other measurements by their name. If there are
+            none, all are selected.
+        repeats: How often to time each side of a comparison; None for the default. Slow comparisons are timed less
+            often.
         say: Prints a line.
 
     Returns:
@@ -96,24 +106,25 @@ def run(*, quick: bool, only: str | None, say: Callable[[str], None] = print) ->
     found["left_out"] = [f"the Transformer, {missing}"] if missing else []
     status = 0
     for one in comparisons(quick):
-        if only and only.lower() not in f"{one.name} {one.rival}".lower():
+        if not selects(only, f"{one.name}: {one.rival}"):
             continue
+        started = time.perf_counter()
         try:
-            timed = compare(one, QUICK_REPEATS if quick else REPEATS)
+            timed = compare(one, repeats or (QUICK_REPEATS if quick else REPEATS))
         except DisagreementError as error:
             found["left_out"].append(str(error))
             say(str(error))
             status = 1
             continue
         found["comparisons"].append(writing.plain(timed))
-        say(line(timed))
+        say(f"{line(timed)}  [{time.perf_counter() - started:.0f} s]")
     others: dict[str, Callable[[], Any]] = {
         "audit": lambda: whole_audit(quick),
         "startup": lambda: startup.measured(1 if quick else STARTS),
         "scaling": lambda: _child("scaling", *(["--quick"] if quick else [])),
     }
     for name, work in others.items():
-        if not only or only.lower() in name:
+        if selects(only, name):
             found[name] = work()
             say(f"{name}: {json.dumps(found[name], ensure_ascii=False)}")
         if not quick and not only:

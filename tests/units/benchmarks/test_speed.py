@@ -13,7 +13,7 @@ import torch
 from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.vocabulary import Vocabulary
-from benchmarks.speed import pooled, ranks, subjects, timing, writing
+from benchmarks.speed import pooled, ranks, running, subjects, timing, writing
 from benchmarks.speed.timing import Clock, Comparison, DisagreementError, compare
 from tests.forking_interpreter import run_module
 
@@ -131,3 +131,10 @@ def test_the_command_lists_its_options() -> None:
     assert done.returncode == 0, done.stderr
     assert "--quick" in done.stdout
     assert "--only" in done.stdout
+
+
+def test_only_selects_by_parts_of_names() -> None:
+    name = "MiniLM size: gradient, n≈20: Captum Saliency, batches of 16"
+    assert running.selects((), name)
+    assert running.selects(("audit", "minilm size: GRADIENT"), name)
+    assert not running.selects(("audit", "leave-one-out"), name)
