@@ -23,6 +23,7 @@ class Case:
         values: One number per seed. Positive numbers support the claim.
         excluded: Why the setting cannot decide a claim, for example because a model was not trained well enough (see
             `row_exclusions`). It is "" if the setting counts.
+        unfinished: Whether the setting is excluded only because its rows are unfinished (see `Row.unfinished`).
         saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
             Such a comparison has no information.
     """
@@ -30,6 +31,7 @@ class Case:
     name: str
     values: tuple[float, ...]
     excluded: str = ""
+    unfinished: bool = False
     saturated: bool = False
 
     def shifted(self, amount: float) -> Case:
@@ -66,6 +68,12 @@ def exclusion(report: Reproduction, table: str, name: str) -> str:
     """Return why a row cannot decide a claim; "" if the row can decide one, or if it was not run."""
     row = measured_row(report, table, name)
     return "" if row is None else row.excluded
+
+
+def unfinished(report: Reproduction, table: str, *names: str) -> bool:
+    """Return whether at least one of some rows is excluded, and all excluded ones are only unfinished."""
+    rows = [row for name in names for row in [measured_row(report, table, name)] if row is not None and row.excluded]
+    return bool(rows) and all(row.unfinished for row in rows)
 
 
 def values_by_seed(report: Reproduction, table: str, name: str, quantity: str) -> dict[int, float]:
@@ -109,6 +117,7 @@ def each_row(report: Reproduction, table: str, quantity: str, *, minus: float = 
             name=name,
             values=tuple(value - minus for value in values_by_seed(report, table, name, quantity).values()),
             excluded=exclusion(report, table, name),
+            unfinished=unfinished(report, table, name),
         )
         for name in row_names(report, table)
     ]
@@ -135,6 +144,7 @@ def differences_within_rows(
             values_by_seed(report, table, name, minus),
             ends=ends,
             excluded=exclusion(report, table, name),
+            unfinished=unfinished(report, table, name),
         )
         for name in row_names(report, table)
     ]
@@ -170,6 +180,7 @@ def differences_between_rows(
                     values_by_seed(report, table, counterpart, quantity),
                     ends=ends,
                     excluded="; ".join(reasons),
+                    unfinished=unfinished(report, table, name, counterpart),
                 )
             )
     return cases
@@ -182,6 +193,7 @@ def difference(
     *,
     ends: Ends | None = None,
     excluded: str = "",
+    unfinished: bool = False,
 ) -> Case:
     """Return a case with the differences of two quantities, for the seeds that both have.
 
@@ -191,10 +203,12 @@ def difference(
         minus: Seed -> value of the quantity that is subtracted from it.
         ends: The ends of the scale of both quantities. None if the scale has no ends.
         excluded: Why the case cannot decide a claim. It is "" if the case counts.
+        unfinished: Whether the case is excluded only because its rows are unfinished (see `Row.unfinished`).
     """
     pairs = [(value, minus[seed]) for seed, value in values.items() if seed in minus]
     saturated = bool(pairs) and ends is not None and all(_at_one_end(pair, ends) for pair in pairs)
-    return Case(name=name, values=tuple(a - b for a, b in pairs), excluded=excluded, saturated=saturated)
+    gaps = tuple(a - b for a, b in pairs)
+    return Case(name=name, values=gaps, excluded=excluded, unfinished=unfinished, saturated=saturated)
 
 
 def _at_one_end(pair: tuple[float, float], ends: Ends) -> bool:

@@ -18,8 +18,14 @@ from dataclasses import dataclass, field
 
 from attnaudit.formatting import plural, sentence
 from attnaudit.research.reproduction.claim_cases import Case
-from attnaudit.research.reproduction.holm_intervals import ERROR, MeanInterval, holm_intervals
-from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, Reproduction
+from attnaudit.research.reproduction.holm_intervals import (
+    ERROR,
+    MeanInterval,
+    holm_intervals,
+    mean_interval,
+    seeds_needed,
+)
+from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, OpenCause, Reproduction
 from attnaudit.research.validation.roc import wilson
 
 #: The largest number of rows that the evidence of a claim lists.
@@ -37,6 +43,9 @@ class Answer:
         evidence: The numbers that the verdict is based on, as text.
         left_out: Names of the settings that were run but do not count.
         against: Names of the settings that contradict the claim.
+        cause: Why the claim is undecided. None for all other verdicts.
+        seeds_needed: How many seeds the settings whose intervals contain 0 would need, if their means and spreads
+            stayed the same. None if this is not known, or if no such number of seeds would be enough.
     """
 
     verdict: ClaimVerdict
@@ -44,6 +53,8 @@ class Answer:
     evidence: str = ""
     left_out: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
+    cause: OpenCause | None = None
+    seeds_needed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +100,8 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
                 reason=claim.explain(answer),
                 evidence=answer.evidence,
                 left_out=answer.left_out,
+                cause=answer.cause,
+                seeds_needed=answer.seeds_needed,
             )
         )
     return tuple(findings)
@@ -99,7 +112,9 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
 
     Each case has an interval over its seeds, corrected for the number of intervals by Holm's method. The claim does not
     hold if the whole interval of any case is at or below 0. It holds if the intervals of all cases are above 0.
-    Otherwise it is undecided. It is also undecided if there are more excluded cases than cases that count.
+    Otherwise it is undecided. It is also undecided if more cases are excluded because their models were not trained
+    well enough than count. Cases that only lack planned seeds are unfinished: they are not compared with the cases that
+    count, because starting a row must not make a claim less certain than leaving it out.
 
     Cases without values were not run and are ignored. Excluded and saturated cases do not count. A case with one seed
     has no interval and cannot decide the claim. If its value is not positive, the claim is at best undecided.
@@ -119,9 +134,9 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     excluded = [case for case in measured if case.excluded]
     saturated = [case for case in measured if case.saturated and not case.excluded]
     counted = [case for case in measured if not case.excluded and not case.saturated]
-    left_out = tuple(case.name for case in excluded)
+    untrained = _untrained(excluded)
     if not counted:
-        return without_counted_rows(saturated=len(saturated), left_out=left_out)
+        return without_counted_rows(saturated=len(saturated), excluded=excluded)
     intervals = holm_intervals([case.values for case in counted])
     several = [(case, one) for case, one in zip(counted, intervals, strict=True) if one.n > 1]
     against = [case for case, one in several if one.high is not None and one.high <= 0]
@@ -129,28 +144,32 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     single = [(case, one) for case, one in zip(counted, intervals, strict=True) if one.n == 1]
     doubtful = [case for case, one in single if one.mean <= 0]
     verdict: ClaimVerdict = "holds"
+    cause: OpenCause | None = None
+    needed: int | None = None
     if against:
         verdict = "does not hold"
         share = "the only row" if len(several) == 1 else f"{len(against)} of {len(several)} rows"
         reason = f"The interval is at or below 0 in {share} that {_counts(several)}: {_names(against)}."
     elif not several:
-        verdict = "undecided"
+        verdict, cause = "undecided", "unfinished"
         reason = f"{'The only row' if len(single) == 1 else f'Each of the {len(single)} rows'} has a single seed."
     elif open_ or doubtful:
         verdict = "undecided"
+        cause = "correction" if _decided_without_correction(open_) and not doubtful else "intervals"
+        needed = _seeds_for_all(open_, len(several))
         share = "the only row" if len(several) == 1 else f"{len(open_)} of {len(several)} rows"
         parts = [f"the interval contains 0 in {share} that {_counts(several)}"] if open_ else []
         parts += [f"the single value of {plural(len(doubtful), 'row')} is not above 0"] if doubtful else []
         reason = sentence(" and ".join(parts))
-    elif about_scores and excluded:
-        verdict = "undecided"
+    elif about_scores and untrained:
+        verdict, cause = "undecided", "scores"
         reason = (
             f"The interval is above 0 in {_all(len(several))} that {_counts(several)}, but a claim about scores cannot "
             "leave out rows for their scores."
         )
-    elif len(excluded) > len(counted):
-        verdict = "undecided"
-        reason = f"The interval is above 0, but {_too_few(len(counted), len(excluded))}."
+    elif len(untrained) > len(counted):
+        verdict, cause = "undecided", "left out"
+        reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained))}."
     else:
         reason = f"The interval is above 0 in {_all(len(several))} that {_counts(several)}."
     notes = [f"{plural(len(saturated), 'row')} at the end of the scale not counted"] if saturated else []
@@ -165,19 +184,21 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         verdict=verdict,
         reason=reason,
         evidence=f"{head} {listed}",
-        left_out=left_out,
+        left_out=tuple(case.name for case in excluded),
         against=tuple(case.name for case in against),
+        cause=cause,
+        seeds_needed=needed,
     )
 
 
 def holds_in_most(
-    hits: int, n: int, *, what: str, settings: str = "settings", saturated: int = 0, left_out: tuple[str, ...] = ()
+    hits: int, n: int, *, what: str, settings: str = "settings", saturated: int = 0, excluded: Sequence[Case] = ()
 ) -> Answer:
     """Answer a claim that something happens in most of n settings.
 
     The answer depends on Wilson's 95% interval of the share hits / n. The claim holds if the whole interval is above
-    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if there
-    are more settings that were left out than settings that count.
+    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if more
+    settings are excluded because their models were not trained well enough than count.
 
     Args:
         hits: The number of settings in which it happens.
@@ -185,20 +206,22 @@ def holds_in_most(
         what: A description of what happens, for the evidence.
         settings: The plural noun for the settings, such as "texts".
         saturated: The number of further settings that compare two values at the same end of their scale.
-        left_out: Names of settings that were run but do not count.
+        excluded: The settings that were run but do not count.
 
     Returns:
         The answer.
     """
     if not n:
-        return without_counted_rows(saturated=saturated, left_out=left_out)
+        return without_counted_rows(saturated=saturated, excluded=excluded)
     rate = wilson(hits, n)
     verdict: ClaimVerdict = "holds" if rate.low > 0.5 else "does not hold" if rate.high <= 0.5 else "undecided"
+    cause: OpenCause | None = "intervals" if verdict == "undecided" else None
+    untrained = _untrained(excluded)
     side = {"holds": "above", "does not hold": "at or below"}.get(verdict, "around")
     reason = f"The interval of the share is {side} one half."
-    if verdict == "holds" and len(left_out) > n:
-        verdict = "undecided"
-        reason = f"The interval of the share is above one half, but {_too_few(n, len(left_out))}."
+    if verdict == "holds" and len(untrained) > n:
+        verdict, cause = "undecided", "left out"
+        reason = f"The interval of the share is above one half, but {_too_few(n, len(untrained))}."
     note = f"; {saturated} more at the end of the scale not counted" if saturated else ""
     return Answer(
         verdict=verdict,
@@ -207,17 +230,19 @@ def holds_in_most(
             f"{what} in {rate.hits} of {rate.n} {settings} (share {rate.value:.2f}, 95% interval over {settings} "
             f"[{rate.low:.2f}, {rate.high:.2f}]{note})"
         ),
-        left_out=left_out,
+        left_out=tuple(case.name for case in excluded),
+        cause=cause,
     )
 
 
-def without_counted_rows(*, saturated: int, left_out: tuple[str, ...]) -> Answer:
+def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
     """Return the answer to a claim for which no row counts.
 
     Args:
         saturated: The number of rows that compare two values at the same end of their scale.
-        left_out: Names of rows that were run but do not count.
+        excluded: The settings that were run but do not count.
     """
+    left_out = tuple(case.name for case in excluded)
     if saturated:
         reason = f"Both values are at the same end of their scale in {_all(saturated)} that would count."
         return Answer(verdict="saturated", reason=reason, left_out=left_out)
@@ -225,12 +250,30 @@ def without_counted_rows(*, saturated: int, left_out: tuple[str, ...]) -> Answer
         reason = f"None of the {plural(len(left_out), 'row')} that were run counts (see the rows left out)."
         if len(left_out) == 1:
             reason = "The only row that was run does not count (see the rows left out)."
-        return Answer(verdict="undecided", reason=reason, left_out=left_out)
+        cause: OpenCause = "untrained" if _untrained(excluded) else "unfinished"
+        return Answer(verdict="undecided", reason=reason, left_out=left_out, cause=cause)
     return Answer(verdict="not run", reason=NOTHING_RUN)
 
 
-def _too_few(counted: int, left_out: int) -> str:
-    return f"only {counted} of the {counted + left_out} rows that were run {'counts' if counted == 1 else 'count'}"
+def _untrained(excluded: Sequence[Case]) -> list[Case]:
+    """Return the excluded cases whose models were not trained well enough."""
+    return [case for case in excluded if not case.unfinished]
+
+
+def _decided_without_correction(cases: Sequence[Case]) -> bool:
+    lows = [mean_interval(case.values).low for case in cases]
+    return all(low is not None and low > 0 for low in lows)
+
+
+def _seeds_for_all(cases: Sequence[Case], tests: int) -> int | None:
+    """Return how many seeds would be enough for each case to be decided, with the smallest limit of Holm's method."""
+    found = [seeds_needed(case.values, error=ERROR / tests) for case in cases]
+    known = [one for one in found if one is not None]
+    return max(known, default=None) if len(known) == len(found) else None
+
+
+def _too_few(counted: int, untrained: int) -> str:
+    return f"only {counted} of the {counted + untrained} rows with all planned seeds {_counts(range(counted))}"
 
 
 def _counts(rows: Sequence[object]) -> str:

@@ -11,6 +11,8 @@ from attnaudit.formatting import number
 
 #: The largest probability that at least one interval of a family misses its true mean.
 ERROR = 0.05
+#: If more seeds than this are needed, `seeds_needed` returns None.
+MOST_SEEDS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +91,24 @@ def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
             rejecting = p_values[place] <= error
         intervals[place] = mean_interval(families[place], error=error)
     return intervals
+
+
+def seeds_needed(values: Sequence[float], *, error: float = ERROR, most: int = MOST_SEEDS) -> int | None:
+    """Return how many values a confidence interval needs to exclude 0, if mean and spread stay the same.
+
+    Args:
+        values: The values, at least two.
+        error: One minus the confidence of the interval.
+        most: The largest number that is tried.
+
+    Returns:
+        The smallest sufficient number of values. None if `most` values are not enough.
+    """
+    from scipy.special import stdtrit
+
+    mean, spread = abs(statistics.fmean(values)), statistics.stdev(values)
+    enough = (n for n in range(2, most + 1) if float(stdtrit(n - 1, 1 - error / 2)) * spread / math.sqrt(n) < mean)
+    return next(enough, None)
 
 
 def _p_value(values: Sequence[float]) -> float:

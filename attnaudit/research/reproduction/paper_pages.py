@@ -63,6 +63,11 @@ class Index:
     wording = wording
     verdicts = get_args(ClaimVerdict)
 
+    @property
+    def causes(self) -> list[tuple[str, str, str]]:
+        """Why claims are undecided, with the columns of `OPEN_HEAD`."""
+        return wording.open_claims(self.reports.values())
+
     @staticmethod
     def count(report: Reproduction, verdict: ClaimVerdict) -> int:
         """Return how many claims of a report have a verdict."""
@@ -138,6 +143,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
         reports: File name without extension -> report.
     """
     lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *_counts(reports)]
+    lines += _open_claims(reports)
     for stem, report in reports.items():
         if report.findings:
             lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
@@ -153,6 +159,15 @@ def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
         if report.findings
     ]
     return markdown_table(("report", *verdicts), cells, numeric=verdicts)
+
+
+def _open_claims(reports: Mapping[str, Reproduction]) -> list[str]:
+    """Return a table of why claims are undecided. The list is empty if none is."""
+    causes = wording.open_claims(reports.values())
+    if not causes:
+        return []
+    head = wording.OPEN_HEAD
+    return [f"## {wording.OPEN}", "", *markdown_table(head, causes, numeric=head[1:2])]
 
 
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:

@@ -12,6 +12,8 @@ from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.remedies_file import Remedy
 
 ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]
+#: Why a claim is undecided. `paper_wording.CAUSES` explains each cause.
+OpenCause = Literal["unfinished", "untrained", "left out", "scores", "correction", "intervals"]
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +97,8 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         provenance: How the row was measured. None if it was not measured.
         excluded: Why the row cannot decide a claim, for example because a model was not trained well enough. It is ""
             if the row counts.
+        unfinished: Whether the row is excluded only because planned seeds have not been run yet, or because a score was
+            not recorded.
     """
 
     name: str
@@ -103,6 +107,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lines: list[Line]
     missing: str = ""
     excluded: str = ""
+    unfinished: bool = False
     notes: tuple[str, ...] = ()
     provenance: Provenance | None = None
 
@@ -138,6 +143,9 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         reason: One sentence that gives the reason for the verdict.
         evidence: The numbers that the verdict is based on, as text. It is "" if no row counts.
         left_out: Names of the rows that were run but cannot decide the claim.
+        cause: Why the claim is undecided. None for all other verdicts.
+        seeds_needed: How many seeds the rows whose intervals contain 0 would need, if their means and spreads stayed
+            the same. None if this is not known, or if no such number of seeds would be enough.
     """
 
     claim: str
@@ -147,6 +155,8 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str
     evidence: str = ""
     left_out: tuple[str, ...] = ()
+    cause: OpenCause | None = None
+    seeds_needed: int | None = None
 
 
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from attnaudit.formatting import duration, number, plural
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
-from attnaudit.research.reproduction.paper_report import Finding, Line, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import Finding, Line, OpenCause, Reproduction, Row, Table
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
@@ -17,12 +18,39 @@ EXCLUDED_HEAD = ("row (tables)", "reason")
 VERDICTS = (
     f"A row counts only if each of its models was trained to within {TOLERANCE:g} of the paper's accuracy or F1 (mean "
     f"over seeds, and no seed more than {2 * TOLERANCE:g} below), and if all planned seeds were run. Where the paper "
-    "has no score for a model, the best score for the same corpus and encoder, in the paper or here, is used. The "
+    "has no score for a model, the best score of a trained model here, for the same corpus and encoder, is used. The "
     "intervals of a claim are corrected for their number by Holm's method. A claim *holds* if the intervals of all "
     "rows that count support it, and *does not hold* if one of them contradicts it. It is *undecided* otherwise, and "
-    "also if fewer rows count than were left out; *saturated* if both compared numbers are at the end of their scale "
-    "in all rows; and *not run* if there are no rows."
+    "also if more rows were left out for their scores than count; *saturated* if both compared numbers are at the end "
+    "of their scale in all rows; and *not run* if there are no rows."
 )
+OPEN = "Why claims are undecided, and what would decide them"
+OPEN_HEAD = ("cause", "claims", "what would decide them")
+#: Cause -> its description, and what would decide the claim.
+CAUSES: Mapping[OpenCause, tuple[str, str]] = {
+    "untrained": (
+        "Rows were run, but none counts: a model of each row missed the score",
+        "models that reach the paper's score, from the paper's word vectors and full training data; more seeds do not "
+        "help",
+    ),
+    "unfinished": (
+        "Rows were run, but none counts: planned seeds or recorded scores are missing",
+        "running the rows to the end; this needs time, but no change",
+    ),
+    "intervals": ("An interval of a row that counts contains 0", "more seeds, planned before the run"),
+    "correction": (
+        "Each interval excludes 0 on its own, but not after Holm's correction",
+        "more seeds, planned before the run",
+    ),
+    "left out": (
+        "All intervals that count support the claim, but more rows were left out for their scores than count",
+        "models that reach the paper's score; or more rows",
+    ),
+    "scores": (
+        "The claim is about scores, and rows were left out for their scores",
+        "models that reach the paper's score",
+    ),
+}
 INDEX = "Reproduced papers, and which of their claims hold"
 CLOSENESS = "How close our numbers are to the paper's"
 CLOSENESS_HEAD = (
@@ -63,7 +91,20 @@ def verdict_text(finding: Finding) -> str:
     """Return the reason for the verdict on a claim, its evidence and the number of rows that were left out."""
     left = f"Left out: {plural(len(finding.left_out), 'row')}." if finding.left_out else ""
     evidence = f"{finding.evidence.rstrip('.')}." if finding.evidence else ""
-    return " ".join(part for part in (finding.reason, evidence, left) if part)
+    return " ".join(part for part in (finding.reason, evidence, left, seeds_needed(finding)) if part)
+
+
+def seeds_needed(finding: Finding) -> str:
+    """Return a sentence about the number of seeds that would decide a claim. It is "" if the number is not known."""
+    if finding.seeds_needed is None:
+        return ""
+    return f"About {finding.seeds_needed} seeds would decide it, if means and spreads stay the same."
+
+
+def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
+    """Return the causes of undecided claims, the most frequent first, with the columns of OPEN_HEAD."""
+    counts = Counter(one.cause for report in reports for one in report.findings if one.cause is not None)
+    return [(f"{CAUSES[cause][0]}.", str(count), CAUSES[cause][1]) for cause, count in counts.most_common()]
 
 
 def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:

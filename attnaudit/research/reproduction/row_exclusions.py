@@ -1,8 +1,9 @@
 """Find the rows that may decide a claim: those whose models were all trained well, with all planned seeds.
 
 A model counts as trained if its score on the test part is close enough to its score in the paper: at most TOLERANCE
-below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. If the paper gives no score, the
-model is compared with the best score for the same corpus and encoder, in the paper or here.
+below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. If the paper gives no score for a
+model, it is compared with the best score here of a model for the same corpus and encoder. This model must itself be
+trained as well as in the paper. If there is none, the best score of the paper for the corpus and the encoder is used.
 """
 
 from __future__ import annotations
@@ -18,8 +19,22 @@ from attnaudit.research.reproduction.results_file import MeasuredRow
 
 #: The mean score of a trained model may be at most this far below the score that it is compared with.
 TOLERANCE = 0.03
+UNRECORDED = "was not recorded"
 #: (name of a table, name of a row)
 RowKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowExclusion:
+    """Why a row cannot decide a claim.
+
+    Attributes:
+        reason: The reason as text.
+        unrecorded: Whether the only reason is that a score was not recorded. The row has to be run again.
+    """
+
+    reason: str
+    unrecorded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +44,7 @@ class Standards:
     Attributes:
         score: The name of the score, "accuracy" or "f1".
         published: Plan -> score in the paper.
-        best: (corpus, encoder) -> best score, in the paper or here.
+        best: (corpus, encoder) -> score that models without a score in the paper are compared with.
     """
 
     score: str
@@ -46,7 +61,7 @@ class Standards:
         return self.best.get(_group(plan)), "is the best for this encoder"
 
 
-def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, str]:
+def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, RowExclusion]:
     """Return the rows that cannot decide a claim, because a model was not trained well or its score is not known.
 
     Args:
@@ -60,8 +75,8 @@ def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[
     plans = {(table.name, row.name): row for table in paper.tables for row in table.rows(corpora)}
     measured = [(plans[row.table, row.name], row) for row in rows if row.quantities]
     standards = _standards(paper, measured, corpora)
-    reasons = {(row.table, row.name): _reason(plan, row, standards) for plan, row in measured}
-    return {key: reason for key, reason in reasons.items() if reason}
+    found = {(row.table, row.name): _exclusion(plan, row, standards) for plan, row in measured}
+    return {key: exclusion for key, exclusion in found.items() if exclusion is not None}
 
 
 def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], corpora: Sequence[str]) -> Standards:
@@ -72,19 +87,33 @@ def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], co
         for quantity in table.quantities
         if quantity.score_of in row.models and quantity.name in row.paper
     }
-    known = [(_group(plan), score) for plan, score in published.items() if plan.variant == PLAIN]
-    for row_plan, row in measured:
-        for role, plan in row_plan.models.items():
-            scores = [value for value in _scores(row, role, paper.score) if value is not None]
-            if plan.variant == PLAIN and scores:
-                known.append((_group(plan), statistics.fmean(scores)))
+    of_paper = _best((plan, score) for plan, score in published.items() if plan.variant == PLAIN)
+    plain = [
+        (plan, [score for score in _scores(row, role, paper.score) if score is not None])
+        for row_plan, row in measured
+        for role, plan in row_plan.models.items()
+        if plan.variant == PLAIN
+    ]
+    here = _best(
+        (plan, statistics.fmean(scores))
+        for plan, scores in plain
+        if scores and (_close(scores, published[plan]) if plan in published else _group(plan) not in of_paper)
+    )
+    return Standards(score=paper.score, published=published, best={**of_paper, **here})
+
+
+def _best(scores: Iterable[tuple[Plan, float]]) -> dict[tuple[str, str], float]:
     best: dict[tuple[str, str], float] = {}
-    for group, score in known:
-        best[group] = max(score, best.get(group, score))
-    return Standards(score=paper.score, published=published, best=best)
+    for plan, score in scores:
+        best[_group(plan)] = max(score, best.get(_group(plan), score))
+    return best
 
 
-def _reason(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> str:
+def _close(scores: Sequence[float], expected: float) -> bool:
+    return expected - statistics.fmean(scores) <= TOLERANCE and expected - min(scores) <= 2 * TOLERANCE
+
+
+def _exclusion(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> RowExclusion | None:
     reasons = []
     for role, plan in row_plan.models.items():
         if plan.variant != PLAIN and role not in row_plan.must_be_trained:
@@ -93,20 +122,20 @@ def _reason(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> str:
         if problem:
             reasons.append(problem if role == MODEL else f"{role}: {problem}")
     if not reasons:
-        return ""
+        return None
     more = f" (and {plural(len(reasons) - 1, 'other model')} of the row)" if len(reasons) > 1 else ""
-    return reasons[0] + more
+    return RowExclusion(reason=reasons[0] + more, unrecorded=all(reason.endswith(UNRECORDED) for reason in reasons))
 
 
 def _problem(plan: Plan, scores: Sequence[float | None], standards: Standards) -> str:
     name = {"f1": "F1"}.get(standards.score, standards.score)
     known = [score for score in scores if score is not None]
     if not known or len(known) < len(scores):
-        return f"{name} was not recorded"
+        return f"{name} {UNRECORDED}"
     expected, where = standards.expected(plan)
     if expected is None:
         return ""
-    if expected - statistics.fmean(known) <= TOLERANCE and expected - min(known) <= 2 * TOLERANCE:
+    if _close(known, expected):
         return ""
     values = ", ".join(number(score) for score in known)
     return f"{name} {values}; {number(expected)} {where}"

@@ -39,12 +39,13 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
     corpora = corpora_of(paper, embedded=header.embedded)
     plans = {(table.name, row.name): row for table in paper.tables for row in table.rows(corpora)}
     results, outdated = without_outdated_rows(results, plans)
-    untrained = row_exclusions(results.rows, paper, corpora)
+    by_score = row_exclusions(results.rows, paper, corpora)
+    reasons = (incomplete, {key: exclusion.reason for key, exclusion in by_score.items()})
     excluded = {
-        key: "; ".join(reasons[key] for reasons in (incomplete, untrained) if key in reasons)
-        for key in {**incomplete, **untrained}
+        key: "; ".join(of_rows[key] for of_rows in reasons if key in of_rows) for key in {**incomplete, **by_score}
     }
-    texts = RowTexts(notes=notes, excluded=excluded, outdated=outdated)
+    unfinished = excluded.keys() - {key for key, exclusion in by_score.items() if not exclusion.unrecorded}
+    texts = RowTexts(notes=notes, excluded=excluded, unfinished=unfinished, outdated=outdated)
     report = Reproduction(
         paper=paper.name,
         title=paper.title,
@@ -69,11 +70,14 @@ class RowTexts:
     Attributes:
         notes: Notes on the seeds of a row.
         excluded: Why a row cannot decide a claim.
+        unfinished: The rows that cannot decide a claim only because planned seeds have not been run yet, or because a
+            score was not recorded.
         outdated: The rows that were measured with other settings.
     """
 
     notes: Mapping[RowKey, str]
     excluded: Mapping[RowKey, str]
+    unfinished: Set[RowKey]
     outdated: Set[RowKey]
 
 
@@ -158,6 +162,7 @@ def _row(
         notes=(*started, *seeds, *measured.notes),
         provenance=measured.provenance,
         excluded=texts.excluded.get(key, ""),
+        unfinished=key in texts.unfinished,
     )
 
 

@@ -73,7 +73,8 @@ def _search_falls_short(report: Reproduction) -> Answer:
     also read a query are left out, because their optimum is not exact.
     """
     names = [name for name in row_names(report, "adversarial") if corpus(name.partition("/")[0]).form == "text"]
-    left_out = tuple(name for name in names if exclusion(report, "adversarial", name))
+    cases = [case for case in each_row(report, "adversarial", "excess .01") if case.name in names]
+    excluded = [case for case in cases if case.excluded]
     least_by_row = {
         f"{name}, ε = {epsilon}": value
         for name in names
@@ -83,7 +84,7 @@ def _search_falls_short(report: Reproduction) -> Answer:
         if value is not None
     }
     if not least_by_row:
-        return without_counted_rows(saturated=0, left_out=left_out)
+        return without_counted_rows(saturated=0, excluded=excluded)
     least = min(least_by_row, key=lambda name: least_by_row[name])
     above = sum(value > 0 for value in least_by_row.values())
     return Answer(
@@ -91,7 +92,7 @@ def _search_falls_short(report: Reproduction) -> Answer:
         reason=f"The difference is above 0 with every seed in {above} of {plural(len(least_by_row), 'row')}.",
         evidence="exact mean JSD minus that of the published search, for the seed with the smallest difference: lowest "
         f"{least} {least_by_row[least]:+.3f}",
-        left_out=left_out,
+        left_out=tuple(case.name for case in excluded),
     )
 
 

@@ -12,6 +12,7 @@ from attnaudit.research.reproduction.claim_cases import (
     differences_within_rows,
     each_row,
     exclusion,
+    unfinished,
     values_by_seed,
 )
 from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case
@@ -82,10 +83,13 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
     for model in (name for name in frozen if name in unfrozen):
         of_unfrozen = values_by_seed(report, "adversary", unfrozen[model], "accuracy unfrozen")
         of_frozen = values_by_seed(report, "adversary", frozen[model], "accuracy frozen")
-        excluded = exclusion(report, "adversary", frozen[model])
-        cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded))
+        rows = (frozen[model], unfrozen[model])
+        excluded = "; ".join(dict.fromkeys(why for row in rows for why in [exclusion(report, "adversary", row)] if why))
+        of_both = unfinished(report, "adversary", *rows)
+        cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded, unfinished=of_both))
     if not cases and any(case.values for case in each_row(report, "adversary", "jsd frozen")):
-        return Answer(verdict="undecided", reason="In no row do both adversaries reach a JSD above ½ ln 2 at any λ.")
+        reason = "In no row do both adversaries reach a JSD above ½ ln 2 at any λ."
+        return Answer(verdict="undecided", reason=reason, cause="intervals")
     return holds_in_every_case(cases, what="accuracy of the unfrozen adversary minus that of the frozen one")
 
 

@@ -13,7 +13,6 @@ from attnaudit.research.reproduction.claim_cases import (
     differences_between_rows,
     differences_within_rows,
     each_row,
-    exclusion,
     values_by_seed,
 )
 from attnaudit.research.reproduction.claims import Answer, Claim, holds_in_every_case, holds_in_most
@@ -74,13 +73,13 @@ def _best(report: Reproduction) -> Answer:
         what="the other setting's τ is not higher",
         settings="pairs",
         saturated=saturated,
-        left_out=_left_out(cases),
+        excluded=_excluded(cases),
     )
     return replace(answer, evidence=f"{answer.evidence}; it is higher in {beaten}") if beaten else answer
 
 
-def _left_out(cases: list[Case]) -> tuple[str, ...]:
-    return tuple(case.name for case in cases if case.values and case.excluded)
+def _excluded(cases: list[Case]) -> list[Case]:
+    return [case for case in cases if case.values and case.excluded]
 
 
 def _falls(report: Reproduction, table: str, change: str) -> list[Case]:
@@ -96,8 +95,8 @@ def _falls(report: Reproduction, table: str, change: str) -> list[Case]:
         before = values_by_seed(report, table, case.name, TAU)
         falls = values_by_seed(report, table, case.name, change)
         after = {seed: before[seed] - fall for seed, fall in falls.items() if seed in before}
-        excluded = exclusion(report, table, case.name)
-        cases.append(difference(case.name, before, after, ends=TAU_ENDS, excluded=excluded))
+        fall = difference(case.name, before, after, ends=TAU_ENDS, excluded=case.excluded, unfinished=case.unfinished)
+        cases.append(fall)
     return cases
 
 
@@ -128,7 +127,7 @@ def _gumbel(report: Reproduction) -> Answer:
         len(rises),
         what="τ is raised or kept",
         saturated=sum(case.saturated and not case.excluded for case in cases),
-        left_out=_left_out(cases),
+        excluded=_excluded(cases),
     )
     return replace(answer, evidence=f"{answer.evidence}; in the paper in 85 of 99") if rises else answer
 

@@ -80,6 +80,7 @@ def test_differences_within_rows_and_single_quantities() -> None:
 
 CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.2)
 LOWER = (-0.20, -0.21, -0.22)
+UNFINISHED = Case(name="unfinished", values=REVERSE, excluded="1 of 3 planned seeds", unfinished=True)
 UNTRAINED = Case(name="untrained", values=REVERSE, excluded="F1 0.5; 0.9 in the paper")
 AT_THE_END = Case(name="at the end", values=(0.0, 0.0, 0.0), saturated=True)
 
@@ -106,6 +107,9 @@ def cases(*values: tuple[float, ...]) -> list[Case]:
         ([*cases(CLEAR), UNTRAINED], "holds"),
         ([*cases(CLEAR), UNTRAINED, UNTRAINED], "undecided"),
         ([*cases(REVERSE), UNTRAINED, UNTRAINED], "does not hold"),
+        ([UNFINISHED], "undecided"),
+        ([*cases(CLEAR), UNFINISHED, UNFINISHED], "holds"),
+        ([*cases(CLEAR), UNFINISHED, UNTRAINED, UNTRAINED], "undecided"),
         ([AT_THE_END], "saturated"),
         ([AT_THE_END, UNTRAINED], "saturated"),
         ([AT_THE_END, *cases(CLEAR)], "holds"),
@@ -119,6 +123,28 @@ def test_a_claim_holds_where_every_interval_that_counts_is_above_zero(found: lis
     assert answer.left_out == tuple(case.name for case in found if case.excluded)
 
 
+@pytest.mark.parametrize(
+    ("found", "cause", "seeds_needed"),
+    [
+        ([UNFINISHED], "unfinished", None),
+        ([UNFINISHED, UNTRAINED], "untrained", None),
+        ([*cases(CLEAR), UNTRAINED, UNTRAINED], "left out", None),
+        (cases((0.5,)), "unfinished", None),
+        (cases(CLEAR, OPEN), "intervals", None),  # its mean is too close to 0 for any reasonable number of seeds
+        (cases((-0.01, 0.05, 0.11)), "intervals", 9),
+        (cases((0.02, 0.05, 0.08), (0.03, 0.05, 0.07)), "intervals", 5),
+        (cases((0.03, 0.05, 0.07), (0.03, 0.05, 0.07)), "correction", 4),
+        (cases(CLEAR), None, None),
+        (cases(REVERSE), None, None),
+        ([], None, None),
+    ],
+)
+def test_an_undecided_claim_has_a_cause(found: list[Case], cause: str | None, seeds_needed: int | None) -> None:
+    answer = holds_in_every_case(found, what="drop")
+    assert (answer.cause, answer.seeds_needed) == (cause, seeds_needed)
+    assert (answer.verdict == "undecided") is (cause is not None)
+
+
 def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scores() -> None:
     answer = holds_in_every_case([*cases(CLEAR, CLEAR), UNTRAINED], what="F1", about_scores=True)
     assert answer.verdict == "undecided"
@@ -126,7 +152,9 @@ def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scor
         "The interval is above 0 in all 2 rows that count, but a claim about scores cannot leave out rows for their "
         "scores."
     )
+    assert answer.cause == "scores"
     assert holds_in_every_case(cases(CLEAR), what="F1", about_scores=True).verdict == "holds"
+    assert holds_in_every_case([*cases(CLEAR), UNFINISHED], what="F1", about_scores=True).verdict == "holds"
 
 
 def test_a_claim_that_does_not_hold_is_explained_if_a_row_against_it_has_an_explanation() -> None:
@@ -203,9 +231,10 @@ def test_of_many_rows_the_evidence_lists_the_lowest_and_the_highest() -> None:
 def test_most_settings_are_judged_by_the_interval_of_their_share(
     hits: int, n: int, saturated: int, left_out: int, verdict: str
 ) -> None:
-    names = tuple(f"row {i}" for i in range(left_out))
-    answer = holds_in_most(hits, n, what="it happens", saturated=saturated, left_out=names)
-    assert (answer.verdict, answer.left_out) == (verdict, names)
+    excluded = [Case(name=f"row {i}", values=(0.1,), excluded="F1 0.5") for i in range(left_out)]
+    answer = holds_in_most(hits, n, what="it happens", saturated=saturated, excluded=excluded)
+    assert (answer.verdict, answer.left_out) == (verdict, tuple(case.name for case in excluded))
+    assert (answer.verdict == "undecided") is (answer.cause is not None)
     assert answer.reason.endswith(".")
 
 
@@ -256,8 +285,10 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
         assert "F1 0.500; 0.900 in the paper" in text
     page = paper_pages.claims_page({"synthetic": left_out})
     assert "| [synthetic](synthetic.md) | 0 | 0 | 1 | 0 | 0 |" in page
+    assert "| Rows were run, but none counts: a model of each row missed the score. | 1 | models that reach" in page
     index = paper_pages.index_html({"synthetic": left_out})
     assert '<a href="synthetic.html">Synthetic</a>' in index
     assert "Tying | makes &lt;fragile&gt;." in index
     assert left_out.findings[0].reason in index
+    assert "Rows were run, but none counts: a model of each row missed the score." in index
     assert "http" not in index.replace("http-equiv", "")
