@@ -27,6 +27,7 @@ from attnaudit.errors import (
     require_regular_files,
 )
 from attnaudit.model_families import POOLED
+from attnaudit.precision import EPSILONS, FLOAT32
 from attnaudit.registry import checkpoint_formats, models
 from attnaudit.targets import CLASS, split_label
 
@@ -209,6 +210,8 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             if getattr(capabilities, capability)
             for member in members
         ]
+        if capabilities.precision != FLOAT32:
+            required += ["in_float32", "compare_with_float32"]
     missing = [member for member in required if not hasattr(adapter, member)]
     if missing:
         raise AdapterError(
@@ -218,6 +221,10 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
     if not isinstance(capabilities, Capabilities):
         raise AdapterError(
             f"{source}: capabilities is a {type(capabilities).__name__}; expected attnaudit.adapters.Capabilities."
+        )
+    if capabilities.precision not in EPSILONS:
+        raise AdapterError(
+            f"{source}: precision is {capabilities.precision!r}; expected {', '.join(map(repr, EPSILONS))}."
         )
     for name in capabilities.classes:
         if type(name) is not str:

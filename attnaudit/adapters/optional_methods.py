@@ -9,6 +9,7 @@ weights, C logits, m features of a hidden state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -146,6 +147,31 @@ class ConvertedModelAdapter(Protocol):
 
         Raises:
             AdapterError: The logits differ by more than rounding explains.
+        """
+        ...
+
+
+@runtime_checkable
+class HalfPrecisionAdapter(Protocol):
+    """Additional methods for adapters whose model is audited in half precision (`Capabilities.precision`)."""
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        """Return a context manager inside which the model computes in float32. Contexts may be nested.
+
+        Conformance runs most checks inside it, so that they can tell mistakes from rounding. After the outermost
+        context, the parameters and buffers must be the same tensors as before.
+        """
+        ...
+
+    def compare_with_float32(self, inputs: Inputs) -> str:
+        """Compare the results of a batch in half precision with those of eager attention, and with those in float32.
+
+        Return one sentence about the sizes of the differences, and about the verdicts that could change because of
+        them.
+
+        Raises:
+            AdapterError: In half precision, the logits differ from those of the model's own attention kernel by more
+                than rounding explains.
         """
         ...
 

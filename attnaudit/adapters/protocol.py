@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.instances import Instance
+from attnaudit.precision import FLOAT32
 from attnaudit.targets import CLASS, Target
 
 SiteKind = Literal["pool", "self", "cross"]
@@ -83,6 +84,9 @@ class Capabilities:
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
         erasure: How units are erased, in one or two sentences for reports, such as "An erased patch is replaced by the
             mean patch of its picture."; "" if tokens are deleted or replaced by the mask token.
+        precision: The floating-point type in which the model computes: "float32", or "float16" or "bfloat16" if it is
+            audited in half precision. The tolerances of an audit depend on it. In half precision, logits, embeddings
+            and attention weights must be returned as float32, and the adapter must implement `HalfPrecisionAdapter`.
     """
 
     classes: tuple[str, ...]
@@ -111,6 +115,7 @@ class Capabilities:
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
     erasure: str = ""
+    precision: str = FLOAT32
 
     @property
     def no_decision(self) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import ConvertedModelAdapter
+from attnaudit.adapters.optional_methods import ConvertedModelAdapter, HalfPrecisionAdapter
+from attnaudit.precision import FLOAT32, FLOAT32_TOLERANCE
 
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
 
 #: The largest accepted difference between attention weights, or between logits whose absolute values are at most 1.
 #: Rounding in float32 causes smaller differences.
-TOLERANCE = 1e-4
+TOLERANCE = FLOAT32_TOLERANCE
 #: The tolerance for logits is proportional to the largest absolute logit, which counts as at least this number.
 SMALLEST_SIZE = 0.05
 
@@ -28,6 +29,7 @@ Need = Literal[
     "decoding",
     "deletion",
     "differentiable",
+    "half_precision",
     "influences",
     "left_padding",
     "mask",
@@ -52,6 +54,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     ),
     "deletion": (lambda e: e.capabilities.deletion, "the capabilities declare deletion=False"),
     "differentiable": (lambda e: e.capabilities.differentiable, "the capabilities declare differentiable=False"),
+    "half_precision": (lambda e: e.capabilities.precision != FLOAT32, "the model is audited in float32"),
     "influences": (lambda e: e.capabilities.influences, "the capabilities declare influences=False"),
     "left_padding": (
         lambda e: e.capabilities.left_padding or e.padded_left,
@@ -86,12 +89,14 @@ class Check:
         quick: Whether the check belongs to the quick suite, which runs before every audit.
         basic: Whether the check is basic. Checks that are not basic run only if all basic checks pass.
         needs: The requirements. The check applies only to adapters that meet all of them.
+        in_float32: Whether a model that is audited in half precision computes in float32 during the check.
     """
 
     run: Callable[[Examples], str]
     quick: bool
     basic: bool
     needs: tuple[Need, ...]
+    in_float32: bool = True
 
     @property
     def name(self) -> str:
@@ -104,6 +109,9 @@ class Check:
         return " ".join((self.run.__doc__ or "").partition("\n\n")[0].split())
 
     def __call__(self, examples: Examples) -> str:
+        if self.in_float32 and examples.capabilities.precision != FLOAT32:
+            with cast(HalfPrecisionAdapter, examples.adapter).in_float32():
+                return self.run(examples)
         return self.run(examples)
 
     def skip_reason(self, examples: Examples) -> str:
@@ -111,17 +119,20 @@ class Check:
         return next((reason for is_met, reason in (NEEDS[need] for need in self.needs) if not is_met(examples)), "")
 
 
-def contract(*needs: Need, quick: bool = True, basic: bool = False) -> Callable[[Callable[[Examples], str]], Check]:
+def contract(
+    *needs: Need, quick: bool = True, basic: bool = False, in_float32: bool = True
+) -> Callable[[Callable[[Examples], str]], Check]:
     """Return a decorator that turns a function of `Examples` into a check.
 
     Args:
         needs: The requirements of the check.
         quick: Whether the check belongs to the quick suite.
         basic: Whether the check is basic. Checks that are not basic run only if all basic checks pass.
+        in_float32: Whether a model that is audited in half precision computes in float32 during the check.
     """
 
     def decorate(run: Callable[[Examples], str]) -> Check:
-        return Check(run=run, quick=quick, basic=basic, needs=needs)
+        return Check(run=run, quick=quick, basic=basic, needs=needs, in_float32=in_float32)
 
     return decorate
 

@@ -24,6 +24,7 @@ from attnaudit.conformance.gradient_flow import (
     check_gradients,
     check_live_gradients,
 )
+from attnaudit.conformance.half_precision_results import check_half_precision
 from attnaudit.conformance.partial_passes import check_replay, check_value_vectors
 from attnaudit.conformance.prefix_states import check_influence, check_logits_without
 from attnaudit.conformance.replaced_weights import (
@@ -75,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     check_selected_queries,
     check_query_blocks,
     check_original_model,
+    check_half_precision,
 )
 NAMES = tuple(check.name for check in CHECKS)
 

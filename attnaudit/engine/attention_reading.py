@@ -76,6 +76,11 @@ class AttentionReading:
         return self.batch.predicted
 
     @property
+    def precision(self) -> str:
+        """The floating-point type in which the model computes (see `Capabilities.precision`)."""
+        return self.adapter.capabilities.precision
+
+    @property
     def hidden(self) -> Tensor:
         """(B, T, m) hidden states that the attention site reads, with their autograd graph if the batch keeps it."""
         return self.batch.trace.hidden[self.site.key]
@@ -235,7 +240,8 @@ class AttentionReading:
         self.pass_counts["backward"] += 1
         with differentiable(self.device):
             # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
-            norms = self.influenced_states[:, position, :].norm(dim=-1)
+            states = self.influenced_states[:, position, :]
+            norms = states.to(torch.promote_types(states.dtype, torch.float32)).norm(dim=-1)
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
         return self.unit_norms(gradient)
 

@@ -277,7 +277,7 @@ class AttentionView(AttentionReading):
         The adapter's `decode` or `replay` computes them. If the adapter has neither, the model runs one whole pass per
         variant.
         """
-        narrow = weights.to(self.hidden.dtype)
+        narrow = weights.to(torch.promote_types(self.hidden.dtype, torch.float32))
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
             self.pass_counts["decode"] += 1

@@ -25,12 +25,13 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
-from attnaudit.conformance.contract import SMALLEST_SIZE, TOLERANCE
+from attnaudit.conformance.contract import SMALLEST_SIZE
 from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
+from attnaudit.precision import tolerance
 from attnaudit.seeding import keyed_integer
 
 #: Smallest number of rows that run again. If there are fewer rows, all of them run again.
@@ -149,15 +150,15 @@ class FirstPass:
         run_in_batches(
             run, instances, chosen, widths, device=device, budget=budget // 2, most=math.ceil(len(chosen) / 2)
         )
-        worst = differences.max(1)
-        if worst.max() > TOLERANCE:
+        worst, limit = differences.max(1), tolerance(adapter.capabilities.precision)
+        if worst.max() > limit:
             row = int(worst.argmax())
-            instance, different = instances[row], int((worst > TOLERANCE).sum())
+            instance, different = instances[row], int((worst > limit).sum())
             in_logits = differences[row, 0] >= differences[row, 1]
             what = "logits" if in_logits else "weighted sum of the attention weights"
             raise ChangedModelError(
                 f"{instance.where or instance.id}: when this row was measured a second time, its {what} differed by "
-                f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {TOLERANCE:g}. "
+                f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {limit:g}. "
                 f"{different:,} of the {len(chosen):,} rows that ran again differed. A model must give the same "
                 "result for the same text throughout an audit. Look for dropout or sampling that eval() does not "
                 "switch off (use nn.Dropout instead of functional dropout), for state that forward() or the "

@@ -24,10 +24,11 @@ from attnaudit.metrics import (
     total_variation,
 )
 from attnaudit.metrics.searched_adversary import PRESETS, search
+from attnaudit.precision import logit_rounding
 from attnaudit.seeding import keyed_integer
 
-#: When the model runs with the adversarial attention, the total variation may exceed ε by this amount, because of
-#: float32 rounding.
+#: When a float32 model runs with the adversarial attention, the total variation may exceed ε by this amount, because of
+#: rounding. In half precision, it may exceed ε by half of the rounding error of the logits.
 ROUNDING = 1e-5
 #: Name of the preset with the published search of Jain & Wallace 2019, for comparison. The search is slower than the
 #: exact computation, and never finds a larger JSD.
@@ -115,7 +116,8 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     most = largest_jensen_shannon(attention, real).masked_fill(single, torch.nan)
     output = probabilities(view.decode_by_model(head_patterns[:, None]))[:, 0, :]
     tvd = total_variation(output, view.probabilities)
-    exceeds = tvd > argument.epsilon + ROUNDING
+    rounding = logit_rounding(view.precision) * view.logits.abs().amax(-1).clamp(min=1) / 2
+    exceeds = tvd > argument.epsilon + rounding.clamp(min=ROUNDING)
     if bool(exceeds.any()):
         row = int(exceeds.int().argmax())
         instance = view.instances[row]

@@ -9,9 +9,7 @@ from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import normalised
 from attnaudit.metrics import normalized_entropy
-
-ROUNDING = 1e-4
-"""A relative change of ‖h_p‖, per relative change of all embeddings, below which an influence is a rounding error."""
+from attnaudit.precision import tolerance
 
 
 @measure("influence", argument=one_of("hidden"), gradients=True)
@@ -71,7 +69,8 @@ def _without_rounding_errors(view: AttentionView, position: int, influences: tor
     """Set the influences (B, T) on one hidden state to zero in the rows in which they are only rounding errors."""
     relative = influences.norm(dim=-1) * view.embeddings[TEXT].detach().double().norm(dim=(-2, -1))
     norms = view.influenced_states[:, position].detach().double().norm(dim=-1)
-    return torch.where((relative > ROUNDING * norms)[:, None], influences, 0.0)
+    # A relative change of ‖h_p‖, per relative change of all embeddings, below the tolerance is a rounding error.
+    return torch.where((relative > tolerance(view.precision) * norms)[:, None], influences, 0.0)
 
 
 def _importance(text: str) -> str:

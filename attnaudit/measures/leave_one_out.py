@@ -1,7 +1,7 @@
 """Leave-one-out: how much the output changes when one token is removed.
 
 The change is the total variation between the class probabilities with and without the token. A change within the
-float32 rounding error of the logits counts as zero, so that all tokens without an effect tie. Sources: Meister et al.
+rounding error of the logits counts as zero, so that all tokens without an effect tie. Sources: Meister et al.
 2021, eq. 6; published code of Jain & Wallace 2019.
 """
 
@@ -13,10 +13,7 @@ from torch import Tensor
 from attnaudit.engine.clean_pass import probabilities
 from attnaudit.measures import AttentionView, Columns, Request, measure, one_of
 from attnaudit.measures.gradient import PLACES, normalised
-
-#: Rounding error of a float32 logit, relative to the larger of 1 and the largest absolute logit of the instance.
-#: Running an instance in another batch changes a logit by up to half of this error.
-ROUNDING = 4 * torch.finfo(torch.float32).eps
+from attnaudit.precision import logit_rounding
 
 
 @measure(
@@ -72,17 +69,18 @@ def _total_variation_to_clean(variants: Tensor, view: AttentionView) -> Tensor:
     It is 0 if the two differ by at most the rounding error of the logits.
     """
     clean = view.probabilities[:, None, :]
-    same = equal_within_rounding(variants, clean, view.logits[:, None, :])
+    same = equal_within_rounding(variants, clean, view.logits[:, None, :], view.precision)
     return (0.5 * (variants - clean).abs().sum(-1)).masked_fill(same, 0.0)
 
 
-def equal_within_rounding(first: Tensor, second: Tensor, logits: Tensor) -> Tensor:
-    """Return a (...) mask, True where two outputs differ by at most the float32 rounding error of the logits.
+def equal_within_rounding(first: Tensor, second: Tensor, logits: Tensor, precision: str) -> Tensor:
+    """Return a (...) mask, True where two outputs differ by at most the rounding error of the logits.
 
     Args:
         first: (..., C) class probabilities.
         second: (..., C) class probabilities.
         logits: (..., C) logits of the clean pass. Their size determines the rounding error.
+        precision: the floating-point type in which the model computes (see `Capabilities.precision`).
     """
-    rounding = ROUNDING * logits.abs().amax(-1).clamp(min=1)
+    rounding = logit_rounding(precision) * logits.abs().amax(-1).clamp(min=1)
     return (first.log() - second.log()).abs().amax(-1) <= rounding

@@ -62,7 +62,7 @@ def normalised_aopc(view: AttentionView, request: Request) -> Columns:
     def falls(rows: Tensor, erased: Tensor) -> Tensor:
         output = view.batch.erase(rows, view.real[rows] & ~erased, request.argument)
         fall = clean[rows] - output.gather(1, view.predicted[rows, None])[:, 0]
-        same = equal_within_rounding(output, view.probabilities[rows], view.logits[rows])
+        same = equal_within_rounding(output, view.probabilities[rows], view.logits[rows], view.precision)
         return fall.masked_fill(same, 0.0)
 
     rows = (orders_tokens(view) & (view.lengths <= MOST)).nonzero()[:, 0]

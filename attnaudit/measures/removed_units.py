@@ -65,7 +65,7 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
         keep[:, units] = torch.from_numpy(kept).to(view.device)
         rows = torch.full((len(kept),), b, dtype=torch.long, device=view.device)
         probabilities = view.batch.erase(rows, keep, "deletion")
-        same = equal_within_rounding(probabilities[:1], probabilities, view.logits[b])
+        same = equal_within_rounding(probabilities[:1], probabilities, view.logits[b], view.precision)
         if bool(same.all()):
             continue
         odds = log_odds(probabilities, int(view.predicted[b])).cpu().numpy()
@@ -120,7 +120,7 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
         keep = view.real[rows].clone()
         keep.scatter_(1, order[:, :removed], torch.zeros_like(order[:, :removed], dtype=torch.bool))
         erased = view.batch.erase(rows, keep, "deletion")
-        same = equal_within_rounding(erased, view.probabilities[rows], view.logits[rows])
+        same = equal_within_rounding(erased, view.probabilities[rows], view.logits[rows], view.precision)
         drop = clean[rows] - erased.gather(1, predicted[rows]).clamp_min(LEAST).log()[:, 0]
         return drop.masked_fill(same, 0.0)
 

@@ -85,7 +85,7 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
     The column `<name>` contains the signed effects on the probability of the predicted class. The column `.logits`
     contains the norms of the effects on the centred logits.
 
-    The arguments "held" and "live" give e_i, as defined at the top of this module. A contribution within the float32
+    The arguments "held" and "live" give e_i, as defined at the top of this module. A contribution within the
     rounding error of the logits counts as zero. The argument "shapley.N" gives Shapley values with held attention: the
     mean contribution of a token over N random orders in which the tokens are added. If enumerating all subsets of a
     text's tokens needs at most as many passes as N orders, the Shapley values of this text are exact.
@@ -149,7 +149,7 @@ def _effect_sizes(effects: Tensor) -> Tensor:
 
 def _contribution(view: AttentionView, present: Tensor, absent: Tensor) -> Tensor:
     """Return the (B, T, 1 + C) differences between (B, T or 1, C) probabilities in both outputs; 0 within rounding."""
-    same = equal_within_rounding(present, absent, view.logits[:, None])
+    same = equal_within_rounding(present, absent, view.logits[:, None], view.precision)
     rows = torch.arange(len(view.predicted), device=view.device)
     change = _outputs(view, rows, present) - _outputs(view, rows, absent)
     return change.masked_fill(same[..., None], 0.0)

@@ -14,7 +14,7 @@ def polarity(view: AttentionView, request: Request) -> Columns:
     """Return whether the most attended token speaks against the prediction.
 
     A token speaks against the prediction if removing it raises the probability of the predicted class. A change within
-    the float32 rounding error of the logits does not count. The columns are:
+    the rounding error of the logits does not count. The columns are:
 
     * `.attention`: 1 if the most attended token speaks against the prediction, otherwise 0. If several tokens have the
       largest weight, it is the share of these tokens that speak against the prediction.
@@ -25,7 +25,7 @@ def polarity(view: AttentionView, request: Request) -> Columns:
     clean, without = view.probabilities[:, None], view.batch.leave_one_out(request.argument)
     predicted = view.predicted[:, None, None].expand(*view.real.shape, 1)
     rise = without.gather(2, predicted)[..., 0] - clean.gather(2, predicted[:, :1])[..., 0]
-    same = equal_within_rounding(without, clean, view.logits[:, None])
+    same = equal_within_rounding(without, clean, view.logits[:, None], view.precision)
     against = ((rise > 0) & ~same & view.real).double()
     attention = torch.where(view.real, view.attention, 0.0)
     top = (view.real & (attention >= (1 - TIED) * attention.amax(1, keepdim=True))).double()

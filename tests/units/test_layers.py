@@ -19,6 +19,7 @@ FLOORS = {
     "errors": 0,
     "formatting": 0,
     "devices": 0,
+    "precision": 0,
     "processes": 0,
     "progress": 0,
     "command_parser": 0,

@@ -11,6 +11,7 @@ from attnaudit.errors import ModelError
 from attnaudit.targets import Target
 
 if TYPE_CHECKING:
+    from attnaudit.adapters.huggingface.precision_choice import Precision
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
 __all__ = ["transformer"]
@@ -28,15 +29,17 @@ def transformer(
     target: Target | None = None,
     query_first: bool | None = None,
     erased: str | None = None,
+    precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for a Transformers model, so that it can be audited.
 
     A language model is audited on its prediction of the next token, for which it needs `labels`; or on the probability
     of a string, for which it needs `target`. A classifier takes neither `labels` nor `template`.
 
-    A float32 model in memory is changed in place. It is put in evaluation mode. If its architecture uses Transformers'
+    A model in memory is changed in place. It is put in evaluation mode. If its architecture uses Transformers'
     attention interface, attnaudit's attention function replaces the function that the model used before. This changes
-    the output by rounding errors at most. For a model in memory in another precision, the audit uses a float32 copy.
+    the output by rounding errors at most. If a float32 copy of the model is audited (see `precision`), the model itself
+    does not change.
 
     Args:
         source: A checkpoint folder, or a model in memory. A model in memory may be wrapped by PEFT, torch.compile or
@@ -59,6 +62,11 @@ def transformer(
             or of the next token, the tag of a word, or the span that answers the query.
         query_first: Whether the model reads the query before the text. By default, it does so only if the target is a
             span. A score with a query needs this argument.
+        erased: What replaces an erased patch of a picture, "mean" or "mask"; None for "mean". Only for models that read
+            pictures.
+        precision: How a model in float16 or bfloat16 is audited: "shipped" in its own precision, "float32" as a float32
+            copy. By default, it is audited in its own precision, or as a float32 copy if it reads pictures or does not
+            use Transformers' attention interface.
 
     Raises:
         ModelError: The model cannot be loaded, or an argument does not fit it.
@@ -81,6 +89,7 @@ def transformer(
             target=target,
             query_first=query_first,
             erased=erased,
+            precision=precision,
         )
     return from_model(
         source,
@@ -93,4 +102,5 @@ def transformer(
         target=target,
         query_first=query_first,
         erased=erased,
+        precision=precision,
     )

@@ -13,10 +13,12 @@ from torch import nn
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder, picture_build
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of
 from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped, require_runs_in_half
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
@@ -36,6 +38,7 @@ from attnaudit.adapters.huggingface.wrapped_models import (
     unwrapped,
 )
 from attnaudit.errors import AdapterError, AuditError, ModelError
+from attnaudit.precision import FLOAT32
 from attnaudit.targets import Target
 
 #: Transformers' attention kernels that run on any machine. The audited logits are compared with those of the original
@@ -56,6 +59,7 @@ def from_folder(
     target: Target | None = None,
     query_first: bool | None = None,
     erased: str | None = None,
+    precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a checkpoint folder.
 
@@ -71,6 +75,7 @@ def from_folder(
             max_tokens=max_tokens,
             target=target,
             query_first=query_first,
+            precision=precision,
         )
     checkpoint = checkpoint_files.examine(folder)
     if checkpoint.task == IMAGES:
@@ -84,7 +89,12 @@ def from_folder(
             "the audited one"
         )
         requested = _PORTABLE_KERNELS[0]
-    model = checkpoint_files.read_model(checkpoint, torch.float32, requested)
+    dtype = torch.float32
+    if checkpoint.dtype in HALF_TYPES and precision != FLOAT32 and checkpoint.task != IMAGES:
+        dtype = checkpoint.dtype
+    model = checkpoint_files.read_model(checkpoint, dtype, requested)
+    if not can_be_shipped(model, checkpoint.task == IMAGES, precision, folder):
+        model = model if dtype == torch.float32 else checkpoint_files.read_model(checkpoint, torch.float32, requested)
     implementation = attention_interface.current_implementation(model)
     original = OriginalModel(
         implementation=implementation,
@@ -121,6 +131,7 @@ def from_model(
     target: Target | None = None,
     query_first: bool | None = None,
     erased: str | None = None,
+    precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a model in memory.
 
@@ -155,7 +166,8 @@ def from_model(
     task = IMAGES if picture_build.is_image_processor(tokenizer) else None
     task = task or _task_in_memory(model, name, labels, target)
     given = model
-    if dtype != torch.float32:
+    shipped = can_be_shipped(model, task == IMAGES, precision, name) and precision_of(model) != FLOAT32
+    if dtype != torch.float32 and not (shipped and precision != FLOAT32):
         model = copy.deepcopy(model).float()
     original = OriginalModel(
         implementation=implementation,
@@ -208,7 +220,7 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     """
     runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
     container.eval()
-    with torch.no_grad():
+    with torch.no_grad(), adapter.in_float32():
         builder = runner.builder
         expected = runner.head.logits(container, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra)
         logits = runner.logits(inputs)
@@ -342,8 +354,12 @@ def _build(
             if head.target.differs_by_row
             else None,
         )
-        runner = prepare_runner(head, kernel, builder)
-        return HuggingFaceAdapter(runner, probe_model(runner), original)
+        with in_float32(model):  # so that the probes can tell mistakes from rounding
+            runner = prepare_runner(head, kernel, builder)
+            facts = probe_model(runner)
+        adapter = HuggingFaceAdapter(runner, facts, original, precision=precision_of(model))
+        require_runs_in_half(adapter.runner, adapter.capabilities.precision, where)
+        return adapter
     except AuditError:
         raise
     except Exception as error:

@@ -48,7 +48,7 @@ def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
             attnaudit.toml is explained.
 
     Returns:
-        An adapter for the model. The model is in float32 and in evaluation mode, on the CPU.
+        An adapter for the model. The model is in evaluation mode, on the CPU.
 
     Raises:
         ModelError: The model cannot be loaded. The message names the file, the problem and the fix.
@@ -65,6 +65,7 @@ def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
         template=settings.template,
         target=settings.target(label, Path(folder) / FILE),
         query_first=settings.query_first,
+        precision=settings.precision,
     )
 
 

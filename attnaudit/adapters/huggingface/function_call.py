@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, widened
+
 #: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
 #: output (B, Q, H, d) and the weights (B, H, Q, K).
 EagerAttention = Callable[..., tuple[Tensor, Tensor]]
@@ -50,11 +52,35 @@ class FunctionCall:
     causal: bool = False
 
     def eager(self) -> tuple[Tensor, Tensor]:
-        """Return the output (B, Q, H, d) and the weights (B, H, Q, K) of the architecture's own function."""
+        """Return the output (B, Q, H, d) and the weights (B, H, Q, K) of the architecture's own function.
+
+        If the model is in half precision, the function is called with float32 numbers, and the weights are float32.
+        Only the output is rounded. The fused kernel rounds in the same way. In half precision, the function would also
+        round the scores, so that its weights would be further from those of the fused kernel.
+        """
         if self.causal:
-            positions = torch.arange(self.query.shape[2], device=self.query.device)
-            return self.at(positions.expand(len(self.query), -1)).eager()
-        return self.function(self.module, self.query, self.key, self.value, self.mask, **self.rest)
+            return self._with_mask().eager()
+        output, weights = self.widened().unchanged()
+        return output.to(self.query.dtype), weights
+
+    def unchanged(self) -> tuple[Tensor, Tensor]:
+        """Return the output and the weights of the architecture's own function in the precision of the model."""
+        call = self._with_mask() if self.causal else self
+        return call.function(call.module, call.query, call.key, call.value, call.mask, **call.rest)
+
+    def _with_mask(self) -> FunctionCall:
+        """Return a causal call for all queries, with a mask."""
+        positions = torch.arange(self.query.shape[2], device=self.query.device)
+        return self.at(positions.expand(len(self.query), -1))
+
+    def widened(self) -> FunctionCall:
+        """Return the same call with all tensors in half precision as float32."""
+        if self.query.dtype not in HALF_TYPES:
+            return self
+        mask = None if self.mask is None else widened(self.mask)
+        rest = {name: widened(one) if isinstance(one, Tensor) else one for name, one in self.rest.items()}
+        query, key, value = (widened(one) for one in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value, mask=mask, rest=rest)
 
     def at(self, queries: Tensor) -> FunctionCall:
         """Return the same call for some of the queries only.

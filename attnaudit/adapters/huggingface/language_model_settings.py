@@ -9,13 +9,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from attnaudit.errors import ModelError, nearest
 from attnaudit.targets import FILE, Target, targets_of
 
 #: The lines of an example file. Error messages show them.
 EXAMPLE = ('template = "{text} It was"', "", "[labels]", 'positive = " good"', 'negative = " bad"')
-_KEYS = ("labels", "template", "query_first", "target")
+_KEYS = ("labels", "template", "query_first", "target", "precision")
+_PRECISIONS = ("shipped", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,14 @@ class Settings:
         template: The prompt, in which {text} stands for the text; None if the file has no template.
         query_first: Whether the model reads the query before the text; None if the file does not say so.
         targets: What is explained: one target, or one for each label; empty if the file has no target.
+        precision: How a model in half precision is audited, "shipped" or "float32"; None if the file does not say so.
     """
 
     labels: Mapping[str, str] | None = None
     template: str | None = None
     query_first: bool | None = None
     targets: tuple[Target, ...] = ()
+    precision: Literal["shipped", "float32"] | None = None
 
     def target(self, label: str, where: object) -> Target | None:
         """Return the target of a model; None if the file has no target.
@@ -85,4 +89,7 @@ def read_settings(folder: Path) -> Settings:
     if query_first is not None and not isinstance(query_first, bool):
         raise ModelError(f"{path}: query_first is {query_first!r}; expected true or false.")
     targets = targets_of(contents["target"], path) if "target" in contents else ()
-    return Settings(labels=labels, template=template, query_first=query_first, targets=targets)
+    precision = contents.get("precision")
+    if precision is not None and precision not in _PRECISIONS:
+        raise ModelError(f"{path}: precision is {precision!r}; expected 'shipped' or 'float32'.")
+    return Settings(labels=labels, template=template, query_first=query_first, targets=targets, precision=precision)

@@ -124,7 +124,8 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
         if calls > 1:
             return make_leaf(_module, _args, output)
         # Some architectures scale the embeddings in place, so the hook returns a copy.
-        return (embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings).clone()
+        given = embeddings.transpose(0, 1) if layout.embedding_time_first else embeddings
+        return given.to(output.dtype, copy=True)
 
     def make_leaf(_module: nn.Module, _args: object, output: Tensor) -> Tensor | None:
         if not torch.is_grad_enabled() or output.requires_grad:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnaudit.adapters.huggingface import attention_interface
 from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.half_precision import in_float32, name_of_type
 from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, observing
 from attnaudit.adapters.huggingface.runner import Runner
@@ -18,10 +19,16 @@ from attnaudit.adapters.protocol import Inputs, Site, Trace
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
 from attnaudit.formatting import plural
+from attnaudit.precision import tolerance
 
 #: Largest difference in logits that rounding explains, if the absolute logits are at most 1. For larger logits, it is
 #: multiplied by the largest absolute logit.
 TOLERANCE = 1e-4
+#: How error messages say that a float32 copy may be audited instead.
+AS_FLOAT32 = (
+    'To audit a float32 copy instead, write precision = "float32" to attnaudit.toml in the checkpoint folder, or pass '
+    "precision='float32' to transformer()."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +49,17 @@ class OriginalModel:
     note: str = ""
 
 
-def compare_with_original(runner: Runner, original: OriginalModel, inputs: Inputs) -> str:
+def compare_with_original(runner: Runner, original: OriginalModel, inputs: Inputs, *, converted: bool = True) -> str:
     """Describe how far the audited logits of a batch are from those of the original model.
 
-    The original model is compared in float32, with its own kernel. If it has another precision, the result also
-    describes how much this precision changes the logits. Such a change is never an error.
+    The original model is compared in float32, with its own kernel. If a float32 copy of a model with another precision
+    is audited, the result also describes how much this precision changes the logits. Such a change is never an error.
+
+    Args:
+        runner: Runs the audited model, which must compute in float32.
+        original: The original model.
+        inputs: The batch.
+        converted: Whether the audit measures the model in float32.
 
     Raises:
         AdapterError: In float32, the logits differ by more than rounding explains.
@@ -65,7 +78,7 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     sentences = [f"{original.implementation} kernel of the original model: logits differ by at most {difference:.1e}"]
     if original.note:
         sentences.append(original.note)
-    if original.dtype not in (torch.float32, torch.float64):
+    if converted and original.dtype not in (torch.float32, torch.float64):
         sentences.append(_describe_precision(runner, original, inputs, trace))
     return "; ".join(sentences)
 
@@ -84,9 +97,44 @@ def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inp
     return _logits(runner, reloaded.to(runner.builder.device).eval(), inputs)
 
 
+def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs) -> str:
+    """Describe how far the results of a model in half precision are from eager attention and from float32.
+
+    The logits of the audited passes are compared with those of the model's own kernel, and those with the logits in
+    float32. The attention weights of some rows (see `QueryComparison`) are compared with the weights that the
+    architecture's own function gives in half precision, and with the weights in float32.
+
+    Raises:
+        AdapterError: The logits differ from those of the model's own kernel by more than rounding explains.
+    """
+    dtype = name_of_type(original.dtype)
+    with in_float32(runner.model):
+        wide = runner.run(inputs)
+    logits = runner.run(inputs).logits
+    own = _original_kernel_logits(runner, original, inputs)
+    difference = float((logits - own).abs().max())
+    limit = tolerance(dtype) * max(1.0, float(own.abs().max()))
+    if not difference <= limit:
+        raise AdapterError(
+            f"In {dtype}, the logits differ by {difference:.2g} from those of the model's own "
+            f"{original.implementation} kernel; expected at most {limit:.2g}. {AS_FLOAT32}"
+        )
+    rows = QueryComparison(runner.layout.sites, inputs, wide)
+    runner.logits(inputs, rows)
+    changed = int((_predicted(logits) != _predicted(wide.logits)).sum())
+    return (
+        f"the model's own {original.implementation} kernel gives logits that differ by at most {difference:.2g}; "
+        f"recomputed attention rows differ from eager rows by at most {rows.from_eager:.2g}; from float32, logits "
+        f"differ by at most {float((logits - wide.logits).abs().max()):.2g}, attention weights by at most "
+        f"{rows.from_audited:.2g}, and {changed} of {plural(len(logits), 'prediction')} "
+        f"{'differs' if changed == 1 else 'differ'}, so in float32, "
+        f"{'any verdict' if changed else 'a verdict near its threshold'} could be different"
+    )
+
+
 def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Trace) -> str:
     """Describe how far the logits and the weights of the model in its own precision are from the audited ones."""
-    dtype = str(original.dtype).removeprefix("torch.")
+    dtype = name_of_type(original.dtype)
     if original.load is None:
         return f"the type of the weights is {dtype}, but the model is audited in float32"
     weights = ""
@@ -124,8 +172,8 @@ def _describe_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace
     with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):
         _logits(runner, model, inputs)
     return (
-        f"attention weights by at most {comparison.from_audited:.2g} (if only single rows are computed "
-        f"instead of all rows, they differ by {comparison.from_eager:.2g}), "
+        f"attention weights by at most {comparison.from_audited:.2g} (recomputed "
+        f"rows differ from eager rows by {comparison.from_eager:.2g}), "
     )
 
 
@@ -134,7 +182,8 @@ class QueryComparison(FunctionObserver):
 
     Attributes:
         from_audited: Largest difference from the audited weights, at the keys to which the query may attend.
-        from_eager: Largest difference from the weights that a call for all queries gives.
+        from_eager: Largest difference from the weights that the architecture's own function gives for all queries, in
+            the precision of the model.
     """
 
     def __init__(self, sites: Sequence[Site], inputs: Inputs, audited: Trace) -> None:
@@ -146,7 +195,7 @@ class QueryComparison(FunctionObserver):
         site = next(self._sites)
         mask = self.inputs.mask[str(site.query)]
         ends = torch.stack([read_positions(mask, "first"), read_positions(mask, "last")], dim=1)
-        output, whole = call.eager()
+        output, whole = call.unchanged()
         _, selected = call.at(ends).eager()
         for r, positions in enumerate(ends.T):
             eager, expected, allowed = (

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import ModelError
 from attnaudit.targets import CLASS, Target
@@ -97,6 +98,7 @@ class NextTokenHead:
             vocabulary = all_logits[torch.arange(len(all_logits), device=all_logits.device), last]
         else:
             vocabulary = all_logits[:, 0]
+        vocabulary = widened(vocabulary)
         ids = torch.tensor(list(self.token_ids.values()), device=vocabulary.device)
         if len(ids) > 1:
             return vocabulary[:, ids]

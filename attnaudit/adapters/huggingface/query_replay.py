@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.layer_states import LayerStates, map_tensors, repeat_rows, skipped_layers
 from attnaudit.adapters.huggingface.layout import Layout
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Recorder, expand_groups
@@ -149,7 +150,8 @@ class OnePositionAttention(FunctionObserver):
             recorded = at_query(self.trace, self.trace.attention[current.key].detach(), current.key, self.queries)
             weights = recorded[:, None].expand(-1, self.weights.shape[1], -1, -1)
         value = expand_groups(self.states.values[current.key].detach(), weights.shape[2])
-        output = (weights.transpose(1, 2).to(value.dtype) @ value).transpose(1, 2)
+        wide = widened(value)
+        output = (weights.transpose(1, 2).to(wide.dtype) @ wide).transpose(1, 2).to(value.dtype)
         return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)
 
 

@@ -127,9 +127,10 @@ def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
         value: (B, G, K, d) values; H is a multiple of G.
 
     Returns:
-        (B, Q, H, d) weighted sums.
+        (B, Q, H, d) weighted sums, in the data type of the values. They are computed in that of the weights.
     """
-    return (weights @ expand_groups(value, weights.shape[1])).transpose(1, 2).contiguous()
+    wide = expand_groups(value, weights.shape[1]).to(weights.dtype)
+    return (weights @ wide).transpose(1, 2).contiguous().to(value.dtype)
 
 
 def expand_groups(value: Tensor, heads: int) -> Tensor:

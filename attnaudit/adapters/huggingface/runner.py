@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
 from attnaudit.adapters.huggingface.fused_attention import FusedObserver
+from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.last_layer import LastLayer
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
@@ -115,8 +116,7 @@ class Runner:
 
     def embed(self, inputs: Inputs) -> Tensor:
         """Return the embeddings (B, T, d) of the text."""
-        embeddings: Tensor = self.layout.embedding(self.builder.token_ids(inputs))
-        return embeddings
+        return widened(self.layout.embedding(self.builder.token_ids(inputs)))
 
     def run(
         self,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.target_marks import END, START
 from attnaudit.adapters.huggingface.wrapped_models import logits_of, name_of
 from attnaudit.errors import AdapterError
@@ -223,7 +224,7 @@ def of_every_token(output: Any, name: str, model: Any) -> Tensor:
             "logits a function that returns the logits (B, T, C) of tags, or the pair (start, end) of logits (B, T) of "
             "spans."
         )
-    return values
+    return widened(values)
 
 
 def _vocabulary_logits(model: Any, arguments: Mapping[str, Any], positions: Tensor) -> Tensor:
@@ -236,7 +237,7 @@ def _vocabulary_logits(model: Any, arguments: Mapping[str, Any], positions: Tens
     # The logits over the vocabulary at all positions might not fit in memory.
     with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep)]):
         logits: Tensor = model(**arguments).logits
-    return _at(logits, positions) if output_layer is None else logits
+    return widened(_at(logits, positions) if output_layer is None else logits)
 
 
 def _at(values: Tensor, positions: Tensor) -> Tensor:

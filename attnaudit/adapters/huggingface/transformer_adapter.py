@@ -6,6 +6,7 @@ Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
 from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
+from attnaudit.adapters.huggingface.half_precision import in_float32, widened
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.picture_inputs import PictureInputBuilder
@@ -26,11 +28,12 @@ from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
+from attnaudit.precision import FLOAT32
 from attnaudit.targets import PICTURES, SOURCES
 
 
 class HuggingFaceAdapter:
-    """A Transformers classifier or language model, audited in float32.
+    """A Transformers classifier or language model.
 
     Use `attnaudit.adapters.huggingface.transformer` to build one.
 
@@ -44,7 +47,7 @@ class HuggingFaceAdapter:
         description: One line for reports: the class of the model, the numbers of layers and heads, and the kernel.
     """
 
-    def __init__(self, runner: Runner, facts: Facts, original: OriginalModel) -> None:
+    def __init__(self, runner: Runner, facts: Facts, original: OriginalModel, *, precision: str = FLOAT32) -> None:
         padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
         self.runner = replace(
             padded, fuses=facts.fuses, selects_queries=facts.selects_queries, last_layer=facts.last_layer
@@ -79,6 +82,7 @@ class HuggingFaceAdapter:
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
             erasure=builder.erasure,
+            precision=precision,
         )
         # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
         # one layer.
@@ -164,7 +168,8 @@ class HuggingFaceAdapter:
         The first call for a site probes the model. Later calls for the site return the stored result.
         """
         if site.key not in self._replay_forms:
-            self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
+            with self.in_float32():
+                self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
         return self._replay_forms[site.key]
 
     def read_positions(self, inputs: Inputs) -> Tensor:
@@ -196,10 +201,10 @@ class HuggingFaceAdapter:
                 "run(hidden=True) with this site. Call value_vectors() only if capabilities.value_vectors is True, "
                 "with a trace from run(hidden=True) whose `sites` include this one."
             )
-        value = expand_groups(values[site.key], site.heads)
+        value = widened(expand_groups(values[site.key], site.heads))
         matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection.weight
         assert isinstance(matrix, Tensor)
-        return torch.einsum("bhkd,hdm->bhkm", value, matrix.view(site.heads, value.shape[-1], -1))
+        return torch.einsum("bhkd,hdm->bhkm", value, widened(matrix).view(site.heads, value.shape[-1], -1))
 
     # -- texts with some tokens removed ----------------------------------------------------------------------------
 
@@ -249,8 +254,22 @@ class HuggingFaceAdapter:
 
         See `ConvertedModelAdapter.compare_with_original`.
         """
+        with torch.no_grad(), self.in_float32():
+            converted = self.capabilities.precision == FLOAT32
+            return original_model.compare_with_original(self.runner, self.original, inputs, converted=converted)
+
+    # -- half precision --------------------------------------------------------------------------------------------
+
+    def in_float32(self) -> AbstractContextManager[None]:
+        return in_float32(self.model)
+
+    def compare_with_float32(self, inputs: Inputs) -> str:
+        """Describe how far the results in half precision are from those in float32.
+
+        See `HalfPrecisionAdapter.compare_with_float32`.
+        """
         with torch.no_grad():
-            return original_model.compare_with_original(self.runner, self.original, inputs)
+            return original_model.compare_with_float32(self.runner, self.original, inputs)
 
 
 def _describe_size(sites: Sequence[Site]) -> str:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
+from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.errors import ModelError
 
 #: A function that runs a module on the arguments of a Transformers model, and returns the logits (B, C).
@@ -225,6 +226,8 @@ def _outermost(module: nn.Module, kind: type) -> list[nn.Module]:
 def logits_of(output: Any, classes: int, name: str) -> Tensor:
     """Return the logits (B, C) in the output of a model: a tensor, a field `logits`, or an entry of a tuple.
 
+    Logits in half precision are returned as float32.
+
     Args:
         output: What forward() returned.
         classes: C, the number of classes.
@@ -246,4 +249,4 @@ def logits_of(output: Any, classes: int, name: str) -> Tensor:
             f"{name}: its forward() returned {found}; expected logits of shape (B, {classes}), one per class. Pass a "
             f"function that returns such logits: {EXAMPLE}."
         )
-    return output
+    return widened(output)

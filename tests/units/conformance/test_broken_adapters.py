@@ -32,6 +32,7 @@ def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> Non
         "selected_queries",
         "query_blocks",
         "original_model",
+        "half_precision",
         "target",
     } | ({"substitution"} if tokenized == "plain" else set())
     assert [r.check for r in results] == [c.name for c in CHECKS if c.quick and c.name not in left_out]

@@ -22,6 +22,7 @@ from tests.small_models import adapter as pooled
 from tests.small_models import dataset
 from tests.units.conformance import broken_blocks as blocks
 from tests.units.conformance import broken_computed as computed
+from tests.units.conformance import broken_half_precision as half
 from tests.units.conformance import broken_shown as shown
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
 
@@ -44,6 +45,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
         "selected_queries",
         "query_blocks",
         "original_model",
+        "half_precision",
         "target",
     } | ({"query"} if name != "cross" else set())
     assert {one.check for one in results if one.outcome == "skip"} == skipped
@@ -62,6 +64,7 @@ def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
         "selected_queries",
         "query_blocks",
         "original_model",
+        "half_precision",
         "target",
     }
     assert found == [check.name for check in CHECKS if check.quick and check.name not in skipped]
@@ -83,6 +86,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "selected_queries",
         "query_blocks",
         "original_model",
+        "half_precision",
         "target",
     }
     assert results["replay"].detail == "the capabilities declare replays=False"
@@ -258,6 +262,12 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (blocks.DoesNotDetach, "`detached` must stop all gradients through the weights"),
     ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],
+    "half_precision": [
+        (half.DependsOnTheBatchInHalfPrecision, "a row alone, not in a batch: the logits differ by"),
+        (half.AttendsElsewhereInHalfPrecision, "a row alone, .* the attention weights at 'layer 0' differ by"),
+        (half.HasAnotherKernelInHalfPrecision, "own sdpa kernel"),
+        (half.DeclaresAnotherPrecision, "precision is 'float8'; expected 'float32' or one of float16, bfloat16"),
+    ],
     "target": [
         (computed.ReadsAnotherOutput, "those computed from the raw output of the model differ.*Read the output"),
         (
@@ -339,6 +349,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "selected_queries",
         "query_blocks",
         "original_model",
+        "half_precision",
         "target",
     }
 

@@ -39,33 +39,35 @@ def test_the_original_kernel_gives_the_same_logits(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_audited_in_float32_and_the_difference_reported(
+def test_a_float32_copy_of_half_precision_is_audited_on_request_and_the_difference_reported(
     dtype: torch.dtype, tmp_path: Path, instances: list[Instance]
 ) -> None:
     model, tokenizer = architectures.build("bert")
     model.to(dtype).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "attnaudit.toml").write_text('precision = "float32"', encoding="utf-8")
     adapter = load_model(str(tmp_path)).adapter
     assert {p.dtype for p in adapter.modules[0].parameters()} == {torch.float32}
+    assert adapter.capabilities.precision == "float32"
     sentence = adapter.compare_with_original(adapter.collate(instances))  # type: ignore[attr-defined]
     name = str(dtype).removeprefix("torch.")
     assert f"the weights are {name}, and are audited in float32" in sentence
     kernel, own = _differences(sentence)
     assert kernel < 1e-5 < own < 0.5
     found = re.search(
-        r"attention weights by at most (\S+) .*all rows: (\S+)\), and 0 of 4 predictions differ, so in \S+, a verdict "
-        "near its threshold could be different",
+        r"attention weights by at most (\S+) .*eager rows by (\S+)\), and 0 of 4 predictions differ, so in \S+, a "
+        "verdict near its threshold could be different",
         sentence,
     )
     assert found is not None
     from_audited, from_eager = (float(number) for number in found.groups())
-    assert from_eager < 1e-2
+    assert 1e-5 < from_eager < 0.1
     assert 1e-5 < from_audited < 0.1
 
 
 def test_predictions_that_half_precision_changes_are_counted(instances: list[Instance]) -> None:
     model, tokenizer = architectures.build("bert")
-    adapter = transformer(model.to(torch.bfloat16), tokenizer)
+    adapter = transformer(model.to(torch.bfloat16), tokenizer, precision="float32")
     inputs = adapter.collate(instances)
     original = adapter.original
     assert original.load is not None
@@ -84,10 +86,10 @@ def test_predictions_that_half_precision_changes_are_counted(instances: list[Ins
     )
 
 
-def test_a_model_in_memory_in_half_precision_does_not_change(instances: list[Instance]) -> None:
+def test_a_model_in_memory_of_which_a_float32_copy_is_audited_does_not_change(instances: list[Instance]) -> None:
     model, tokenizer = architectures.build("bert")
     model.to(torch.bfloat16)
-    adapter = transformer(model, tokenizer)
+    adapter = transformer(model, tokenizer, precision="float32")
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     sentence = adapter.compare_with_original(adapter.collate(instances))
     assert "the weights are bfloat16, and are audited in float32" in sentence

@@ -1,0 +1,56 @@
+"""Models in half precision: their results as float32 numbers, and a context in which they compute in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.precision import FLOAT32, HALF
+
+#: The data types with 16 bits.
+HALF_TYPES = tuple(getattr(torch, name) for name in HALF)
+
+
+def widened(values: Tensor) -> Tensor:
+    """Return values in half precision as float32. Values of other types are returned unchanged."""
+    return values.float() if values.dtype in HALF_TYPES else values
+
+
+def name_of_type(dtype: torch.dtype) -> str:
+    """Return the name of a data type without "torch."."""
+    return str(dtype).removeprefix("torch.")
+
+
+def precision_of(model: nn.Module) -> str:
+    """Return the type with which a model computes: "float16" or "bfloat16" if most of its values have it.
+
+    The result is "float32" for all other models.
+    """
+    sizes: dict[torch.dtype, int] = {}
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            sizes[parameter.dtype] = sizes.get(parameter.dtype, 0) + parameter.numel()
+    most = max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
+    return name_of_type(most) if most in HALF_TYPES else FLOAT32
+
+
+@contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Make a model compute in float32 inside the context. Afterwards, it has its own tensors again.
+
+    Parameters and buffers in half precision are replaced by float32 copies. Inside an outer context of the same model,
+    nothing changes. accelerate converts weights that it has offloaded to the type of their parameters, so these weights
+    are float32 as well.
+    """
+    tensors = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in HALF_TYPES]
+    own = [one.data for one in tensors]
+    try:
+        for one in tensors:
+            one.data = one.data.float()
+        yield
+    finally:
+        for one, data in zip(tensors, own, strict=True):
+            one.data = data
