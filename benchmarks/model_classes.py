@@ -57,7 +57,7 @@ models are audited as classifiers, with [label words](transformers.md#what-is-au
 * *not run*: the class has not been measured.
 
 Some models carry information between tokens in modules without visible weights. The last column names these modules.
-Every gate on such a model fails unless the policy accepts them
+Every gate on such a model fails unless the policy accepts these modules
 ([Hybrids](transformers.md#hybrids-tokens-that-are-mixed-without-attention)), so an audit never ignores them silently.
 """
 

@@ -211,7 +211,7 @@ class Fragility(WhereReplaced):
         return "F1 cannot be computed without labels: add a label column, or use measure='tvd'"
 
     def _not_replaceable(self, measurements: Measurements) -> Mask:
-        """Return the (n,) mask of instances with a single token whose output does not change."""
+        """Return the (n,) mask of the instances that have a single token and whose output does not change."""
         mask: Mask = (measurements.lengths < 2) & (measurements.scalar(f"{self.column}.tvd") < ROUNDING)
         return mask
 

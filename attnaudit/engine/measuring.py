@@ -228,7 +228,7 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
 
 
 def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a function that reports a number of rows in addition to the rows before them."""
+    """Return a function that adds `rows` to a number of rows, and reports the sum."""
     return lambda done: report(rows + done)
 
 

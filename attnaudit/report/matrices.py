@@ -1,4 +1,4 @@
-"""The values of a check under every layer and head, drawn as a matrix of coloured cells."""
+"""The values of a check for every layer and head, drawn as a matrix of coloured cells."""
 
 from __future__ import annotations
 

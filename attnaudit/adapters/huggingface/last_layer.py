@@ -4,8 +4,8 @@ Many classifiers read their logits from a single token, such as [CLS]. After the
 of all other tokens have no effect on the logits. The modules that follow this attention therefore run only on the state
 of the token that is read. In a model with six layers, this saves about an eighth of a pass.
 
-A model that reads other tokens than expected would get wrong logits. In the output of the last layer, the states of all
-other tokens are therefore NaN, so that such a model returns NaN instead.
+A model that reads tokens other than the expected one would get wrong logits. In the output of the last layer, the
+states of all other tokens are therefore set to NaN, so that such a model returns NaN instead.
 
 Shapes: B rows, T tokens, m features.
 """
