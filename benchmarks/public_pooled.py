@@ -160,8 +160,8 @@ the checks therefore say nothing about trained models, and are not shown. The co
   packaged reviews, documents of three reviews, or pairs of reviews; or {MEASURED} bags of up to {max(SIZES)}
   handwritten digits from scikit-learn.
 * *log-probabilities*, *attention* and *leave-one-out*: the largest differences from the model's own `forward`, called
-  on {COMPARED} instances without attnaudit. For leave-one-out, it is called again without each word or vector. The
-  command stops if a difference is above {TOLERANCE:g}.
+  on {COMPARED} instances without attnaudit. For leave-one-out, it is called once more for each word or
+  vector, which is left out. The command stops if a difference is above {TOLERANCE:g}.
 
 | model | licence | what it is | lines | seconds | conformance | log-probabilities | attention | leave-one-out |
 |---|---|---|---:|---:|---|---:|---:|---:|
