@@ -51,7 +51,7 @@ def test_a_float32_copy_of_half_precision_is_audited_on_request_and_the_differen
     assert adapter.capabilities.precision == "float32"
     sentence = adapter.compare_with_original(adapter.collate(instances))  # type: ignore[attr-defined]
     name = str(dtype).removeprefix("torch.")
-    assert f"the weights are {name}, and are audited in float32" in sentence
+    assert f"the type of the weights is {name}, but the model is audited in float32" in sentence
     kernel, own = _differences(sentence)
     assert kernel < 1e-5 < own < 0.5
     found = re.search(
@@ -92,7 +92,7 @@ def test_a_model_in_memory_of_which_a_float32_copy_is_audited_does_not_change(in
     adapter = transformer(model, tokenizer, precision="float32")
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     sentence = adapter.compare_with_original(adapter.collate(instances))
-    assert "the weights are bfloat16, and are audited in float32" in sentence
+    assert "the type of the weights is bfloat16, but the model is audited in float32" in sentence
 
 
 def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Path, instances: list[Instance]) -> None:
