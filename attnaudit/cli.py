@@ -66,7 +66,7 @@ COMMANDS = {
         "attnaudit.commands.merge_command",
     ),
     "verify": Command(
-        "require that the newest run passed, was not edited, and audited the models to be released",
+        "check that the newest run passed, was not edited, and audited the models to be released",
         "attnaudit.commands.verify_command",
     ),
     "baseline": Command(

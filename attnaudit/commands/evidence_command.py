@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="PATH",
-        help="the files of the model that are shipped; a folder stands for all files in it. A checkpoint folder is "
+        help="the files of the model that you ship; a folder stands for all files in it. A checkpoint folder is "
         "loaded and must contain the audited model",
     )
     parser.add_argument(

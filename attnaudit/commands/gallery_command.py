@@ -17,9 +17,9 @@ OUT, POPULATIONS, SEED = Path("docs/gallery"), Path("models/gallery"), 0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit gallery`."""
     parser.description = (
-        "Plant one model of every kind, and audit models whose attention is right, unused or in the wrong place, for "
-        "every mechanism. Write a page with pictures for every mechanism and every reproduced paper. Run the command "
-        "again to resume: finished models are kept."
+        "Build one planted model of every kind. For every mechanism of attention, audit models whose attention is "
+        "right, unused or in the wrong place. Write a page with pictures for every mechanism and every reproduced "
+        "paper. Run the command again to resume: finished models are kept."
     )
     add_folder_option(parser, "--out", "folder of the pages and gallery.json", default=OUT)
     parser.add_argument(

@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", action="append", help="as for pytest; may be repeated")
     parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
     parser.add_argument(
-        "--shard", metavar="I/N", default="1/1", help="measure the I-th of N parts of the shards (default: 1/1, all)"
+        "--shard",
+        metavar="I/N",
+        default="1/1",
+        help="divide the shards into N parts, and measure the I-th one (default: 1/1, all shards)",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
     parser.add_argument("--max-instances", type=whole_number, metavar="N", help="as --audit-max-instances of pytest")

@@ -15,7 +15,9 @@ MERGED, CANNOT_MERGE = 0, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit merge`."""
-    parser.epilog = "Exit status: 0 if the shards are complete; 2 if one is missing, damaged, or of another audit."
+    parser.epilog = (
+        "Exit status: 0 if the shards are complete; 2 if one is missing, is damaged, or belongs to another audit."
+    )
     parser.add_argument("folders", nargs="+", metavar="DIR", help="a folder that `attnaudit measure` wrote to")
     parser.add_argument(
         "--into",

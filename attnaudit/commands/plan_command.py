@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = STATUS
     parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
     parser.add_argument(
-        "--rows", metavar="N", type=whole_number, help="also show what N rows detect, and whether they are enough"
+        "--rows",
+        metavar="N",
+        type=whole_number,
+        help="also show which differences N rows can detect, and whether N rows are enough",
     )
     parser.add_argument(
         "--from",
@@ -145,8 +148,8 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     ]
     if rows is not None:
         lines.append(
-            f"With {plural(rows, 'row')}, it does so if the true value is as far away as the columns “pass "
-            "at” and “fail at” show."
+            f"With {plural(rows, 'row')}, a gate does so if the true value is as far from the threshold as "
+            "the columns “pass at” and “fail at” show."
         )
     lines.append("Rows with the same source give less information than rows with different sources.")
     for plan in plans:
@@ -155,12 +158,13 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
         elif plan.rows is None:
             verdict = "pass" if plan.to_pass is None else "fail"
             lines.append(
-                f"{plan.check}: it cannot {verdict} with this effect, because no value is {plan.effect:g} away from "
-                f"the threshold on that side. Give a smaller effect, --effect {plan.check}=X, or change the threshold."
+                f"{plan.check}: the gate cannot {verdict} with this effect, because no possible value is "
+                f"{plan.effect:g} away from the threshold on that side. Give a smaller effect, --effect "
+                f"{plan.check}=X, or change the threshold."
             )
     if any(plan.rows is not None for plan in plans):
         other = "" if all(plan.rows is not None for plan in plans) else "The other gates of the policy need"
         lines.append(f"{other or 'The policy needs'} {plural(_most(plans), 'row')}.")
         if rows is not None:
-            lines.append(f"{plural(rows, 'row')} {'are' if _most(plans) <= rows else 'are not'} enough for that.")
+            lines.append(f"{plural(rows, 'row')} {'are' if _most(plans) <= rows else 'are not'} enough.")
     return lines

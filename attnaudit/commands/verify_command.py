@@ -1,4 +1,4 @@
-"""`attnaudit verify`: require that the newest run passed, was not edited, and audited the models to be released."""
+"""`attnaudit verify`: check that the newest run passed, was not edited, and audited the models to be released."""
 
 from __future__ import annotations
 

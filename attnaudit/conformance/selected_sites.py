@@ -70,7 +70,7 @@ def check_selected_queries(e: Examples) -> str:
     worst = 0.0
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):
         queries = {site.key: _ends(few, site)}
-        what = f"at '{site.key}' of run() for some queries and of run() for all queries differ"
+        what = f"at '{site.key}' differ between run() for some queries and run() for all queries"
         with torch.no_grad():
             trace = run_for(few.adapter, few.inputs, (site.key,), queries=queries)
         expected = few.trace.attention[site.key]
@@ -121,7 +121,10 @@ def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Te
                 (gradient,) = torch.autograd.grad(projected(trace.logits), leaves[TEXT])
         results.append((trace.logits.detach(), gradient))
     (expected, expected_gradient), (found, gradient) = results
-    what = f"with some queries of '{site.key}' replaced in run() for these queries and in run() for all queries differ"
+    what = (
+        f"after replacing the weights of some queries of '{site.key}' differ between run() for these queries "
+        "and run() for all queries"
+    )
     require_same_logits(found, expected, f"the logits {what}", QUERY_ADVICE)
     if gradient is not None and expected_gradient is not None:
         size = max(expected_gradient.abs().max().item(), 1e-6)
@@ -135,7 +138,7 @@ def check_query_blocks(e: Examples) -> str:
     few, worst = e.few, 0.0
     adapter = cast(BlockAdapter, few.adapter)
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):
-        what = f"at '{site.key}', computed in blocks of queries and all at once, differ"
+        what = f"at '{site.key}' differ if they are computed in blocks of queries instead of all at once"
         with torch.no_grad():
             trace = adapter.run(few.inputs, sites=(site.key,), blocks=(site.key,))
         if trace.blocks != {site.key}:
@@ -168,7 +171,7 @@ def _require_same_replacement(e: Examples, site: Site) -> None:
     with torch.no_grad():
         adapter = cast(BlockAdapter, e.adapter)
         found = adapter.run(e.inputs, sites=(site.key,), blocks=(site.key,), intervene=replaced).logits
-    what = f"the logits with weights replaced at '{site.key}', in blocks of queries and all at once, differ"
+    what = f"the logits differ if the weights at '{site.key}' are replaced in blocks of queries instead of all at once"
     require_same_logits(found, e.run(e.inputs, replaced).logits, what, BLOCK_ADVICE)
 
 

@@ -283,8 +283,8 @@ def _label(value: object, where: str, *, all_text: bool) -> str | None:
             Column.LABEL,
             f"the number {value}",
             one_class,
-            "Write classes as integers (1, not 1.0) or names. A score has the classes 0 and 1, below its threshold and "
-            "from it on; leave the label out if it has no threshold.",
+            "Write classes as integers (1, not 1.0) or names. The classes of a score are 0 (below its "
+            "threshold) and 1 (at or above it). If the score has no threshold, leave the label out.",
         )
     if isinstance(value, list | tuple | dict | set):
         fix = "Several labels for one text belong in the column 'labels', for a model that assigns several."

@@ -207,7 +207,7 @@ class Measurements:
         try:
             return self.readings[reading]
         except KeyError:
-            raise CheckError(f"No measured reading '{reading}'. {nearest(reading, self.readings)}") from None
+            raise CheckError(f"No reading '{reading}' was measured. {nearest(reading, self.readings)}") from None
 
     def freeze(self) -> None:
         """Make every array read-only, so that one check cannot change the numbers that another check reads."""
@@ -224,7 +224,7 @@ class Measurements:
         try:
             return self.scalars[name]
         except KeyError:
-            raise CheckError(f"No measured number '{name}'. {nearest(name, self.scalars)} {DECLARED}") from None
+            raise CheckError(f"No number '{name}' was measured. {nearest(name, self.scalars)} {DECLARED}") from None
 
     def vector(self, name: str) -> Sequence[Floats]:
         """Return a vector column, which has one array per instance.
@@ -235,7 +235,7 @@ class Measurements:
         try:
             return self.vectors[name]
         except KeyError:
-            raise CheckError(f"No measured vector '{name}'. {nearest(name, self.vectors)} {DECLARED}") from None
+            raise CheckError(f"No vector '{name}' was measured. {nearest(name, self.vectors)} {DECLARED}") from None
 
     def table(self, name: str) -> Table:
         """Return a table.
@@ -246,4 +246,4 @@ class Measurements:
         try:
             return self.tables[name]
         except KeyError:
-            raise CheckError(f"No measured table '{name}'. {nearest(name, self.tables)}") from None
+            raise CheckError(f"No table '{name}' was measured. {nearest(name, self.tables)}") from None

@@ -73,8 +73,8 @@ class Retrained(StatefulMeasure):
         copy = AttentionView(view.batch.read_by(self._copy, keep_graph=keep_graph), view.reading)
         if copy.inputs.tokens[TEXT] != view.inputs.tokens[TEXT]:
             raise AdapterError(
-                "retrain(): the copy splits the texts into different tokens than the model does. The copy must use "
-                "the model's tokeniser and vocabulary."
+                "retrain(): the copy does not tokenise the texts as the model does. The copy must use the model's "
+                "tokeniser and vocabulary."
             )
         refuse_not_finite(copy.logits, view.instances, "in the retrained copy")
         jsd = jensen_shannon(view.attention, copy.attention, view.real)

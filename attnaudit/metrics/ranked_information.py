@@ -93,7 +93,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
     if by_weight < by_length:
         return (
             by_weight,
-            f"weights: at rank {by_weight + 1}, only {shares[by_weight]:.0%} of them exceed {FLOOR_WEIGHT:g}",
+            f"weights: at rank {by_weight + 1}, only {shares[by_weight]:.0%} of the weights exceed {FLOOR_WEIGHT:g}",
         )
     return by_length, "length: the 10th percentile of the number of real tokens"
 

@@ -27,7 +27,12 @@ ARCHITECTURE_OPTIONS: Final = (
 #: Name, type, default and help of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("seed", whole_number, 0, "seed of all random choices"),
-    ("epochs", whole_number, 8, "passes over the training data; the model of the best epoch on dev is kept"),
+    (
+        "epochs",
+        whole_number,
+        8,
+        "passes over the training data; the model of the epoch that is best on the development data is kept",
+    ),
     ("batch_size", whole_number, 32, "instances per step"),
     (
         "learning_rate",
@@ -87,10 +92,11 @@ class _StoreAndRecord(argparse.Action):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit train` to a parser."""
     parser.description = (
-        "Train a small reference classifier with pooled attention or, with --base, fine-tune a pretrained Transformers "
-        "encoder. Write the model as a checkpoint folder for `pytest audits/ --model DIR`. The best epoch is chosen on "
-        "dev; test is evaluated once, at the end. If the training of a reference classifier is stopped, run the same "
-        "command again to resume it: its state is saved in DIR after each epoch, at most once a minute."
+        "Train a small reference classifier with pooled attention or, with --base, fine-tune a pretrained "
+        "Transformers encoder. Write the model as a checkpoint folder for `pytest audits/ --model DIR`. The best "
+        "epoch is chosen on the development data. The test data are used once, at the end. If the training of a "
+        "reference classifier is stopped, run the same command again to resume it: its state is saved in DIR after "
+        "each epoch, at most once a minute."
     )
     parser.set_defaults(given=frozenset(), states="plain")
     _add_architecture_options(parser)

@@ -46,8 +46,8 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
             state.declare(declaration, test=metafunc.definition.nodeid)
             if "check" not in metafunc.fixturenames:
                 raise AuditError(
-                    f"{metafunc.definition.nodeid}: is decorated with @audit but takes no argument `check`. "
-                    f"Write def {metafunc.function.__name__}(check): check.enforce()"
+                    f"{metafunc.definition.nodeid} is decorated with @audit, but takes no argument `check`. Write "
+                    f"def {metafunc.function.__name__}(check): check.enforce()"
                 )
     except AuditError as error:
         if argument in metafunc.fixturenames:

@@ -167,9 +167,9 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
         if gate.state in ("failed", "open") and key not in covered:
             by_reason.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")
     for number, (reason, names) in enumerate(by_reason.items(), 1):
-        what = "This gate has" if len(names) == 1 else f"Each of these {len(names)} gates has"
+        what = "This gate did" if len(names) == 1 else f"Each of these {len(names)} gates did"
         advice = [HOW_TO_EXCEPT] if reason in skipped_reasons else []
-        _report_failure(session, f"gates-not-passed-{number}", [f"{what} not passed: {reason}", *names, *advice])
+        _report_failure(session, f"gates-not-passed-{number}", [f"{what} not pass: {reason}", *names, *advice])
     if state.problem:
         _report_failure(session, "nothing-audited", [state.problem])
 

@@ -37,7 +37,7 @@ def shipped_files(paths: Sequence[Path]) -> list[ShippedFile]:
     for name, path in (pair for one in paths for pair in _named_files(one)):
         if INVISIBLE.search(name) or "\n" in name or "\t" in name:
             raise ReportError(
-                f"--subject {path}: the name contains an invisible character, so that it cannot be listed. Rename it."
+                f"--subject {path}: the name contains an invisible character, so it cannot be listed. Rename the file."
             )
         require_regular_file(path, "a part of the model", ReportError)
         file = ShippedFile(name=name, sha256=file_sha256(path))

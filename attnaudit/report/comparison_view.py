@@ -150,8 +150,8 @@ def _policy_sentence(comparison: Comparison) -> str:
     laxer = sum(change.kind in ("laxer", "disappeared", "compare by hand") for change in changes)
     if laxer:
         return (
-            f"The policies differ. {laxer} of {plural(len(changes), 'difference')} may make the candidate's policy "
-            "pass what the policy of the base run blocks. The list begins with them."
+            f"The policies differ. {laxer} of {plural(len(changes), 'difference')} may let the candidate's "
+            "policy pass a model that the policy of the base run blocks. The list begins with them."
         )
     return "The policies differ, and nothing became laxer."
 
@@ -205,9 +205,9 @@ def _facts(subject: ComparedSubject) -> list[str]:
     )
     if subject.attention_distance is not None:
         facts.append(
-            f"The attention weights of the two models differ by a total variation distance of "
-            f"{number(subject.attention_distance)} on average (0: equal, 1: on other tokens), over "
-            f"{plural(subject.attention_compared, 'text')} with the same tokens."
+            "The attention weights of the two models differ by a total variation distance of "
+            f"{number(subject.attention_distance)} on average (0 means equal weights, 1 means weights on other "
+            f"tokens), over {plural(subject.attention_compared, 'text')} with the same tokens."
         )
     else:
         facts.append("The models split no text into the same tokens, so their attention weights are shown separately.")

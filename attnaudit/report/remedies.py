@@ -51,7 +51,7 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
     """Yield the remedies that follow from the verdict on a gate."""
     if check.verdict == "inconclusive" and check.planning is not None:
         if check.planning.instances is None:
-            yield f"reconsider the threshold of {check.check}, because more texts would hardly decide it"
+            yield f"reconsider the threshold of {check.check}, because more texts would hardly settle its verdict"
         else:
             yield f"audit more texts for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
     elif check.verdict == "inconclusive":

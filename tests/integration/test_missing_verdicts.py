@@ -75,7 +75,7 @@ def test_skipping_every_case_does_not_exit_with_0(project: pytest.Pytester, mode
     result = run_pytest(project, "--model", "tiny", *mode)
     result.assert_outcomes(skipped=1, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*This gate has not passed: skipped: on holiday*"])
+    result.stdout.fnmatch_lines(["*This gate did not pass: skipped: on holiday*"])
     assert [entry["reason"] for entry in newest_audit(project.path)["missing"]] == ["skipped: on holiday"]
 
 
@@ -93,7 +93,7 @@ def test_a_case_whose_verdict_is_not_enforced_fails_the_run(project: pytest.Pyte
     result = project.runpytest("--model", "tiny")
     result.assert_outcomes(passed=1, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*This gate has not passed: *call check.enforce() in it*"])
+    result.stdout.fnmatch_lines(["*This gate did not pass: *call check.enforce() in it*"])
     audit = newest_audit(project.path)
     assert audit["exit_status"] == 1
     assert audit["gates"][0]["state"] == ("failed" if body == "check.judge()" else "open")

@@ -43,7 +43,7 @@ def test_rows_that_are_not_enough_have_status_1(policy: str, capsys: pytest.Capt
     assert main(["plan", "--policy", policy, "--rows", "300"]) == 1
     shown = capsys.readouterr().out
     assert "300 rows pass at" in shown
-    assert "300 rows are not enough for that." in shown
+    assert "300 rows are not enough." in shown
     assert main(["plan", "--policy", policy, "--rows", "100000", "--effect", "0.02"]) == 0
 
 

@@ -133,7 +133,7 @@ def test_failures_that_the_run_adds_are_not_counted_as_progress(project: pytest.
     assert max(shares) == 100
     result.stdout.fnmatch_lines(
         [
-            "This gate has not passed: a plugin or a conftest.py removed its test from the run",
+            "This gate did not pass: a plugin or a conftest.py removed its test from the run",
             "FAILED attnaudit::gates-not-passed-1*",
             "no verdict  token_count",
         ]

@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "excluded.json with the reason."
     )
     add_folder_option(parser, "--out", "folder to write the models to", required=True)
-    parser.add_argument("--quick", action="store_true", help=f"use --seeds {QUICK_SEEDS} by default instead of {SEEDS}")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"change the default of --seeds from {SEEDS} to {QUICK_SEEDS}"
+    )
     parser.add_argument(
         "--seeds",
         type=whole_number,

@@ -164,8 +164,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     elif about_scores and untrained:
         verdict, cause = "undecided", "scores"
         reason = (
-            f"The interval is above 0 in {_all(len(several))} that {_counts(several)}, but a claim about scores cannot "
-            "leave out rows for their scores."
+            f"The interval is above 0 in {_all(len(several))} that {_counts(several)}, but a claim about "
+            "scores cannot leave out rows because of their scores."
         )
     elif len(untrained) > len(counted):
         verdict, cause = "undecided", "left out"

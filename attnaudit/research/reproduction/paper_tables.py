@@ -65,7 +65,7 @@ class Result:
             if column in audit.scalars:
                 return audit
         known = {name for audit in self.audits for name in audit.scalars}
-        raise CheckError(f"No measured number '{column}'. {nearest(column, known)}")
+        raise CheckError(f"No number '{column}' was measured. {nearest(column, known)}")
 
 
 #: Role -> model. If a row has only one model, its role is MODEL.

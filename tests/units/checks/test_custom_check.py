@@ -58,7 +58,7 @@ def failing_for_tests(measurements):
 
 
 def test_a_measure_that_is_not_declared_is_missing_even_if_it_was_measured():
-    with pytest.raises(CheckError, match=r"No measured number 'uniform\.tvd'.*needs=\["):
+    with pytest.raises(CheckError, match=r"No number 'uniform\.tvd' was measured.*needs=\["):
         undeclared_for_tests(severity="report").judge(measured())
 
 

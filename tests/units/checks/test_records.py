@@ -305,7 +305,7 @@ def test_control_characters_in_tokens_do_not_reach_the_terminal():
 def test_a_measure_that_was_not_taken_is_named():
     m = measured()
     del m.scalars["uniform.tvd"]
-    with pytest.raises(CheckError, match=r"No measured number 'uniform.tvd'"):
+    with pytest.raises(CheckError, match=r"No number 'uniform.tvd' was measured"):
         checks.UniformFragility(at_least=0.05).judge(m)
 
 

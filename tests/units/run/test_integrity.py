@@ -358,7 +358,7 @@ def test_a_column_that_is_removed_from_the_measurements_is_found(tmp_path: Path)
     table = pq.read_table(path)
     pq.write_table(table.filter(pc.not_equal(table.column("measure"), pa.scalar("conicity"))), path)
     changed = msgspec.structs.replace(run, measurements_sha256=file_sha256(path))
-    with pytest.raises(ReportError, match=r"does not follow from measurements\.parquet: No measured number 'conicity'"):
+    with pytest.raises(ReportError, match=r"does not follow from measurements\.parquet: No number 'conicity'"):
         require_unedited(seal(changed), folder)
 
 

@@ -149,8 +149,8 @@ def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scor
     answer = holds_in_every_case([*cases(CLEAR, CLEAR), UNTRAINED], what="F1", about_scores=True)
     assert answer.verdict == "undecided"
     assert answer.reason == (
-        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot leave out rows for their "
-        "scores."
+        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot leave out rows "
+        "because of their scores."
     )
     assert answer.cause == "scores"
     assert holds_in_every_case(cases(CLEAR), what="F1", about_scores=True).verdict == "holds"
