@@ -204,9 +204,8 @@ class Erasure(PerInstanceCheck):
             return ""
         if self.against == "signed_loo":
             return (
-                f"Compared with random tokens, {self.erasing.lower()} the most attended tokens gains "
-                f"{percentage(evidence.value)} of what {self.erasing.lower()} the tokens with the largest measured "
-                "effects gains."
+                f"{self.erasing} the most attended tokens instead of random ones gains {percentage(evidence.value)} "
+                f"of what {self.erasing.lower()} the tokens with the largest measured effects would gain."
             )
         what = "share of other decisions" if self.measure == "decision" else "drop in the predicted probability"
         more = "larger" if (evidence.value >= 0) == (self.sign > 0) else "smaller"

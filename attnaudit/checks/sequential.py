@@ -110,7 +110,7 @@ def _sequence(check: SequentialCheck, measurements: Measurements) -> RowSequence
     if check.several_readings or isinstance(check.threshold[1], Expression):
         return "its threshold is relative to references, or it has several readings"
     if any(instance.source for instance in measurements.instances):
-        return "the rows have sources, but a sequence needs independent rows"
+        return "rows may share a source, but a confidence sequence needs independent rows"
     return check.row_sequence(measurements)
 
 

@@ -193,7 +193,7 @@ class TotalEffect(WhereReplaced):
         unsure = sure <= np.nanquantile(np.where(np.isnan(values), np.nan, sure), UNSURE)
         chosen = np.where(unsure, values, np.nan)
         return Typical(
-            f"texts with about the median value, among the {UNSURE:.0%} of texts of which the model is least sure",
+            f"texts with about the median value, among the {UNSURE:.0%} of texts about which the model is least sure",
             np.abs(chosen - np.nanmedian(chosen)),
         )
 

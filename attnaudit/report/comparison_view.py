@@ -116,14 +116,13 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
         found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."
     changed = sum(verdict_changed(check) for check in checks)
     if lost:
-        return f"{found} {plural(len(lost), 'gate')} that passed in the base run {_do(len(lost))} not pass any more."
+        return (
+            f"{found} {plural(len(lost), 'gate')} that passed in the base run no longer "
+            f"{'passes' if len(lost) == 1 else 'pass'}."
+        )
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
     return f"{found} No verdict changed."
-
-
-def _do(count: int) -> str:
-    return "does" if count == 1 else "do"
 
 
 def _task_notes(subjects: Sequence[ComparedSubject]) -> list[str]:
@@ -220,7 +219,7 @@ def _were(count: int) -> str:
 
 def _only_one(subject: ComparedSubject) -> list[str]:
     return [
-        f"Only the {which} run judged: {', '.join(ids)}."
+        f"Checks judged only in the {which} run: {', '.join(ids)}."
         for which, ids in (("base", subject.only_base), ("candidate", subject.only_candidate))
         if ids
     ]

@@ -90,7 +90,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
         note="The values of blue cells are above 0, those of magenta cells below 0. The darker a cell, the further "
         f"its value is from 0, up to {number(largest)}.{scaled} The highest value, {number(best[0])}, is that "
         f"of {best[1]}. Because it is the highest of {len(known)} values, it is likely to be too high. To "
-        "choose a head, use other texts than those on which you report results.",
+        "choose a head, use texts other than those on which you report results.",
     )
 
 

@@ -259,8 +259,9 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
         trace = runner.run(inputs, embeddings={TEXT: embeddings}, hidden=True)
         if not close(trace.logits.detach(), runner.logits(inputs).detach()):
             raise AdapterError(
-                f"{name}: passing the model its own embeddings instead of token ids changes the logits, so gradients "
-                "at these embeddings would not be those at its inputs. This architecture cannot be audited."
+                f"{name}: the logits change if the model gets its own embeddings instead of token ids, so "
+                "gradients with respect to these embeddings would be wrong. This architecture cannot be "
+                "audited."
             )
         if not trace.logits.requires_grad:
             raise AdapterError(

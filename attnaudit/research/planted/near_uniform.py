@@ -64,7 +64,7 @@ KINDS = (
         "spread_evidence",
         "nearly uniform attention",
         "faithful",
-        "evidence of every word, with nearly uniform attention in proportion to its magnitude",
+        "every word carries evidence, and the nearly uniform attention is in proportion to its magnitude",
         spread,
         data=("movie-reviews",),
     ),
@@ -72,7 +72,7 @@ KINDS = (
         "level_over_bypass",
         "nearly uniform attention",
         "unfaithful",
-        "nearly equal weights on all words but those that take the bypass and decide",
+        "nearly equal weights on all words except the deciding ones, which take a bypass",
         level,
     ),
 )

@@ -51,7 +51,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "Not comparable",
         "the runs audited different readings",
         "there are only 8 independent sources",
-        "Only the base run judged: negative.",
+        "Checks judged only in the base run: negative.",
         "The model negative was not compared.",
         "1 of 1 difference may make the candidate's policy pass what",
     ):

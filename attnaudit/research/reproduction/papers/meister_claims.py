@@ -52,7 +52,7 @@ def _importance_no_sparser(report: Reproduction) -> Answer:
         case.shifted(TOLERANCE)
         for case in differences_within_rows(report, "importance-entropy", "gradient λ=0", f"gradient {SOFTMAX}")
     ]
-    return holds_in_every_case(cases, what=f"H̃ of the gradient, sparsemax minus softmax, plus {TOLERANCE:g}")
+    return holds_in_every_case(cases, what=f"H̃ of the gradient with sparsemax minus H̃ with softmax, plus {TOLERANCE:g}")
 
 
 def _first_with_different_attention(report: Reproduction, which: str) -> dict[str, str]:

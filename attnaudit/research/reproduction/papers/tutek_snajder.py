@@ -178,7 +178,7 @@ def _cost(form: str) -> Callable[[Models], Reading]:
 
 PATH = CurvePlan(
     name="adversary",
-    title="TVD that an adversary pays for its JSD",
+    title="TVD of the adversaries against their JSD",
     x_label="mean JSD of attention, nats (at most ln 2 = 0.693)",
     y_label="mean TVD between outputs",
     caption="Each point is an adversary.",

@@ -358,8 +358,10 @@ PAPER = Paper(
             quantities=(
                 _accuracy("twin", "accuracy of the adversary"),
                 Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
-                Quantity(name="tvd", words="TVD between their outputs, mean", read=tvd_between("twin")),
-                Quantity(name="jsd", words="JSD between their attention, mean, nats", read=jsd_between("twin")),
+                Quantity(name="tvd", words="mean TVD between the outputs of the two models", read=tvd_between("twin")),
+                Quantity(
+                    name="jsd", words="mean JSD between the attention of the two models, nats", read=jsd_between("twin")
+                ),
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 Quantity(name="tau twin", words="weighted τ of the adversary", read=_read("tau", of="twin")),
                 *_changes("twin", "Δτ"),
