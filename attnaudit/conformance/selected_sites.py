@@ -70,7 +70,7 @@ def check_selected_queries(e: Examples) -> str:
     worst = 0.0
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):
         queries = {site.key: _ends(few, site)}
-        what = f"at '{site.key}' differ between run() for some queries and run() for all queries"
+        case = f"if run() is called for only some queries of '{site.key}'"
         with torch.no_grad():
             trace = run_for(few.adapter, few.inputs, (site.key,), queries=queries)
         expected = few.trace.attention[site.key]
@@ -81,10 +81,10 @@ def check_selected_queries(e: Examples) -> str:
                 f"run() for some queries of '{site.key}' returned weights of shape {tuple(found.shape)}; expected "
                 f"{shape}. Trace.queries must name these queries."
             )
-        require_same_logits(trace.logits, few.trace.logits, f"the logits {what}", QUERY_ADVICE)
+        require_same_logits(trace.logits, few.trace.logits, f"{case}, the logits differ", QUERY_ADVICE)
         for r, positions in enumerate(queries[site.key].T):
             rows = at_query(few.trace, expected, site.key, positions)
-            require_close(found[:, :, r], rows, f"the weights {what}", QUERY_ADVICE)
+            require_close(found[:, :, r], rows, f"{case}, the weights differ", QUERY_ADVICE)
             worst = max(worst, gap(found[:, :, r], rows))
         _require_same_intervention(few, site, queries)
     return f"the weights of some queries equal those of run() for all queries, within {worst:.1g}"
@@ -121,14 +121,11 @@ def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Te
                 (gradient,) = torch.autograd.grad(projected(trace.logits), leaves[TEXT])
         results.append((trace.logits.detach(), gradient))
     (expected, expected_gradient), (found, gradient) = results
-    what = (
-        f"after replacing the weights of some queries of '{site.key}' differ between run() for these queries "
-        "and run() for all queries"
-    )
-    require_same_logits(found, expected, f"the logits {what}", QUERY_ADVICE)
+    case = f"if run() for some queries of '{site.key}' replaces their weights"
+    require_same_logits(found, expected, f"{case}, the logits differ", QUERY_ADVICE)
     if gradient is not None and expected_gradient is not None:
         size = max(expected_gradient.abs().max().item(), 1e-6)
-        require_close(gradient, expected_gradient, f"the gradients {what}", QUERY_ADVICE, tolerance=1e-3 * size)
+        require_close(gradient, expected_gradient, f"{case}, the gradients differ", QUERY_ADVICE, tolerance=1e-3 * size)
 
 
 @contract("query_blocks")
@@ -138,23 +135,23 @@ def check_query_blocks(e: Examples) -> str:
     few, worst = e.few, 0.0
     adapter = cast(BlockAdapter, few.adapter)
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):
-        what = f"at '{site.key}' differ if they are computed in blocks of queries instead of all at once"
+        case = f"if the weights at '{site.key}' are computed in blocks of queries"
         with torch.no_grad():
             trace = adapter.run(few.inputs, sites=(site.key,), blocks=(site.key,))
         if trace.blocks != {site.key}:
             raise BrokenContractError(
                 f"run() with blocks=['{site.key}'] returned Trace.blocks = {sorted(trace.blocks)}; expected this site."
             )
-        require_same_logits(trace.logits, few.trace.logits, f"the logits with the weights {what}", BLOCK_ADVICE)
+        require_same_logits(trace.logits, few.trace.logits, f"{case}, the logits differ", BLOCK_ADVICE)
         expected, allowed = few.trace.attention[site.key], few.allowed(site)
         size = max(1, expected.shape[2] // 2)
         for first in range(0, expected.shape[2], size):
             found, permitted = adapter.attention_rows(trace, site, first, first + size)
             block = slice(first, first + size)
-            require_close(found, expected[:, :, block], f"the weights {what}", BLOCK_ADVICE)
+            require_close(found, expected[:, :, block], f"{case}, the weights differ", BLOCK_ADVICE)
             worst = max(worst, gap(found, expected[:, :, block]))
             if not torch.equal(permitted.expand_as(found), allowed[:, :, block]):
-                raise BrokenContractError(f"the masks of the allowed keys {what}. {BLOCK_ADVICE}")
+                raise BrokenContractError(f"{case}, the masks of the allowed keys differ. {BLOCK_ADVICE}")
         _require_same_replacement(few, site)
     if few.capabilities.differentiable:
         _require_same_detached_gradient(few)
@@ -171,7 +168,7 @@ def _require_same_replacement(e: Examples, site: Site) -> None:
     with torch.no_grad():
         adapter = cast(BlockAdapter, e.adapter)
         found = adapter.run(e.inputs, sites=(site.key,), blocks=(site.key,), intervene=replaced).logits
-    what = f"the logits differ if the weights at '{site.key}' are replaced in blocks of queries instead of all at once"
+    what = f"if the weights at '{site.key}' are replaced in blocks of queries, the logits differ"
     require_same_logits(found, e.run(e.inputs, replaced).logits, what, BLOCK_ADVICE)
 
 

@@ -51,7 +51,10 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
     assert main(["plan", "--policy", policy, "--effect", "conicity=0.1"]) == 1
     shown = capsys.readouterr().out
     assert "impossible" in shown
-    assert "conicity: it cannot fail with this effect, because no value is 0.1 away from the threshold" in shown
+    assert (
+        "conicity: the gate cannot fail with this effect, because no possible value is 0.1 away from the threshold"
+        in shown
+    )
 
 
 @pytest.mark.parametrize(

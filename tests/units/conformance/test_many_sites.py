@@ -249,16 +249,31 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     ],
     "selected_queries": [
         (computed.ReturnsAllQueries, "returned weights of shape"),
-        (computed.ComputesRoughlyAtOtherQueries, r"the logits at 'layer 0' of run\(\) for some queries"),
-        (computed.ShowsOtherQueries, "the weights at 'layer 0'"),
-        (computed.IgnoresInterventionsOnQueries, "the logits with some queries of 'layer 0' replaced"),
+        (
+            computed.ComputesRoughlyAtOtherQueries,
+            r"if run\(\) is called for only some queries of 'layer 0', the logits differ by",
+        ),
+        (computed.ShowsOtherQueries, "some queries of 'layer 0', the weights differ by"),
+        (
+            computed.IgnoresInterventionsOnQueries,
+            r"if run\(\) for some queries of 'layer 0' replaces their weights, the logits differ by",
+        ),
     ],
     "query_blocks": [
         (blocks.NamesNoBlocks, r"Trace.blocks = \[\]; expected this site"),
-        (blocks.ComputesRoughlyInBlocks, "the logits with the weights at 'layer 0', computed in blocks"),
-        (blocks.StartsEveryBlockAtTheFirstQuery, "the weights at 'layer 0', computed in blocks of queries"),
-        (blocks.AllowsOtherKeysInBlocks, "the masks of the allowed keys at 'layer 0'"),
-        (blocks.IgnoresInterventionsInBlocks, "the logits with weights replaced at 'layer 0', in blocks"),
+        (
+            blocks.ComputesRoughlyInBlocks,
+            "if the weights at 'layer 0' are computed in blocks of queries, the logits differ by",
+        ),
+        (
+            blocks.StartsEveryBlockAtTheFirstQuery,
+            "if the weights at 'layer 0' are computed in blocks of queries, the weights differ by",
+        ),
+        (blocks.AllowsOtherKeysInBlocks, "of queries, the masks of the allowed keys differ"),
+        (
+            blocks.IgnoresInterventionsInBlocks,
+            "if the weights at 'layer 0' are replaced in blocks of queries, the logits differ by",
+        ),
         (blocks.DoesNotDetach, "`detached` must stop all gradients through the weights"),
     ],
     "original_model": [(computed.ConvertsAnotherModel, "Update transformers")],

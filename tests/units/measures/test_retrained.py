@@ -145,7 +145,7 @@ def test_copies_that_do_not_match_the_model_are_refused(trained: Any) -> None:
     renamed = audited(Renamed(base.model, base.vocabulary, base.classes), dev, check)
     with pytest.raises(CheckError, match="the copy has the classes"):
         check.judge(renamed)
-    with pytest.raises(AdapterError, match="splits the texts into different tokens"):
+    with pytest.raises(AdapterError, match="does not tokenise the texts as the model does"):
         audited(Retokenized(base.model, base.vocabulary, base.classes), dev, check)
 
 

@@ -53,7 +53,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "there are only 8 independent sources",
         "Checks judged only in the base run: negative.",
         "The model negative was not compared.",
-        "1 of 1 difference may make the candidate's policy pass what",
+        "1 of 1 difference may let the candidate's policy pass a model that",
     ):
         assert text in shown, text
         assert text in summary, text

@@ -345,7 +345,7 @@ def test_a_model_that_does_not_use_what_the_interface_returns(monkeypatch: pytes
             "forward",
             lambda hidden_states, _own=own, **rest: (hidden_states, _own(hidden_states, **rest)[1]),
         )
-    with pytest.raises(AdapterError, match="does not change the logits, so the replaced attention is not what"):
+    with pytest.raises(AdapterError, match="does not change the logits, so the model does not compute its output from"):
         transformer(model, tokenizer)
 
 

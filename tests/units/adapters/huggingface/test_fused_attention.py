@@ -119,7 +119,7 @@ def test_readings_of_other_layers_record_their_layers(load_adapter: Load, instan
 
 def test_observers_of_function_calls_refuse_a_softmax() -> None:
     observer, weights = FusedObserver(), torch.ones(1, 1, 2, 2)
-    with pytest.raises(TypeError, match="FusedObserver received the softmax of Linear, but it computes only calls"):
+    with pytest.raises(TypeError, match="FusedObserver received the softmax of Linear, but it handles only calls"):
         observer.on_softmax(torch.nn.Linear(1, 1), weights, weights)
     with pytest.raises(TypeError, match="FusedObserver received the values of a softmax"):
         observer.on_values(weights, weights)

@@ -69,7 +69,7 @@ def test_a_model_that_reads_another_token_later_is_refused(load_adapter: Load, i
     pooler, before = adapter.model.bert.pooler, adapter.model.bert.pooler.forward
     try:
         pooler.forward = lambda states: before(states[:, 1:])
-        with pytest.raises(AdapterError, match="depend on other tokens than the first one"):
+        with pytest.raises(AdapterError, match="depend on tokens other than the first one"):
             adapter.run(inputs)
     finally:
         del pooler.__dict__["forward"]

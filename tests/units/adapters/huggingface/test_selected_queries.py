@@ -102,5 +102,5 @@ def test_a_query_that_the_trace_lacks_is_not_read(load_adapter: Load, instances:
         trace = adapter.run(inputs, sites=(site.key,), queries={site.key: first[:, None]})
     weights = trace.attention[site.key]
     assert torch.equal(at_query(trace, weights, site.key, first), weights[:, :, 0])
-    with pytest.raises(AdapterError, match=f"only some queries at '{site.key}', and not of the query that is read"):
+    with pytest.raises(AdapterError, match=f"lacks the attention of the query that the reading needs at '{site.key}'"):
         at_query(trace, weights, site.key, last)
