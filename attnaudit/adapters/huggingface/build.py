@@ -163,7 +163,8 @@ def from_model(
         )
     if not attention_interface.uses_interface(model):
         _require_eager_inside(model, name)
-    task = IMAGES if picture_build.is_image_processor(tokenizer) else None
+    only_pixels = isinstance(model, CustomModel) and "input_ids" not in accepted_arguments(model)[0]
+    task = IMAGES if only_pixels or picture_build.is_image_processor(tokenizer) else None
     task = task or _task_in_memory(model, name, labels, target)
     given = model
     shipped = can_be_shipped(model, task == IMAGES, precision, name) and precision_of(model) != FLOAT32

@@ -196,21 +196,27 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
             f"exactly one; it contains {held}. For other models, write a custom adapter: see docs/adapters.md."
         )
     model = CustomModel(module, found[0], read_logits)
-    if "input_ids" not in accepted_arguments(model)[0]:
+    if not accepted_arguments(model)[0] & {"input_ids", "pixel_values"}:
         raise ModelError(
-            f"transformer({name}): its forward() has no argument input_ids, so it is unclear how to call it. Pass a "
-            f"function that returns the logits: {EXAMPLE}."
+            f"transformer({name}): its forward() has no argument input_ids, or pixel_values for pictures, so it is "
+            f"unclear how to call it. Pass a function that returns the logits: {EXAMPLE}."
         )
     return model
 
 
 def quantisation_of(model: Any) -> str:
-    """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is unquantised."""
+    """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is unquantised.
+
+    Transformers converts the weights of a GGUF file to floating-point numbers when it loads the file, unless it can
+    compute with the packed weights. A converted model is unquantised, although its configuration names the method.
+    """
     settings = getattr(model.config, "quantization_config", None)
     if settings is not None or getattr(model, "is_quantized", False):
         table = settings if isinstance(settings, dict) else vars(settings) if settings is not None else {}
         method = table.get("quant_method", "method unknown")
-        return str(getattr(method, "value", method))
+        method = str(getattr(method, "value", method))
+        packed = any(one.dtype == torch.uint8 for one in (*model.parameters(), *model.buffers()))
+        return "" if method == "gguf" and not packed else method
     quantised = next((one for one in model.modules() if ".quantized" in type(one).__module__), None)
     return "" if quantised is None else f"torch.ao, {type(quantised).__name__}"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
@@ -190,6 +190,37 @@ def test_an_image_processor_of_another_model_is_refused() -> None:
     model, _ = small_image_classifier()
     with pytest.raises(ModelError, match=r"gives pixels of the shape \(3, 32, 32\), but the model reads \(3, 16, 16\)"):
         transformer(model, transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}))
+
+
+class Around(nn.Module):
+    """A user's module around a vision transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_image_classifier()[0].vit
+        self.head = nn.Linear(self.inner.config.hidden_size, 3)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.inner(pixel_values=pixel_values).last_hidden_state[:, 0])
+        return logits
+
+
+def test_a_module_around_a_vision_transformer(tmp_path: Path) -> None:
+    instances, processor = pictures(tmp_path), small_image_classifier()[1]
+    module = Around().eval()
+    with torch.no_grad():
+        expected = torch.cat([module(_pixels(processor, one)) for one in instances])
+    adapter = transformer(module, processor, classes=["a", "b", "c"])
+    trace = adapter.run(adapter.collate(instances))
+    torch.testing.assert_close(trace.logits, expected, atol=1e-5, rtol=0)
+    assert adapter.capabilities.deletion
+
+
+def test_a_module_that_reads_pictures_needs_an_image_processor() -> None:
+    from tests import architectures
+
+    with pytest.raises(ModelError, match=r"Around: .*needs its image processor, but got a \w+\. Pass .*instead of the"):
+        transformer(Around(), architectures.tokenizer("wordpiece"), classes=["a", "b", "c"])
 
 
 def test_attention_over_windows_is_refused() -> None:

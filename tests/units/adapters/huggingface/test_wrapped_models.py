@@ -179,6 +179,21 @@ def quantised() -> Any:
     return model
 
 
+def packed() -> Any:
+    """A model with the weights of a GGUF file in their packed form."""
+    model = converted()
+    model.register_buffer("blocks", torch.zeros(3, dtype=torch.uint8))
+    return model
+
+
+def converted() -> Any:
+    """A model with the weights of a GGUF file, which Transformers converted to float32."""
+    model, _ = architectures.build("bert")
+    model.config.quantization_config = {"quant_method": "gguf"}
+    model.is_quantized = True
+    return model
+
+
 class Detached(Reviews):
     def states(self, ids: Tensor, mask: Tensor) -> Tensor:
         return super().states(ids, mask).detach()
@@ -232,6 +247,7 @@ def inner_kernel() -> Any:
         (partly_compiled, {"classes": CLASSES}, "a module inside it is compiled"),
         (prompts, {}, "PREFIX_TUNING adds virtual tokens"),
         (quantised, {}, r"quantised \(bitsandbytes\)"),
+        (packed, {}, r"quantised \(gguf\)"),
     ],
 )
 def test_what_is_refused(make: Callable[[], Any], options: dict[str, Any], message: str) -> None:
@@ -293,3 +309,7 @@ def test_adapter_folders_that_cannot_be_read(tmp_path: Path) -> None:
     (saved_adapter(tmp_path, "../base") / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"no adapter_model\.safetensors"):
         transformer(folder)
+
+
+def test_converted_weights_of_a_gguf_file_are_accepted() -> None:
+    assert len(transformer(converted(), architectures.tokenizer("wordpiece")).sites()) > 0
