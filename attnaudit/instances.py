@@ -75,6 +75,12 @@ def ids_of(instances: Sequence[Instance]) -> Sequence[str]:
     return [one.id for one in instances] if known is None else known
 
 
+def have_sources(instances: Sequence[Instance]) -> bool:
+    """Return whether any instance has a source, without reading instances that are not in memory."""
+    known: bool | None = getattr(instances, "have_sources", None)
+    return any(one.source for one in instances) if known is None else known
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """A data set: its instances and their origin.

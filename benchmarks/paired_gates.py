@@ -32,7 +32,7 @@ from attnaudit.data import label_indices, load, sample
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.records import Requirement
-from attnaudit.statistics import intervals
+from attnaudit.statistics import bootstrap_samples
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -167,7 +167,7 @@ def share(count: int) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
-    intervals.RESAMPLES = RESAMPLES
+    bootstrap_samples.RESAMPLES = RESAMPLES
     model, other_seed, unregularised = arguments
     baseline = measured(load_model(model))
     pairs = {

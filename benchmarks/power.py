@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from attnaudit.records import Requirement
-from attnaudit.statistics import intervals
+from attnaudit.statistics import bootstrap_samples
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.groups import Groups
@@ -270,7 +270,7 @@ def run(number: int, n: int, audited: str, share: float) -> list[dict[str, Any]]
             judged population then has scaled rows instead of tilted probabilities.
         share: The share of `TRIALS` to draw.
     """
-    intervals.RESAMPLES = RESAMPLES
+    bootstrap_samples.RESAMPLES = RESAMPLES
     population = populations()[number]
     threshold = population.threshold or population.truth(population.base)
     random = np.random.default_rng([number, n, AUDITED.index(audited)])

@@ -59,7 +59,9 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
 def confidence(measurements: Measurements) -> np.ndarray | None:
     """Return the largest class probability of each instance (n,); None if the run has no probabilities."""
     vectors = measurements.vectors.get("probabilities")
-    return None if vectors is None else np.array([float(np.max(p)) if len(p) else np.nan for p in vectors])
+    if vectors is None:
+        return None
+    return np.fromiter((np.max(one) if len(one) else np.nan for one in vectors), np.float64, len(vectors))
 
 
 def _by_confidence(measurements: Measurements) -> Iterator[tuple[str, Mask]]:

@@ -227,14 +227,10 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
     if evidence.rankable is not None:
         allowed &= evidence.rankable
     peak = measurements.scalars.get("attention.max")
-    sign = 1.0 if worst == "lowest" else -1.0
-    ids, values = measurements.ids, evidence.values
-
-    def key(row: int) -> tuple[float, float, str]:
-        largest_weight = 0.0 if peak is None or np.isnan(peak[row]) else float(peak[row])
-        return (sign * float(values[row]), -largest_weight, ids[row])
-
-    rows = sorted(np.flatnonzero(allowed).tolist(), key=key)[:WORST_INSTANCES]
+    ids, values, rows = measurements.ids, evidence.values, np.flatnonzero(allowed)
+    largest_weights = np.zeros(len(rows)) if peak is None else np.nan_to_num(peak[rows], nan=0.0)
+    order = np.lexsort((-largest_weights, values[rows] if worst == "lowest" else -values[rows]))  # rows follow the ids
+    rows = rows[order[:WORST_INSTANCES]].tolist()
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]
@@ -245,8 +241,9 @@ def typical_instances(measurements: Measurements, evidence: Evidence) -> list[Ra
     if evidence.typical is None or evidence.values is None:
         return []
     ids, distances, values = measurements.ids, evidence.typical.distances, evidence.values
-    allowed = np.flatnonzero(~np.isnan(distances) & ~np.isnan(values)).tolist()
-    rows = sorted(allowed, key=lambda row: (float(distances[row]), ids[row]))[:TYPICAL_INSTANCES]
+    allowed = np.flatnonzero(~np.isnan(distances) & ~np.isnan(values))
+    order = np.argsort(distances[allowed], kind="stable")  # rows follow the ids
+    rows = allowed[order[:TYPICAL_INSTANCES]].tolist()
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]

@@ -34,6 +34,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
@@ -297,10 +298,11 @@ class TotalEffect(WhereReplaced):
 
     def _rearranged_logits(self, measurements: Measurements, chosen: Mask) -> OtherLogits:
         """Return the logits of the chosen instances under their rearrangements."""
-        permuted = measurements.vector(f"{self.column}.centred_logits")
-        rows = np.flatnonzero(chosen & self._rearranged(measurements)).tolist()
-        classes = _logits(measurements).shape[1]
-        return OtherLogits.of({i: permuted[i] for i in rows}, count=len(measurements), classes=classes)
+        return OtherLogits(
+            measurements.vector(f"{self.column}.centred_logits"),
+            chosen & self._rearranged(measurements),
+            _logits(measurements).shape[1],
+        )
 
     def _through_scale(self, measurements: Measurements, index: TotalEffectIndex) -> Floats:
         """Return (n,) influences of the instances on the index through the estimated mean and scale of the logits."""
@@ -325,6 +327,8 @@ class TotalEffect(WhereReplaced):
 
 def _stacked(rows: Sequence[Floats]) -> Floats:
     """Stack vectors of the same length L into an (n, L) array. Without vectors, the array has shape (0, 1)."""
+    if isinstance(rows, RaggedColumn):
+        return rows.stacked()
     return np.reshape(rows, (len(rows), -1)) if len(rows) else np.zeros((0, 1))
 
 

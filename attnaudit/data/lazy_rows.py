@@ -35,6 +35,7 @@ class LazyInstances(Sequence[Instance]):
     Attributes:
         sorted_by_id: True.
         ids: The ids, in ascending order.
+        have_sources: Whether any instance has a source.
         classes: The labels that occur.
 
     Raises:
@@ -46,9 +47,11 @@ class LazyInstances(Sequence[Instance]):
     def __init__(self, rows: StoredRows) -> None:
         self._rows = rows
         labels: dict[str, Instance] = {}
+        self.have_sources = False
 
         def ids() -> Iterator[str]:
             for instance in rows.read(range(len(rows))):
+                self.have_sources |= instance.source is not None
                 for label in {instance.label, *(instance.labels or ())} - {None}:
                     labels.setdefault(str(label), dataclasses.replace(instance, label=str(label), labels=None))
                 yield instance.id

@@ -26,7 +26,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.registry import datasets, has_random_order
 
 #: Data of more than this many bytes are not kept in memory.
-LARGE_FILE = 64 * 1024**2
+LARGE_FILE = 8 * 1024**2
 #: What a row needs in memory in addition to its texts, roughly.
 BYTES_PER_ROW = 200
 _COLUMNS = {column.value for column in Column}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from array import array
 from collections import Counter
@@ -138,8 +139,13 @@ class AssembledShards:
         return self._summaries.column()
 
     def vectors(self) -> dict[str, RaggedColumn]:
-        """Return column name -> the arrays of the rows."""
-        return {name: builder.column() for name, builder in self._vectors.items()}
+        """Return column name -> the arrays of the rows. Columns with the same lengths share their `ends`."""
+        known: dict[bytes, Integers] = {}
+        found = {}
+        for name, builder in self._vectors.items():
+            column = found[name] = builder.column()
+            column.ends = known.setdefault(hashlib.sha256(column.ends.data).digest(), column.ends)
+        return found
 
     def states(self) -> dict[str, RaggedColumn]:
         """Return name -> the arrays of the rows that `StatefulMeasure.finish` reads."""

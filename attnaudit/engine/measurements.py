@@ -5,6 +5,7 @@ This module does not import torch.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -214,6 +215,12 @@ class Measurements:
         vectors = chain(*(column for column in self.vectors.values() if not isinstance(column, RaggedColumn)))
         for array in chain((self.labels, self.predicted), self.scalars.values(), vectors, self.tables.values()):
             array.setflags(write=False)
+
+    def drop_read_pages(self) -> None:
+        """Remove numbers that are stored in files from memory. They are read again when they are needed."""
+        for column in self.scalars.values():
+            if isinstance(column.base, mmap.mmap) and hasattr(column.base, "madvise"):  # not on Windows
+                column.base.madvise(mmap.MADV_DONTNEED)
 
     def scalar(self, name: str) -> Floats:
         """Return a scalar column (n,).

@@ -40,7 +40,8 @@ class RaggedColumn(Sequence[Array]):
     def __getitem__(self, row: slice) -> list[Array]: ...
     def __getitem__(self, row: int | slice) -> Array | list[Array]:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+            start, stop, step = row.indices(len(self))
+            return self._rows(start, stop) if step == 1 else [self[i] for i in range(start, stop, step)]
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
         row %= len(self)
@@ -49,9 +50,15 @@ class RaggedColumn(Sequence[Array]):
 
     def __iter__(self) -> Iterator[Array]:
         for first in range(0, len(self), ROWS_AT_ONCE):
-            ends = self.ends[first : first + ROWS_AT_ONCE]
-            offset = int(self.ends[first - 1]) if first else 0
-            yield from np.split(self.between(offset, int(ends[-1])), ends[:-1] - offset)
+            yield from self._rows(first, first + ROWS_AT_ONCE)
+
+    def _rows(self, start: int, stop: int) -> list[Array]:
+        """Return consecutive rows, which are read from a file at once."""
+        ends = self.ends[start:stop]
+        if not len(ends):
+            return []
+        offset = int(self.ends[start - 1]) if start else 0
+        return np.split(self.between(offset, int(ends[-1])), ends[:-1] - offset)
 
     def between(self, start: int, stop: int) -> Array:
         """Return `values[start:stop]`, which cannot be written to."""
@@ -60,6 +67,18 @@ class RaggedColumn(Sequence[Array]):
     def values(self) -> Array:
         """Return the arrays of all rows, one after the other."""
         return self.between(0, int(self.ends[-1]) if len(self) else 0)
+
+    def stacked(self) -> Array:
+        """Return rows of the same length L as one (n, L, ...) array.
+
+        Raises:
+            ValueError: The rows have different lengths.
+        """
+        values = self.values()
+        length = len(values) // max(1, len(self))
+        if not np.array_equal(np.diff(self.ends, prepend=0), np.full(len(self), length)):
+            raise ValueError("the rows have different lengths")
+        return values.reshape(len(self), length, *values.shape[1:])
 
 
 class FiledColumn(RaggedColumn):
@@ -105,7 +124,9 @@ class FiledStrings(Sequence[Sequence[str]]):
     def __getitem__(self, row: slice) -> list[Sequence[str]]: ...
     def __getitem__(self, row: int | slice) -> Sequence[str] | list[Sequence[str]]:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+            some: list[Sequence[str]] = []
+            some += (msgspec.msgpack.decode(content.tobytes(), type=list[str]) for content in self._bytes[row])
+            return some
         strings: list[str] = msgspec.msgpack.decode(self._bytes[row].tobytes(), type=list[str])
         return strings
 
@@ -124,7 +145,7 @@ class RaggedBuilder:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._chunks: list[Array] = []
-        self._counts: list[Integers] = []
+        self._counts: list[NDArray[np.int32]] = []
         self._dtype: np.dtype[Any] = np.dtype(np.float64)
         self._shape: tuple[int, ...] = ()
 
@@ -132,7 +153,7 @@ class RaggedBuilder:
         """Append rows: their values, one after the other, and the number of values of each row."""
         if len(values):
             self._dtype, self._shape = values.dtype, values.shape[1:]
-        self._counts.append(counts)
+        self._counts.append(counts.astype(np.int32))
         if self._path is None:
             self._chunks.append(values)
         elif len(values):
@@ -141,11 +162,11 @@ class RaggedBuilder:
 
     def add_empty(self, rows: int) -> None:
         """Append rows without values."""
-        self._counts.append(np.zeros(rows, dtype=np.int64))
+        self._counts.append(np.zeros(rows, dtype=np.int32))
 
     def column(self) -> RaggedColumn:
         """Return the column of all rows."""
-        ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int64), *self._counts]), dtype=np.int64)
+        ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int32), *self._counts]), dtype=np.int64)
         if self._path is None:
             chunks = [chunk for chunk in self._chunks if len(chunk)]
             return RaggedColumn(np.concatenate(chunks) if chunks else np.zeros(0), ends)

@@ -123,7 +123,7 @@ class ShardNumbers:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(pa.BufferReader(content)).combine_chunks()
+            table = pq.read_table(pa.BufferReader(content), use_threads=False).combine_chunks()
             facts = json.loads(table.schema.metadata[METADATA])
             for column_field in table.schema:
                 is_number = not column_field.name.startswith(SCALAR) or column_field.type == pa.float64()

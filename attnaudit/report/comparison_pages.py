@@ -12,7 +12,7 @@ from attnaudit.records import RunRecord
 from attnaudit.records.comparison_records import Comparison
 from attnaudit.report.comparison_markdown import comparison_markdown
 from attnaudit.report.comparison_view import ComparisonPage, assemble_comparison
-from attnaudit.report.explorer_page import FOLDER, ExplorerView, explorer_of
+from attnaudit.report.explorer_page import FOLDER, ExplorerView, explorer_of, listed_instances
 from attnaudit.report.explorer_rows import CaseRows, read_rows
 from attnaudit.report.render import environment
 from attnaudit.report.run_files import Case, MeasurementsFile
@@ -71,7 +71,8 @@ def both_runs(
         ReportError: measurements.parquet of a run is corrupt.
     """
     runs = (comparison.candidate, comparison.base)
-    measured = [read_rows(file.path) for file in reversed(files)]
+    listed = {*listed_instances(runs[0]), *listed_instances(runs[1])}
+    measured = [read_rows(file.path, listed=listed) for file in reversed(files)]
     names: dict[tuple[int, Case], Case] = {}
     for subject in comparison.subjects:
         names_there = (subject.candidate_model, subject.base_model)

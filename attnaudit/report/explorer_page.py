@@ -39,7 +39,8 @@ class ExplorerView:
     """The instance explorer of a report.
 
     Attributes:
-        instances: The largest number of instances that a model was measured on.
+        instances: The largest number of instances of a model that are in the explorer.
+        total: The largest number of instances that a model was measured on.
         manifest: The description of the data, compressed and in base64.
         parts: Name of a part -> its content in base64, for the parts in the page.
         script: The script.
@@ -47,6 +48,7 @@ class ExplorerView:
     """
 
     instances: int
+    total: int
     manifest: str
     parts: Mapping[str, str]
     script: Markup
@@ -68,7 +70,13 @@ def write_explorer(folder: Path, run: RunRecord, measurements: MeasurementsFile)
         ReportError: measurements.parquet is corrupt.
         OSError: A file cannot be written.
     """
-    return explorer_of(run, read_rows(measurements.path) if measurements.measured else {}, folder / FOLDER)
+    rows = read_rows(measurements.path, listed=listed_instances(run)) if measurements.measured else {}
+    return explorer_of(run, rows, folder / FOLDER)
+
+
+def listed_instances(run: RunRecord) -> set[str]:
+    """Return the ids of the instances that the checks of a run list. The report links them to the explorer."""
+    return {one.instance for record in run.checks for one in (*record.worst, *record.typical)}
 
 
 def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Path) -> ExplorerView | None:
@@ -102,6 +110,7 @@ def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Pat
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return ExplorerView(
         instances=max(len(case.ids) for case in rows.values()),
+        total=max(case.total for case in rows.values()),
         manifest=compressed(to_json({**data.manifest, "key": key, "folder": "" if in_page else parts_folder.name})),
         parts=data.parts if in_page else {},
         script=Markup(script),

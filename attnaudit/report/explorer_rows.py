@@ -1,8 +1,14 @@
-"""Read all rows of measurements.parquet, column by column, for the instance explorer of the report."""
+"""Read the rows of measurements.parquet, column by column, for the instance explorer of the report.
+
+Of a data set with more than 20,000 instances, only a sample is read, so that the report and the memory that it needs do
+not grow with the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import heapq
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,6 +29,8 @@ Integers: TypeAlias = NDArray[np.int64]
 LARGEST_CODE = 127
 #: The code of a value that is undefined.
 UNDEFINED_CODE = -128
+#: The largest number of instances of one case in the explorer, apart from those that the checks list.
+MOST_INSTANCES = 20_000
 KEYS = ("model", "data", "seed", "instance", "label", "predicted", "measure")
 
 
@@ -43,9 +51,10 @@ class TokenColumn:
 
 @dataclass(slots=True, kw_only=True)
 class CaseRows:
-    """All measurements of one model on one data set.
+    """The measurements of one model on one data set.
 
     Attributes:
+        total: The number of instances in the file. It is larger than n if only a sample was read.
         ids: The ids of the n instances, in the order of the file.
         labels: The labels; None for instances without a label.
         predicted: The predicted classes; "" where unknown.
@@ -55,6 +64,7 @@ class CaseRows:
         probabilities: (n, classes) predicted probabilities; None if they were not stored.
     """
 
+    total: int = 0
     ids: list[str] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
     predicted: list[str] = field(default_factory=list)
@@ -69,11 +79,15 @@ class CaseRows:
         return np.array([len(tokens) for tokens in self.tokens], dtype=np.int64)
 
 
-def read_rows(path: Path) -> dict[Case, CaseRows]:
-    """Read all rows of measurements.parquet.
+def read_rows(path: Path, *, listed: Collection[str] = ()) -> dict[Case, CaseRows]:
+    """Read the rows of measurements.parquet.
+
+    If a case has more than 20,000 instances, read a random sample of 20,000. It depends only on the ids, so that two
+    models have the same sample.
 
     Args:
         path: The file.
+        listed: The ids of instances that are read even if they are not in the sample.
 
     Returns:
         Model, data set and seed -> their measurements. The only vectors included are the probabilities and the measures
@@ -88,36 +102,88 @@ def read_rows(path: Path) -> dict[Case, CaseRows]:
     cases: dict[Case, _Reader] = {}
     try:
         with pq.ParquetFile(path, read_dictionary=["model", "data", "label", "predicted", "measure"]) as file:
+            samples = _samples(file)
+            chosen = {case: {*one.ids, *listed} for case, one in samples.items() if one.total > MOST_INSTANCES}
             for group in range(file.num_row_groups):
-                for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS])):
+                for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS]), chosen):
                     reader = cases.setdefault(case, _Reader())
                     if reader.add_instances(rows):
                         reader.without_tokens = True
             for group in range(file.num_row_groups):
-                _read_tokens(file, group, cases)
+                _read_tokens(file, group, cases, chosen)
             for group in range(file.num_row_groups):
-                _read_measures(file, group, cases)
+                _read_measures(file, group, cases, chosen)
     except (pa.ArrowException, OSError) as error:
         raise ReportError(f"{path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
+    for case, reader in cases.items():
+        reader.rows.total = samples[case].total if case in chosen else len(reader.rows.ids)
     return {case: reader.rows for case, reader in cases.items()}
 
 
-def _read_tokens(file: Any, group: int, cases: dict[Case, _Reader]) -> None:
+class _Sample:
+    """A random sample of the instances of one case. It depends only on their ids.
+
+    Args:
+        measure: The name of a measure. Only its rows are counted, because every measure has the same instances.
+
+    Attributes:
+        total: The number of all instances.
+    """
+
+    def __init__(self, measure: str) -> None:
+        self.measure = measure
+        self.total = 0
+        self._kept: list[tuple[int, str]] = []  # a heap with the smallest hashes, negated
+
+    def add(self, ids: list[str]) -> None:
+        """Draw from further instances."""
+        self.total += len(ids)
+        for one in ids:
+            key = -int.from_bytes(hashlib.blake2b(one.encode(errors="surrogatepass"), digest_size=8).digest())
+            if len(self._kept) < MOST_INSTANCES:
+                heapq.heappush(self._kept, (key, one))
+            else:
+                heapq.heappushpop(self._kept, (key, one))
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of the sample."""
+        return {one for _, one in self._kept}
+
+
+def _samples(file: Any) -> dict[Case, _Sample]:
+    """Draw a sample of the instances of every case. The result is empty if there are too few rows to need a sample."""
+    found: dict[Case, _Sample] = {}
+    if file.metadata.num_rows <= MOST_INSTANCES:
+        return found
+    for group in range(file.num_row_groups):
+        only = _only_value(file, group, "measure")
+        if only is not None and only not in {one.measure for one in found.values()} and found:
+            continue
+        for case, measure, rows in _by_measure(file.read_row_group(group, columns=[*KEYS]), {}):
+            sample = found.setdefault(case, _Sample(measure))
+            if sample.measure == measure:
+                sample.add(rows.column("instance").to_pylist())
+    return found
+
+
+def _read_tokens(file: Any, group: int, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
     """Read the tokens of those instances whose tokens are not yet known."""
     if not any(reader.without_tokens for reader in cases.values()) or not _has_tokens(file, group):
         return
-    for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"])):
+    for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"]), chosen):
         if cases[case].without_tokens:
             cases[case].add_tokens(rows)
 
 
-def _read_measures(file: Any, group: int, cases: dict[Case, _Reader]) -> None:
+def _read_measures(file: Any, group: int, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
     """Read the numbers of a row group. Only measures with one number per token have tokens in their rows."""
     per_token = _has_tokens(file, group)
-    several = _statistics(file, group, "measure")
-    several = several is None or not several.has_min_max or several.min != several.max
-    columns = [*KEYS, "value", "values", *(["tokens"] if per_token and several else [])]
-    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns)):
+    only = _only_value(file, group, "measure")
+    columns = [*KEYS, "value"]
+    if per_token or only in (None, "probabilities"):  # the explorer shows no other vectors
+        columns += ["values", *(["tokens"] if per_token and only is None else [])]
+    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns), chosen):
         with_tokens = rows.column("tokens").null_count < rows.num_rows if "tokens" in columns else per_token
         cases[case].add_measure(measure, rows, per_token=with_tokens)
 
@@ -135,8 +201,33 @@ def _statistics(file: Any, group: int, column: str) -> Any:
     return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == column), None)
 
 
-def _by_measure(table: pa.Table) -> Iterator[tuple[Case, str, pa.Table]]:
-    """Split rows by model, data set, seed and measure. A row group usually holds a single measure."""
+def _only_value(file: Any, group: int, column: str) -> str | None:
+    """Return the value that a column has in all rows of a row group; None if there are several or it is unknown."""
+    known = _statistics(file, group, column)
+    if known is None or not known.has_min_max or known.min != known.max:
+        return None
+    return str(known.min)
+
+
+def _by_measure(table: pa.Table, chosen: Mapping[Case, set[str]]) -> Iterator[tuple[Case, str, pa.Table]]:
+    """Split rows by model, data set, seed and measure, and yield the rows of the chosen instances.
+
+    Args:
+        table: The rows of a row group, which usually holds a single measure.
+        chosen: The ids of the chosen instances of a case. All instances of a case that is not a key are chosen.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for case, measure, rows in _split(table):
+        if case in chosen:
+            rows = rows.filter(pc.is_in(rows.column("instance"), value_set=pa.array(chosen[case], pa.string())))
+        if rows.num_rows:
+            yield case, measure, rows
+
+
+def _split(table: pa.Table) -> Iterator[tuple[Case, str, pa.Table]]:
+    """Split rows by model, data set, seed and measure."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -207,6 +298,8 @@ class _Reader:
         if np.isfinite(value).any():
             scalar = self.rows.scalars.setdefault(measure, np.full(len(self.rows.ids), np.nan))
             scalar[positions] = np.where(np.isfinite(value), value, np.nan)
+        if "values" not in rows.column_names:
+            return
         values = rows.column("values").combine_chunks()
         if values.null_count == len(values):
             return

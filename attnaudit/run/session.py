@@ -15,6 +15,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
+from attnaudit.processes import return_free_memory
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import (
     CheckRecord,
@@ -148,6 +149,8 @@ class AuditSession:
             if isinstance(check, PairedGate):
                 check = dataclasses.replace(check, baseline=self._baseline(check, model, data))
             record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
+            measurements.drop_read_pages()
+            return_free_memory()
             note = "; ".join(filter(None, (record.note, self.validation_remark(check.id, model))))
             self._records[key] = msgspec.structs.replace(record, test=test, note=note)
         return self._records[key]
@@ -315,6 +318,8 @@ class AuditSession:
                 msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
             )
+            measurements.drop_read_pages()
+            return_free_memory()
             if runner is not None and runner.folder is not None:
                 runner.folder.mark_complete()
             return measurements

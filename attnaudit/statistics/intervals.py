@@ -7,20 +7,19 @@ contains the true value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval
+from attnaudit.statistics.bootstrap_samples import Statistic, resampled
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
 from attnaudit.statistics.interval_estimate import IntervalEstimate, clip, normal_quantile, point, tilting_slope
 from attnaudit.statistics.resample_quantiles import upper_tail
 from attnaudit.statistics.resampled_limits import ResampledLimits
 from attnaudit.statistics.shares import ShareSample, weighted_share
 
-RESAMPLES = 4000
 #: The number of pseudo-sources that `linearised_interval` adds.
 PSEUDO_SOURCES = 2.0
 #: The step of the numerical derivative in `linearised_interval`, as a fraction of a row.
@@ -33,26 +32,8 @@ SOURCES_OF_SKEWED = 500
 WIDEST = 4.0
 #: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
-#: The largest number of array elements in a block of resamples. It limits the memory.
+#: The largest number of array elements that are differentiated at once. It limits the memory.
 CHUNK = 4_000_000
-
-#: A function that computes (b, ...) values from (b, D) totals.
-Statistic = Callable[[Floats], Floats]
-
-
-def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
-    """Yield (b, G) blocks of counts: how often each of G groups occurs in each of b bootstrap samples."""
-    step = max(1, CHUNK // groups)
-    for start in range(0, RESAMPLES, step):
-        size = min(step, RESAMPLES - start)
-        drawn = generator.integers(0, groups, (size, groups)) + groups * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * groups).reshape(size, groups)
-        yield counts.astype(np.float64)
-
-
-def _resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
-    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return (4000, ...) values of the statistic."""
-    return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
 
 
 def mean_interval(
@@ -131,19 +112,23 @@ def ratio_interval(
     if total[1] <= CLEARLY_POSITIVE * error:
         return None
     ratio = float(total[0] / total[1])
-    numerators, denominators = above[groups.rows], below[groups.rows]
     is_share = extremes == (0.0, 1.0)
-    same_ratio = np.ptp(numerators - ratio * denominators) == 0
-    if same_ratio or (np.ptp(numerators) == 0 and np.ptp(denominators) == 0):
-        mean = float(denominators.mean())
+    mean = float(below[groups.rows].mean())
+    same_ratio = np.ptp((above - ratio * below)[groups.rows]) == 0
+    if same_ratio or (np.ptp(above[groups.rows]) == 0 and np.ptp(below[groups.rows]) == 0):
         unvaried = _unvaried_interval(
             ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
         )
         share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
         return replace(unvaried, share=share) if unvaried else None
-    base = groups.sums(np.column_stack([above - ratio * below, below]))
-    squares = np.column_stack([base[:, 0] ** 2, base[:, 0] * base[:, 1], base[:, 1] ** 2])
-    sums = np.column_stack([base, squares * leverage(base[:, 1])[:, None]])
+    # The columns are computed one by one, because a million groups need 8 MB for each.
+    sums = np.empty((count, 5))
+    base = sums[:, :2]
+    base[:] = groups.sums(np.column_stack([above - ratio * below, below]))
+    factors = leverage(base[:, 1])
+    for column, (one, other) in zip(sums[:, 2:].T, ((0, 0), (0, 1), (1, 1)), strict=True):
+        np.multiply(base[:, one] * base[:, other], factors, out=column)
+    del parts, factors
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
         """Compute, for each resample, the ratio minus the observed ratio, and the standard error of the ratio."""
@@ -156,7 +141,7 @@ def ratio_interval(
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
 
     with np.errstate(over="ignore", invalid="ignore"):
-        centres, errors = _resampled(lambda totals: np.column_stack(centre_and_error(totals)), sums, generator).T
+        centres, errors = resampled(lambda totals: np.column_stack(centre_and_error(totals)), sums, generator).T
         t = np.where(
             errors > 1e-9 * error,
             centres / np.maximum(errors, 1e-300),
@@ -178,7 +163,6 @@ def ratio_interval(
 
     def unseen(level: float, upper: bool) -> float:
         """Return how far a limit of the interval is from the ratio, for a sample in which every row has this ratio."""
-        mean = float(denominators.mean())
         unvaried = _unvaried_interval(
             ratio, mean, groups, groups.effective, confidence=level, bounds=(-np.inf, np.inf), extremes=extremes
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.balanced_rows import WeightedRows
@@ -13,44 +14,50 @@ from attnaudit.statistics.balanced_rows import WeightedRows
 #: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
 #: with a smaller standard deviation do not vary, and an output does not change if its logits move by less.
 ROUNDING = 1e-6
+#: The number of rows of which other logits are in memory at once.
+ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLogits:
-    """The logits that some rows have under other attention weights. Build it with `of`.
+    """The logits that some rows have under other attention weights. Only a block of rows is in memory at once.
 
     Attributes:
-        logits: (M, C) logits minus their mean over the classes, without NaN.
-        rows: (M,) the row that each of the M logits belongs to.
-        count: n, the number of all rows.
+        logits: n arrays, one per row: the logits minus their mean over the classes, under K different attention
+            weights, as K · C numbers. Logits with a NaN are left out.
+        chosen: (n,) True at the rows whose logits are read.
+        classes: C, the number of classes.
     """
 
-    logits: Floats
-    rows: Integers
-    count: int
+    logits: Sequence[Floats]
+    chosen: NDArray[np.bool_]
+    classes: int
 
-    @classmethod
-    def of(cls, logits: Mapping[int, Floats], *, count: int, classes: int) -> OtherLogits:
-        """Collect the logits of rows.
+    def mean_of_rows(self, function: Callable[[Floats, Integers], Floats]) -> Floats:
+        """Average a function of the logits over each row.
 
         Args:
-            logits: Row -> its logits under K different attention weights, as K · C numbers. Logits with a NaN are left
-                out.
-            count: The number of all rows.
-            classes: C, the number of classes.
-        """
-        parts = [each.reshape(-1, classes) for each in logits.values()]
-        stacked = np.concatenate([np.zeros((0, classes)), *parts])
-        rows = np.repeat(np.array([*logits], dtype=np.int64), [len(part) for part in parts])
-        defined = ~np.isnan(stacked).any(1)
-        return cls(stacked[defined], rows[defined], count)
+            function: Takes (M, C) logits and the (M,) rows that they belong to, and returns (M, D) numbers.
 
-    def mean_of_rows(self, values: Floats) -> Floats:
-        """Average (M, D) values over each row, and return (n, D) means; NaN for rows without any values."""
-        counts = np.bincount(self.rows, minlength=self.count).astype(np.float64)
-        sums = [np.bincount(self.rows, column, self.count) for column in values.T]
-        means: Floats = np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None]
-        return means
+        Returns:
+            (n, D) means; NaN for rows without any logits.
+        """
+        means = []
+        for first in range(0, max(1, len(self.chosen)), ROWS_AT_ONCE):
+            chosen = self.chosen[first : first + ROWS_AT_ONCE]
+            read = self.logits[first : first + ROWS_AT_ONCE] if chosen.any() else []
+            parts = [
+                one.reshape(-1, self.classes) for one, wanted in zip(read, chosen.tolist(), strict=False) if wanted
+            ]
+            stacked = np.concatenate([np.zeros((0, self.classes)), *parts])
+            rows = np.repeat(np.flatnonzero(chosen), [len(part) for part in parts])
+            defined = ~np.isnan(stacked).any(1)
+            stacked, rows = stacked[defined], rows[defined]
+            counts = np.bincount(rows, minlength=len(chosen)).astype(np.float64)
+            values = function(stacked, first + rows)
+            sums = [np.bincount(rows, column, len(chosen)) for column in values.T]
+            means.append(np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None])
+        return np.concatenate(means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,13 @@ class StandardisedLogits:
         Returns:
             (n,) means over the other logits of each row; NaN for rows without other logits.
         """
-        return others.mean_of_rows((self._moves(logits, others) ** 2).sum(1)[:, None])[:, 0]
+
+        def squared(changed: Floats, rows: Integers) -> Floats:
+            moves = self._moves(logits[rows], changed)
+            distances: Floats = (moves**2).sum(1)[:, None]
+            return distances
+
+        return others.mean_of_rows(squared)[:, 0]
 
     def derivatives_of_changes(self, logits: Floats, others: OtherLogits) -> Floats:
         """Return the derivatives of `squared_changes` with respect to each mean and the logarithm of the scale.
@@ -125,8 +138,12 @@ class StandardisedLogits:
         Returns:
             (n, C + 1) derivatives, with the logarithm of the scale last; NaN for rows without other logits.
         """
-        moves, own = self._moves(logits, others), logits[others.rows]
-        return others.mean_of_rows(2 * (self._derivatives(others.logits, moves) - self._derivatives(own, moves)))
+
+        def derivatives(changed: Floats, rows: Integers) -> Floats:
+            moves = self._moves(logits[rows], changed)
+            return 2 * (self._derivatives(changed, moves) - self._derivatives(logits[rows], moves))
+
+        return others.mean_of_rows(derivatives)
 
     def derivatives_of_deviation(self, logits: Floats, deviations: Floats) -> Floats:
         """Return the derivatives of the squared distance of standardised probabilities from a fixed point.
@@ -153,10 +170,10 @@ class StandardisedLogits:
         relative = (deviations**2).mean(1) / self.scale**2
         return np.column_stack([deviations, (relative - 1) / 2])
 
-    def _moves(self, logits: Floats, others: OtherLogits) -> Floats:
-        """Return the (M, C) changes of the probabilities under the M other logits; 0 if they differ by rounding."""
-        distances = ((others.logits - logits[others.rows]) ** 2).sum(1)
-        moves = self.probabilities(others.logits) - self.probabilities(logits)[others.rows]
+    def _moves(self, logits: Floats, others: Floats) -> Floats:
+        """Return the (M, C) changes of the probabilities between M pairs of logits; 0 if they differ by rounding."""
+        distances = ((others - logits) ** 2).sum(1)
+        moves = self.probabilities(others) - self.probabilities(logits)
         return np.where((distances <= self.rounding)[:, None], 0.0, moves)
 
     def _derivatives(self, logits: Floats, direction: Floats) -> Floats:

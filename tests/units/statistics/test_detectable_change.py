@@ -12,7 +12,7 @@ from scipy import stats
 
 from attnaudit import checks
 from attnaudit.records import Interval, Requirement
-from attnaudit.statistics import intervals
+from attnaudit.statistics import bootstrap_samples
 from attnaudit.statistics.detectable_change import detectable_change, relative_variance
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import mean_interval, proportion_interval
@@ -143,7 +143,7 @@ def test_the_variance_follows_the_slope_and_is_constant_without_an_end():
 @pytest.mark.parametrize("population", power.populations()[:5], ids=lambda population: population.name)
 def test_the_slope_of_an_estimate_is_that_of_its_tilted_population(population, monkeypatch):
     """With slightly other frequencies of the rows, the variance changes as the slope says."""
-    monkeypatch.setattr(intervals, "RESAMPLES", 10)  # the slope needs none
+    monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 10)  # the slope needs none
     random, size = np.random.default_rng(0), 40_000
 
     def at(value):

@@ -1,0 +1,40 @@
+"""Bootstrap samples of statistics that are computed from sums over groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from attnaudit.arrays import Floats
+
+RESAMPLES = 4000
+#: The largest number of array elements in a block of resamples, unless one resample has more. It limits the memory.
+CHUNK = 1_000_000
+#: The largest number of groups that are drawn at once, unless one resample has more.
+DRAWN_AT_ONCE = 2**18
+
+#: A function that computes (b, ...) values from (b, D) totals.
+Statistic = Callable[[Floats], Floats]
+
+
+def resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
+    """Draw 4,000 bootstrap samples from (G, D) sums per group, and return (4000, ...) values of the statistic."""
+    return np.concatenate([statistic(block @ sums) for block in _draws(len(sums), generator)])
+
+
+def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:
+    """Yield (b, G) blocks of counts: how often each of G groups occurs in each of b bootstrap samples.
+
+    A block is overwritten by the next one, so that only one of them is in memory.
+    """
+    step, at_once = max(1, CHUNK // groups), max(1, DRAWN_AT_ONCE // groups)
+    block = np.empty((min(step, RESAMPLES), groups))
+    for start in range(0, RESAMPLES, step):
+        counts = block[: RESAMPLES - start]
+        for first in range(0, len(counts), at_once):
+            some = counts[first : first + at_once]
+            drawn = generator.integers(0, groups, some.shape)
+            drawn += groups * np.arange(len(some))[:, None]
+            some[:] = np.bincount(drawn.ravel(), minlength=some.size).reshape(some.shape)
+        yield counts
