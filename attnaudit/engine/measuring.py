@@ -175,14 +175,16 @@ def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> list[
     """Encode all instances, and return their numbers of real units.
 
     If there are many instances and no measure uses their lengths, return an empty list. Otherwise, an instance that
-    cannot be encoded is found before the first pass.
+    cannot be encoded is found before the first pass. The measurer keeps the results until it measures the shards,
+    unless there are many instances.
 
     Raises:
         DataError: an instance cannot be encoded. The message names the row.
     """
     if not measurer.uses_lengths and len(instances) > ROWS_IN_MEMORY:
         return []
-    return [len(row) for row in encode_instances(measurer.adapter, instances, measurer.unit).units]
+    keep = len(instances) <= ROWS_IN_MEMORY
+    return [len(row) for shard in Shards(instances) for row in measurer.encode(shard, keep=keep).units]
 
 
 class Shards(Sequence[Shard]):

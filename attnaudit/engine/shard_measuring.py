@@ -27,7 +27,7 @@ from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_un
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
-from attnaudit.engine.unit_strings import encode_instances
+from attnaudit.engine.unit_strings import EncodedInstances, encode_instances
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
@@ -113,6 +113,7 @@ class ShardMeasurer:
         self.scopes = [scope_of(adapter, reading) for reading in self.plan.parsed.values()]
         self.started = False
         self.measured: set[int] = set()
+        self._encoded: dict[int, EncodedInstances] = {}
 
     @property
     def uses_lengths(self) -> bool:
@@ -136,6 +137,22 @@ class ShardMeasurer:
         refuse_unable(self.adapter, self.plan, self.unit)
         self.states = [planned.measure.start(lengths) for planned in self.plan.measures]
         self.started = True
+
+    def encode(self, shard: Shard, *, keep: bool = False) -> EncodedInstances:
+        """Encode the instances of a shard, unless an earlier call has kept the result.
+
+        Args:
+            shard: the shard.
+            keep: whether to keep the result for the next call.
+
+        Raises:
+            DataError: an instance cannot be encoded. The message names the row.
+            AuditError: the adapter raised an error for an instance. The message names the row.
+        """
+        encoded = self._encoded.pop(shard.index, None) or encode_instances(self.adapter, shard.instances, self.unit)
+        if keep:
+            self._encoded[shard.index] = encoded
+        return encoded
 
     def measure(
         self,
@@ -161,7 +178,7 @@ class ShardMeasurer:
         """
         began = time.perf_counter()
         instances = shard.instances
-        encoded = encode_instances(self.adapter, instances, self.unit)
+        encoded = self.encode(shard)
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()
         store = ColumnStore(len(instances), shard.first)

@@ -78,12 +78,13 @@ class BiLSTM(Encoder):
         return (self.forwards, self.backwards) if self.above is None else None
 
     def forward(self, embeddings: Tensor, mask: Tensor) -> Tensor:
-        ordered, lengths = in_order(mask)
-        places = torch.arange(mask.shape[1], device=mask.device).expand_as(ordered)
-        mirrored = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
-        if torch.equal(ordered, places):  # all padding is on the right
+        places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+        lengths = mask.sum(1, keepdim=True)
+        mirrored = torch.where(places < lengths, lengths - 1 - places, places)
+        if torch.equal(mask, places < lengths):  # all padding is on the right
             forwards, inverse = self._hidden(self.forwards, embeddings), mirrored
         else:
+            ordered, _ = in_order(mask)
             forwards = select_positions(
                 self._hidden(self.forwards, select_positions(embeddings, ordered)), torch.argsort(ordered, dim=1)
             )

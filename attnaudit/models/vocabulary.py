@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.instances import Instance
@@ -82,6 +83,6 @@ class Vocabulary:
         Unknown words have the id UNKNOWN, but keep their spelling in `tokens`.
         """
         text_words = words(text)
-        ids = [START, *(self._ids.get(word, UNKNOWN) for word in text_words), END]
+        ids = [START, *map(self._ids.get, text_words, repeat(UNKNOWN)), END]
         tokens = [RESERVED[START], *text_words, RESERVED[END]]
-        return Encoding(ids=ids, tokens=tokens, special=[True, *(False for _ in text_words), True])
+        return Encoding(ids=ids, tokens=tokens, special=[True, *([False] * len(text_words)), True])

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.pooled import local_encoders, recurrent_encoders
+from attnaudit.adapters.pooled.row_groups import encode_in_groups
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
     Encoding,
@@ -211,7 +212,7 @@ class PooledAttentionAdapter(TokenStreams):
 
     def _encode_text(self, embedded: Tensor, mask: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the hidden states, and the states before a final normalisation layer if the encoder ends with one."""
-        return self.encoder(embedded, mask), None
+        return encode_in_groups(self.encoder, embedded, mask), None
 
     def run(
         self,
