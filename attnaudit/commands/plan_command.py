@@ -1,23 +1,28 @@
-"""`attnaudit plan`: say how many rows a policy needs, before anything is labelled or measured."""
+"""`attnaudit plan`: say how many rows a policy needs, and how long an audit takes."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from attnaudit.checks.base import Check
 from attnaudit.checks.policy import load_policy
 from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.devices import AUTO, NAMES, chosen_device, require_device
 from attnaudit.errors import AuditError, CheckError, shown_error
-from attnaudit.formatting import plural, terminal_safe
+from attnaudit.formatting import duration, plural, terminal_safe
 from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run, require_run_folder
 from attnaudit.statistics.sample_size import POWER
 
+#: Number of rows from which the time of an audit is estimated.
+PROBE_ROWS = 32
+DEFAULT_DATA = "movie-reviews"
 ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
 MOST_ROWS, SMALLEST_EFFECT = 10**12, 1e-9
 STATUS = (
@@ -51,10 +56,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how far the true value is from the threshold, in the unit of the value, for one gate or for all; may be "
         f"repeated. Default: {DEFAULT_EFFECT:g}, or the margin of a gate that compares with a baseline",
     )
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help=f"also estimate the time and memory of an audit of this model, by measuring {PROBE_ROWS} rows of --data",
+    )
+    parser.add_argument("--data", metavar="DATA", help=f"the data for --model (default: {DEFAULT_DATA})")
+    parser.add_argument("--device", default=AUTO, help=f"the device for --model: auto, {NAMES} (default: auto)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print how many rows every gate of a policy needs.
+    """Print how many rows every gate of a policy needs and, if a model is given, what an audit costs.
 
     Returns:
         The exit status: 0 if the number of rows is known for every gate and, with --rows, the rows are enough; 1 if
@@ -71,13 +83,14 @@ def run(options: argparse.Namespace) -> int:
         if options.run is not None:
             records = read_unedited(newest_run(require_run_folder("--from", Path(options.run)))).checks
         plans = plan_gates(policy, effects=effects, default_effect=default, records=records, rows=options.rows)
+        cost = _cost(policy, options)
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return CANNOT_RUN
     if not plans:
         print("The policy has no gate, so it needs no rows.")
-        return ENOUGH
-    for line in (*_table(plans, options.rows), "", *_conclusion(plans, options.rows)):
+    gate_lines = (*_table(plans, options.rows), "", *_conclusion(plans, options.rows)) if plans else ()
+    for line in (*gate_lines, *cost):
         print(terminal_safe(line))
     known = all(plan.rows is not None for plan in plans)
     return ENOUGH if known and (options.rows is None or _most(plans) <= options.rows) else NOT_ENOUGH
@@ -116,15 +129,59 @@ def _table(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     head = ["gate", "threshold", "effect", "rows to pass", "rows to fail"]
     head += [] if rows is None else [f"{rows:,} rows pass at", f"{rows:,} rows fail at"]
     cells = [[*head, "spread from"], *(_cells(plan, rows) for plan in plans)]
+    return _aligned(cells, left=(0, 1, len(head)))
+
+
+def _aligned(cells: Sequence[Sequence[str]], *, left: Collection[int]) -> list[str]:
+    """Return the lines of a table. The columns in `left` are aligned to the left, the others to the right."""
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     lines = []
     for row in cells:
         aligned = [
-            cell.ljust(width) if column in (0, 1, len(row) - 1) else cell.rjust(width)
+            cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(aligned).rstrip())
     return lines
+
+
+def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
+    """Return lines that say what an audit of --model costs; no lines if no model is given.
+
+    Raises:
+        AuditError: The device, the model or the data cannot be used, or --data is given without --model.
+    """
+    if options.model is None:
+        if options.data is not None:
+            raise CheckError("--data: only used with --model. Add --model MODEL to estimate the time of an audit.")
+        return []
+    from attnaudit.adapters.loading import load_model
+    from attnaudit.data.draws import open_draws
+    from attnaudit.engine.shard_measuring import PASSES_BY_ROWS
+    from attnaudit.run.cost_probe import estimate_cost
+
+    if options.device != AUTO:
+        require_device("--device", options.device)
+    draws = open_draws(options.data or DEFAULT_DATA, 0)
+    data = draws.first(PROBE_ROWS if draws.size is None else None)
+    loaded = load_model(options.model)
+    cost = estimate_cost(
+        loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=chosen_device(options.device)
+    )
+    cells = [["check", "time", "saved without it", "passes per row"]]
+    for check in cost.checks:
+        passes = sum(check.passes.get(kind, 0) for kind in PASSES_BY_ROWS) / cost.rows
+        cells.append([check.check, duration(check.seconds), duration(check.alone), f"{passes:,.3g}"])
+    return [
+        "",
+        f"Measuring {plural(cost.rows, 'row')} takes about {duration(cost.seconds)} and at least "
+        f"{cost.memory / 2**20:,.0f} MiB of memory, estimated from {plural(cost.probed, 'row')}. Loading, statistics "
+        "and the report take further time.",
+        *_aligned(cells, left=(0,)),
+        "Several checks may need the same measure. It is then computed once, so the times do not add up. "
+        "Passes count the rows, and the variants of them, that run through the model.",
+        *(f"{check}: the model does not support this check." for check in cost.unmeasurable),
+    ]
 
 
 def _cells(plan: GatePlan, rows: int | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -52,6 +52,8 @@ class AssembledShards:
         self.per_token: set[str] = set()
         self.shared: set[str] = set()
         self.passes: Counter[str] = Counter()
+        self.measure_seconds: defaultdict[str, float] = defaultdict(float)
+        self.measure_passes: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.batch_size = self.repeated_rows = 0
         self.repeated_difference = 0.0
         self._rows = 0
@@ -100,6 +102,10 @@ class AssembledShards:
         self.per_token |= shard.per_token
         self.shared |= shard.shared
         self.passes.update(shard.passes)
+        for name, seconds in shard.measure_seconds.items():
+            self.measure_seconds[name] += seconds
+        for name, counts in shard.measure_passes.items():
+            self.measure_passes[name].update(counts)
         self.batch_size = max(self.batch_size, shard.batch_size)
         self.repeated_rows += shard.repeated_rows
         self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)

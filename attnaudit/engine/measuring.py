@@ -17,6 +17,7 @@ from attnaudit.arrays import Integers
 from attnaudit.engine.assembled_shards import ROWS_IN_MEMORY, AssembledShards
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
+from attnaudit.engine.measure_costs import costs_of
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_sources import merged_rows, merged_sources
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass, RepeatedPass, rows_to_repeat
@@ -168,6 +169,7 @@ def measure(
         repeated_difference=max(assembled.repeated_difference, repeated.largest_difference if repeated else 0.0),
         **_scores(measurements),
         own_reading=measurements.own_reading,
+        costs=costs_of(plan, adapter, needs, assembled.measure_seconds, assembled.measure_passes),
     )
 
 

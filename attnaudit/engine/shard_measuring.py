@@ -22,6 +22,7 @@ from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
+from attnaudit.engine.measure_costs import Spent
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
@@ -181,6 +182,7 @@ class ShardMeasurer:
         encoded = self.encode(shard)
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()
+        spent = Spent(pass_counts, self.device)
         store = ColumnStore(len(instances), shard.first)
         first_pass = FirstPass(len(instances), shard.first)
 
@@ -198,7 +200,7 @@ class ShardMeasurer:
                 progress=progress,
                 scopes=self.scopes,
             )
-            self._run_batch(batch, store, first_pass)
+            self._run_batch(batch, store, first_pass, spent)
 
         largest = run_in_batches(
             run, instances, range(len(instances)), widths, device=self.device, budget=self.budget, report=report
@@ -238,13 +240,18 @@ class ShardMeasurer:
             repeated_rows=repeated.rows,
             repeated_difference=repeated.largest_difference,
             seconds=time.perf_counter() - began,
+            measure_seconds=dict(spent.seconds),
+            measure_passes={name: dict(counts) for name, counts in spent.passes.items()},
         )
 
-    def _run_batch(self, batch: Batch, store: ColumnStore, first_pass: FirstPass) -> None:
+    def _run_batch(self, batch: Batch, store: ColumnStore, first_pass: FirstPass, spent: Spent) -> None:
         """Compute all measures for one batch, and store their columns."""
         views = {name: AttentionView(batch, reading) for name, reading in self.plan.parsed.items()}
+        spent.begin()
         _refuse_invalid_logits(batch)
+        spent.add("prediction")
         first_pass.add(batch, _refuse_invalid_weights)
+        spent.add("attention")
         # A measure under a reading may also require columns that do not depend on the reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
         for planned, state in zip(self.plan.measures, self.states, strict=True):
@@ -255,6 +262,7 @@ class ShardMeasurer:
             for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
                 known.update(columns)
             store.add(batch, columns, planned)
+            spent.add(planned.name)
 
 
 def _refuse_invalid_logits(batch: Batch) -> None:

@@ -58,6 +58,9 @@ class ShardNumbers:
         repeated_rows: the number of instances that ran a second time.
         repeated_difference: the largest difference between the two results of these instances.
         seconds: the wall-clock time that measuring took.
+        measure_seconds: name of a measure -> the wall-clock time that it took, without the measures before it. Work
+            that several measures share counts for the first of them.
+        measure_passes: name of a measure -> kind of work -> how often it was done for this measure.
     """
 
     ids: list[str]
@@ -76,6 +79,8 @@ class ShardNumbers:
     repeated_rows: int = 0
     repeated_difference: float = 0.0
     seconds: float = 0.0
+    measure_seconds: dict[str, float] = field(default_factory=dict)
+    measure_passes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

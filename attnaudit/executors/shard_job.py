@@ -62,7 +62,7 @@ class MeasuredShard:
         index: The number of the shard.
         content: The content of its Parquet file.
         sha256: The SHA-256 hash of `content`, in hexadecimal.
-        cost: The fields `passes`, `batch_size`, `repeated_rows`, `repeated_difference` and `seconds` of `ShardNumbers`.
+        cost: The fields of `ShardNumbers` that `COST` names.
     """
 
     index: int
@@ -101,7 +101,15 @@ def measured_shard(index: int, numbers: ShardNumbers) -> MeasuredShard:
 
 
 #: The fields of `ShardNumbers` that describe the cost of a shard.
-COST = ("passes", "batch_size", "repeated_rows", "repeated_difference", "seconds")
+COST = (
+    "passes",
+    "batch_size",
+    "repeated_rows",
+    "repeated_difference",
+    "seconds",
+    "measure_seconds",
+    "measure_passes",
+)
 
 
 class ShardWorker:

@@ -247,6 +247,24 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.sample_seed is not None or self.rows is None
 
 
+class MeasureCost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cost of one measure, without the measures that it requires.
+
+    Attributes:
+        measure: The name of the measure, with its reading.
+        needs: The entries of `MeasureRecord.needs` for which the measure was computed: the measure itself, or measures
+            that require it.
+        seconds: The wall-clock time in seconds, added up over all shards. Work that several measures share counts for
+            the first of them.
+        passes: Kind of work -> how often it was done.
+    """
+
+    measure: str
+    needs: list[str]
+    seconds: float
+    passes: dict[str, int]
+
+
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cost of measuring one model on one data set.
 
@@ -272,6 +290,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         macro_f1: The mean F1 over the classes that occur as labels or predictions; None if there are no labels.
         own_reading: The model's own reading, which checks without a reading audit; "" for a model with a single row of
             attention weights.
+        costs: The cost of each measure.
     """
 
     model: str
@@ -291,6 +310,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     accuracy: float | None = None
     macro_f1: float | None = None
     own_reading: str = ""
+    costs: list[MeasureCost] = msgspec.field(default_factory=list)
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

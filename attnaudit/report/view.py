@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.formatting import number, sentence
-from attnaudit.records import CheckRecord, MissingCase, RunRecord
+from attnaudit.records import CheckRecord, MeasureRecord, MissingCase, RunRecord
 from attnaudit.report import wording
 from attnaudit.report.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
+from attnaudit.report.check_costs import CheckCost, check_costs
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
@@ -187,6 +188,11 @@ class Page:
     title: str
     baselines: tuple[BaselineTable, ...]
     pictures: tuple[EmbeddedPicture, ...] = ()
+
+    def costs_of(self, measured: MeasureRecord) -> list[CheckCost]:
+        """Return the cost of each check of a model on a data set; no costs if the run did not record them."""
+        records = [one for one in self.run.checks if (one.model, one.data) == (measured.model, measured.data)]
+        return check_costs({one.check: one.needs for one in records}, measured.costs) if measured.costs else []
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun] = ()) -> Page:

@@ -102,6 +102,8 @@ class ShardCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     repeated_rows: int
     repeated_difference: float
     seconds: float
+    measure_seconds: dict[str, float]
+    measure_passes: dict[str, dict[str, int]]
 
 
 class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -83,3 +83,29 @@ def test_a_policy_without_gates_needs_no_rows(tmp_path: Path, capsys: pytest.Cap
     file.write_text('[policy]\ninformational = true\n[[check]]\nname = "Conicity"\nseverity = "report"\n')
     assert main(["plan", "--policy", str(file)]) == 0
     assert capsys.readouterr().out == "The policy has no gate, so it needs no rows.\n"
+
+
+def test_the_cost_of_an_audit_is_estimated_for_each_check(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--policy", policy, "--model", "demo", "--rows", "100000", "--effect", "0.02"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("Measuring 100,000 rows takes about"))
+    assert "MiB of memory, estimated from 32 rows" in lines[start]
+    assert lines[start + 1].split("  ")[0] == "check"
+    shown = {line.split()[0]: line.split()[-1] for line in lines[start + 2 : start + 4]}
+    assert set(shown) == {"agreement.gradient.jain_wallace.inputs", "conicity"}
+    assert all(float(passes) >= 1 for passes in shown.values())
+
+
+def test_errors_of_the_cost_are_one_line_with_status_2(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, message in (
+        (["--data", "movie-reviews"], "--data: only used with --model"),
+        (["--model", "nothing"], "nothing"),
+        (["--model", "demo", "--device", "tpu"], "--device tpu: expected"),
+        (["--model", "demo", "--data", "absent.jsonl"], "absent.jsonl"),
+    ):
+        assert main(["plan", "--policy", policy, *options]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert len(error.splitlines()) == 1
