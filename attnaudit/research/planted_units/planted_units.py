@@ -1,0 +1,147 @@
+"""Build planted models of units: the model, its rows, its adapter, and the truth of its readings."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters import BagAdapter, Encoding, PooledAttentionAdapter, SeveralAttentionsAdapter
+from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.input_files import UnitArray
+from attnaudit.instances import Dataset, Instance
+from attnaudit.research.planted_units.planted_pool import PlantedPool, classes_of
+from attnaudit.research.planted_units.truth_rule import KnownTruth, UnitRows, known_truth
+from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, draw_row
+from attnaudit.research.planted_units.unit_kinds import UnitPlan, UnitVariant, variant_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedUnits:
+    """A planted model with its rows.
+
+    Attributes:
+        plan: The plan.
+        variant: The details that the seed decided.
+        model: The model.
+        rows: The rows, to which `truth_rule` is applied.
+        dataset: The same rows, to audit.
+        adapter: The adapter.
+    """
+
+    plan: UnitPlan
+    variant: UnitVariant
+    model: PlantedPool
+    rows: UnitRows
+    dataset: Dataset
+    adapter: ModelAdapter
+
+    def truth(self, reading: str) -> KnownTruth:
+        """Return what the rule says about a reading, given in text form ("" for the only one)."""
+        return known_truth(
+            self.model,
+            self.rows,
+            heads=self.variant.readings[reading],
+            hops=self.plan.arrangement == "hops",
+            seed=self.plan.seed,
+        )
+
+
+def build_units(plan: UnitPlan) -> PlantedUnits:
+    """Build the model of a plan."""
+    variant = variant_of(plan)
+    task = variant.task
+    space = UnitSpace(task.classes, variant.width, task.noise, plan.seed)
+    model = PlantedPool(variant.design, space, plan.seed + 1).eval()
+    generator = random.Random(f"rows {plan.kind} {plan.arrangement} {plan.seed}")
+    units = [draw_row(task, number % task.classes, generator) for number in range(variant.rows)]
+    if plan.arrangement == "bag":
+        vectors = [space.vectors(row, 1000 * plan.seed + number) for number, row in enumerate(units)]
+        adapter: Any = _bag_adapter(model, variant, vectors)
+        texts = [f"bag {number}" for number in range(len(units))]
+    else:
+        words = _words(units, task.classes)
+        table = space.vectors(list(words), plan.seed)
+        table[:2] = 0  # padding, and the word for all unknown words
+        vectors = [table[[words[unit] for unit in row]] for row in units]
+        texts = [" ".join(unit.word for unit in row) for row in units]
+        adapter = _text_adapter(model, plan, variant, table, {unit.word: i for unit, i in words.items()})
+    names = classes_of(task.classes)
+    instances = tuple(
+        Instance(id=f"{number:04}", text=text, label=names[number % task.classes]) for number, text in enumerate(texts)
+    )
+    mask = torch.zeros(len(units), max(map(len, units)), dtype=torch.bool)
+    padded = torch.zeros(*mask.shape, variant.width)
+    for number, row in enumerate(vectors):
+        padded[number, : len(row)], mask[number, : len(row)] = row, True
+    rows = UnitRows(
+        vectors=padded,
+        mask=mask,
+        labels=torch.arange(len(units)) % task.classes,
+        marked=torch.tensor([any(unit.role == "marker" for unit in row) for row in units]),
+    )
+    dataset = Dataset(
+        name=plan.name, source="planted", description="", instances=instances, classes=tuple(sorted(names))
+    )
+    return PlantedUnits(plan=plan, variant=variant, model=model, rows=rows, dataset=dataset, adapter=adapter)
+
+
+def _words(units: list[list[UnitRole]], classes: int) -> dict[UnitRole, int]:
+    """Return the number of each word in the table of embeddings. Numbers 0 and 1 are padding and the unknown word."""
+    known = sorted({unit for row in units for unit in row}, key=lambda unit: unit.word)
+    reserved = [UnitRole("padding"), UnitRole("unknown")]
+    return {unit: number for number, unit in enumerate([*reserved, *known])}
+
+
+def _bag_adapter(model: PlantedPool, variant: UnitVariant, vectors: list[Tensor]) -> BagAdapter:
+    def read(instance: Instance) -> UnitArray:
+        return UnitArray(features=vectors[int(instance.id)])
+
+    return BagAdapter(
+        encoder=model.encode,
+        attention=model.attend,
+        decoder=model.decode,
+        classes=classes_of(variant.task.classes),
+        features=variant.width,
+        independent=not variant.design.mixes,
+        read=read,
+        modules=(model,),
+    )
+
+
+def _text_adapter(
+    model: PlantedPool, plan: UnitPlan, variant: UnitVariant, table: Tensor, numbers: dict[str, int]
+) -> SeveralAttentionsAdapter | PooledAttentionAdapter:
+    embedding = torch.nn.Embedding(table.shape[0], table.shape[1], _weight=table)
+
+    def tokenize(text: str) -> Encoding:
+        words = text.split()
+        return Encoding([numbers.get(word, 1) for word in words], words)
+
+    if plan.arrangement == "hops":
+        return SeveralAttentionsAdapter(
+            embedding=embedding,
+            encoder=model.encode,
+            pool=model.hops,
+            sites=dict.fromkeys(model.sites, 1),
+            reading=next(iter(variant.readings)),
+            tokenize=tokenize,
+            classes=classes_of(variant.task.classes),
+            modules=(model, embedding),
+            mask_id=1,
+        )
+    return PooledAttentionAdapter(
+        embedding=embedding,
+        encoder=model.encode,
+        attention=model.attend,
+        decoder=model.decode,
+        tokenize=tokenize,
+        classes=classes_of(variant.task.classes),
+        modules=(model, embedding),
+        mask_id=1,
+        heads=len(variant.design.heads),
+        reading=next(iter(variant.readings)),
+    )

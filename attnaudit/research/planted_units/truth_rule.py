@@ -1,0 +1,220 @@
+"""The rule that decides whether a reading of a planted model is right. No check uses these interventions.
+
+The rule is applied to the model itself, without an adapter and without the engine. A reading is *right* on a row if it
+meets two conditions:
+
+* **Used.** The weights of the reading are rotated along the units, by several distances, while the states stay the
+  same. On average over the rotations, the margin of the predicted class falls below half of the margin of the unchanged
+  model. (The margin is the logit of the predicted class minus the largest other logit.)
+* **Points.** The units with 80% of the reading's weight are replaced by those of a *donor*, a row with another
+  predicted class, while the weights of the reading's site stay the same. The prediction becomes that of the donor. If
+  all other units are replaced instead, the prediction stays that of the row. Both must hold for at least half of the
+  donors.
+
+A reading is faithful if it is right on at least 90% of the rows. It is unfaithful if it is right on at most 10% of
+them, and it then *fails* each question whose own condition holds on at most 10%. Between these limits, it is graded,
+with the measured share. A reading gets no label if the model predicts the label of fewer than 90% of the rows, or if it
+is right on at most 10% of the rows but both conditions hold on more.
+
+Shapes: B rows, T units, d features of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnaudit.research.planted_units.planted_pool import PlantedPool, two_logits
+
+#: The share of a reading's weight that the exchanged units have.
+COVERED = 0.8
+#: The share of the margin below which the rotated weights must bring it.
+MARGIN_LEFT = 0.5
+ROTATIONS, DONORS = 16, 4
+#: A faithful reading is right on at least the first share of the rows, an unfaithful one on at most the second.
+FAITHFUL_FROM, UNFAITHFUL_TO = 0.9, 0.1
+
+Truth = Literal["faithful", "unfaithful", "graded", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTruth:
+    """What the rule says about a reading.
+
+    Attributes:
+        truth: "faithful", "unfaithful" or "graded"; "" if the reading gets no label.
+        share: The share of the rows on which the reading is right.
+        used: The share of the rows on which the first condition holds.
+        points: The share of the rows on which the second condition holds.
+        accuracy: The share of the rows whose label the model predicts.
+        fails: The questions that an unfaithful or graded reading fails.
+        reason: Why the reading gets no label; "" if it has one.
+    """
+
+    truth: Truth
+    share: float
+    used: float
+    points: float
+    accuracy: float
+    fails: tuple[Literal["used", "points"], ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitRows:
+    """Rows of units.
+
+    Attributes:
+        vectors: (B, T, d) vectors.
+        mask: (B, T) which units are real.
+        labels: (B,) numbers of the classes.
+        marked: (B,) whether a row has a marker. A donor has a marker if the row has one.
+    """
+
+    vectors: Tensor
+    mask: Tensor
+    labels: Tensor
+    marked: Tensor
+
+
+def known_truth(model: PlantedPool, rows: UnitRows, *, heads: Sequence[int], hops: bool, seed: int) -> KnownTruth:
+    """Apply the rule to a reading.
+
+    Args:
+        model: The model.
+        rows: The rows.
+        heads: The heads of the reading. Its weights are the mean over them.
+        hops: Whether the heads of the model are hops. The site of a hop has one head; otherwise, all heads are at one
+            site.
+        seed: The seed of the choice of donors.
+    """
+    with torch.no_grad():
+        plain = model.run(rows.vectors, rows.mask, hops=hops)
+        logits = two_logits(plain.logits)
+        predicted = logits.argmax(-1)
+        accuracy = float((predicted == rows.labels).double().mean())
+        held = set(heads) if hops else set(range(len(plain.weights)))
+        reading = torch.stack([plain.weights[head] for head in heads]).mean(0)
+        used = _used(model, rows, plain.weights, set(heads), hops, logits, predicted)
+        points = _points(model, rows, plain.weights, held, hops, reading, predicted, seed)
+    return judged(used, points, accuracy)
+
+
+def judged(used: Tensor, points: Tensor, accuracy: float) -> KnownTruth:
+    """Return the truth of a reading, given on which rows (B,) each condition holds.
+
+    Examples:
+        >>> rows = torch.ones(10, dtype=torch.bool)
+        >>> judged(rows, rows, 1.0).truth, judged(~rows, rows, 1.0).fails
+        ('faithful', ('used',))
+    """
+    shares: dict[Literal["used", "points"], float] = {
+        "used": float(used.double().mean()),
+        "points": float(points.double().mean()),
+    }
+    share = float((used & points).double().mean())
+    truth: Truth = "graded"
+    fails = tuple(question for question, value in shares.items() if value < FAITHFUL_FROM)
+    reason = ""
+    if share >= FAITHFUL_FROM:
+        truth, fails = "faithful", ()
+    elif share <= UNFAITHFUL_TO:
+        truth, fails = "unfaithful", tuple(question for question, value in shares.items() if value <= UNFAITHFUL_TO)
+        if not fails:
+            reason = f"it is right on {share:.0%} of the rows, but used on {shares['used']:.0%} and points on "
+            reason += f"{shares['points']:.0%}"
+    if accuracy < FAITHFUL_FROM:
+        reason = f"the model predicts the label of {accuracy:.0%} of the rows"
+    return KnownTruth(
+        truth="" if reason else truth,
+        share=share,
+        used=shares["used"],
+        points=shares["points"],
+        accuracy=accuracy,
+        fails=fails,
+        reason=reason,
+    )
+
+
+def _used(
+    model: PlantedPool,
+    rows: UnitRows,
+    weights: Sequence[Tensor],
+    heads: set[int],
+    hops: bool,
+    logits: Tensor,
+    predicted: Tensor,
+) -> Tensor:
+    """Return (B,) whether rotated weights bring the margin of the predicted class below half."""
+    before = _margin(logits, predicted)
+    lengths = rows.mask.sum(1)
+    places = torch.arange(rows.mask.shape[1])
+    after = torch.zeros_like(before)
+    for turn in range(1, ROTATIONS + 1):
+        shift = (lengths * turn // (ROTATIONS + 1)).clamp_min(1)
+        source = torch.where(rows.mask, (places[None] + shift[:, None]) % lengths[:, None], places[None])
+
+        def rotated(head: int, own: Tensor, source: Tensor = source) -> Tensor:
+            return weights[head].gather(1, source) if head in heads else own
+
+        after += _margin(two_logits(model.run(rows.vectors, rows.mask, rotated, hops=hops).logits), predicted)
+    return after / ROTATIONS < MARGIN_LEFT * before
+
+
+def _points(
+    model: PlantedPool,
+    rows: UnitRows,
+    weights: Sequence[Tensor],
+    held: set[int],
+    hops: bool,
+    reading: Tensor,
+    predicted: Tensor,
+    seed: int,
+) -> Tensor:
+    """Return (B,) whether the prediction follows the attended units of donors, and no other units."""
+    attended = _smallest_set(reading)
+    order = reading.argsort(dim=1, descending=True)
+    other = (predicted[:, None] != predicted) & (rows.marked[:, None] == rows.marked)
+    has_donor = other.any(1)
+    chances = torch.where(has_donor[:, None], other, torch.ones_like(other)).double()
+    donors = torch.multinomial(chances, DONORS, replacement=True, generator=torch.Generator().manual_seed(seed))
+
+    def hold(head: int, own: Tensor) -> Tensor:
+        return weights[head] if head in held else own
+
+    follows = torch.zeros(len(predicted))
+    for donor in donors.T:
+        answers = []
+        for inside in (True, False):
+            changed = rows.vectors.clone()
+            for row in range(len(predicted)):
+                mine = _in_order(order[row], attended[row] if inside else ~attended[row] & rows.mask[row])
+                giver = int(donor[row])
+                theirs = _in_order(order[giver], attended[giver] if inside else ~attended[giver] & rows.mask[giver])
+                if len(mine) and len(theirs):
+                    changed[row, mine] = rows.vectors[giver, theirs[torch.arange(len(mine)) % len(theirs)]]
+            answers.append(two_logits(model.run(changed, rows.mask, hold, hops=hops).logits).argmax(-1))
+        follows += ((answers[0] == predicted[donor]) & (answers[1] == predicted)).float()
+    return (2 * follows >= DONORS) & has_donor
+
+
+def _in_order(order: Tensor, chosen: Tensor) -> Tensor:
+    """Return the numbers of the chosen units (T,), by falling weight."""
+    return order[chosen[order]]
+
+
+def _margin(logits: Tensor, predicted: Tensor) -> Tensor:
+    """Return the logit of the predicted class minus the largest other logit (B,), given logits (B, C)."""
+    own = logits.gather(1, predicted[:, None])[:, 0]
+    return own - logits.scatter(1, predicted[:, None], -torch.inf).amax(1)
+
+
+def _smallest_set(weights: Tensor) -> Tensor:
+    """Return (B, T) True at the smallest set of units with 80% of the weight."""
+    ordered, index = weights.sort(dim=1, descending=True)
+    before = ordered.cumsum(1) - ordered
+    return torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, before < COVERED)

@@ -1,0 +1,227 @@
+"""Audit planted models of units: judge the checks that may gate under every reading whose truth is known."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from attnaudit.adapters.loading import LoadedModel, fingerprint
+from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.checks.code_hash import statements_of
+from attnaudit.errors import AuditError
+from attnaudit.instances import Dataset
+from attnaudit.processes import replace_file, spread
+from attnaudit.progress import ProgressCallback
+from attnaudit.records import CheckRecord, Record
+from attnaudit.research.planted_units.planted_units import build_units
+from attnaudit.research.planted_units.truth_rule import KnownTruth
+from attnaudit.research.planted_units.unit_kinds import UnitPlan
+from attnaudit.research.validation.candidates import Candidate, candidates
+from attnaudit.research.validation.population_schema import Entry, Half
+from attnaudit.research.validation.scoring import JudgedModel
+from attnaudit.run.judge_models import code_fingerprint, compact_record, judge_model
+
+#: Seed of permutations and intervals.
+SEED = 0
+
+
+class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The audit of one reading of a planted model.
+
+    Attributes:
+        entry: What is known about the reading. The truth of a reading without a label is "trend".
+        used: The share of the rows on which the weights of the reading are used (see `truth_rule`).
+        points: The share of the rows on which the reading points at what matters.
+        reason: Why the reading has no label; "" if it has one.
+        records: The records of the checks that were judged.
+        skipped: Check id -> why the check could not be judged.
+    """
+
+    entry: Entry
+    used: float
+    points: float
+    reason: str
+    records: list[CheckRecord]
+    skipped: dict[str, str]
+
+    @property
+    def judged(self) -> JudgedModel:
+        """The reading, as the rule that chooses thresholds takes it."""
+        return JudgedModel(self.entry, {record.check: record for record in self.records})
+
+
+def gate_candidates() -> list[Candidate]:
+    """Return the checks that may become gates."""
+    return [candidate for candidate in candidates() if candidate.may_gate]
+
+
+def entry_of(
+    truth: KnownTruth, *, name: str, kind: str, mechanism: str, reading: str, encoder: str, seed: int, half: Half
+) -> Entry:
+    """Return the entry of a reading. Its truth is "trend" if the rule gives it no label."""
+    return Entry(
+        folder=name,
+        kind=kind,
+        mechanism=mechanism,
+        truth=truth.truth or "trend",
+        share=truth.share if truth.truth == "graded" else None,
+        data="planted",
+        reading=reading,
+        encoder=encoder,
+        seed=seed,
+        level="units",
+        accuracy=truth.accuracy,
+        half=half,
+        fails=truth.fails,
+    )
+
+
+def judge_reading(
+    adapter: ModelAdapter, dataset: Dataset, reading: str, *, name: str
+) -> tuple[list[CheckRecord], dict[str, str]]:
+    """Judge the checks that may become gates under one reading.
+
+    Returns:
+        The records, with the ids that the checks have without a reading, and: check id -> why it could not be judged.
+    """
+    checks = [candidate.check for candidate in gate_candidates()]
+    under = [dataclasses.replace(check, reading=reading or check.reading) for check in checks]
+    parameters, count = fingerprint(adapter)
+    loaded = LoadedModel(
+        name=name,
+        source="planted",
+        description="",
+        adapter=adapter,
+        sha256=parameters,
+        parameters_sha256=parameters,
+        parameters=count,
+    )
+    judged = judge_model(loaded, dataset, under, name=name, seed=SEED)
+    plain = {changed.id: check.id for changed, check in zip(under, checks, strict=True)}
+    records = [msgspec.structs.replace(compact_record(one), check=plain[one.check]) for one in judged.records]
+    return records, {plain[id_]: reason for id_, reason in judged.skipped.items()}
+
+
+def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
+    """Build a planted model of units, decide the truth of its readings, and audit them."""
+    torch.set_num_threads(1)
+    built = build_units(plan)
+    audited = []
+    for reading, heads in built.variant.readings.items():
+        truth = built.truth(reading)
+        several = len(built.variant.readings) > 1
+        role = f"{plan.kind}.{heads[0] + 1}" if several else plan.kind
+        entry = entry_of(
+            truth,
+            name=plan.name,
+            kind=role,
+            mechanism=role,
+            reading=reading,
+            encoder=plan.arrangement,
+            seed=plan.seed,
+            half=half,
+        )
+        records, skipped = judge_reading(built.adapter, built.dataset, reading, name=plan.name)
+        audited.append(
+            AuditedReading(
+                entry=entry,
+                used=truth.used,
+                points=truth.points,
+                reason=truth.reason,
+                records=records,
+                skipped=skipped,
+            )
+        )
+    return audited
+
+
+def audit_all(
+    plans: Sequence[tuple[UnitPlan, Half]],
+    *,
+    out: Path,
+    jobs: int = 1,
+    progress: ProgressCallback | None = None,
+) -> list[AuditedReading]:
+    """Audit planted models of units. Results are stored, so that a run that was stopped resumes.
+
+    Args:
+        plans: The models, each with its half.
+        out: The folder of stored results.
+        jobs: The number of processes that share the work.
+        progress: Called after each model, with its name as the note. None to report no progress.
+    """
+    return audit_each(
+        [(plan.name, (plan, half)) for plan, half in plans], _audit_pair, out=out, jobs=jobs, progress=progress
+    )
+
+
+def audit_each(
+    tasks: Sequence[tuple[str, Any]],
+    audit: Callable[[Any], list[AuditedReading]],
+    *,
+    out: Path,
+    jobs: int = 1,
+    progress: ProgressCallback | None = None,
+) -> list[AuditedReading]:
+    """Run tasks that each audit one model, and store their results.
+
+    Args:
+        tasks: The name and the argument of each task. A name is also the name of a file.
+        audit: The function that is called with the argument of a task.
+        out: As in `audit_all`.
+        jobs: As in `audit_all`.
+        progress: As in `audit_all`.
+
+    Raises:
+        AuditError: A result cannot be written.
+    """
+    key = _code_key(Path(inspect.getfile(audit)).parent)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AuditError(f"{out}: cannot be created ({error.strerror}). Give another folder with --out.") from error
+    done = {name: found for name, _ in tasks if (found := _stored(out, name, key)) is not None}
+    missing = [(name, task) for name, task in tasks if name not in done]
+    for (name, _), audited in spread(partial(_run_task, audit), missing, jobs):
+        done[name] = audited
+        content = {"key": key, "readings": [msgspec.to_builtins(one) for one in audited]}
+        replace_file(out / f"{name}.json", json.dumps(content).encode())
+        if progress is not None:
+            progress(len(done), len(tasks), name)
+    return [one for name, _ in tasks for one in done[name]]
+
+
+def _run_task(audit: Callable[[Any], list[AuditedReading]], task: tuple[str, Any]) -> list[AuditedReading]:
+    return audit(task[1])
+
+
+def _audit_pair(pair: tuple[UnitPlan, Half]) -> list[AuditedReading]:
+    return audit_units(pair[0], half=pair[1])
+
+
+def _stored(out: Path, name: str, key: str) -> list[AuditedReading] | None:
+    """Return the stored result of a task; None if there is none, or if other code computed it."""
+    path = out / f"{name}.json"
+    if not path.is_file():
+        return None
+    content = json.loads(path.read_bytes())
+    if content.get("key") != key:
+        return None
+    return msgspec.convert(content["readings"], list[AuditedReading])
+
+
+def _code_key(folder: Path) -> str:
+    """Return a hash of the code that decides the results: that of the checks, and the modules in a folder."""
+    digest = hashlib.sha256(code_fingerprint().encode())
+    for path in sorted(folder.glob("*.py")):
+        digest.update(statements_of(path.read_text(encoding="utf-8")).encode())
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""The kinds of planted models of units: what decides their predictions, and what their attention shows.
+
+A kind says what the heads look at and what the states contain. The seed decides everything else: the number of classes,
+units and heads, the sharpness of attention, the scale of the logits, and the form of scores and states. The truth of a
+reading is not part of a kind: `truth_rule` decides it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from attnaudit.research.planted_units.planted_pool import Looks, PlantedHead, PoolDesign, Value
+from attnaudit.research.planted_units.unit_codes import UnitTask
+
+#: How the attentions of a model are arranged: one attention over a bag, hops over a text, or heads over a text.
+Arrangement = Literal["bag", "hops", "heads"]
+#: The sizes of bags (least, most) among which the seed chooses: for models that encode each unit on its own, and for
+#: models whose encoder mixes units, in which every erased unit takes another pass.
+SIZES = ((100, 150), (150, 250), (300, 300))
+MIXED_SIZES = ((100, 100), (100, 130), (120, 140))
+WORDS = (20, 36)
+#: The number of rows of each model.
+ROWS = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitKind:
+    """A kind of planted models.
+
+    Attributes:
+        name: The name of the kind, and of its mechanism.
+        looks: What each head looks at, with its gain. If there is a single pair, `heads` repeats it.
+        value: The value in the states.
+        arrangements: The arrangements in which the kind is built.
+        read: The numbers of the heads that are audited one by one. Empty to audit the mean over all heads, or the only
+            head.
+        marked: The shares of rows with a marker. One model is built for each.
+        levels: As in `UnitTask`.
+        everywhere: As in `UnitTask`.
+        pointed: As in `UnitTask`.
+    """
+
+    name: str
+    looks: tuple[tuple[Looks, float], ...]
+    value: Value = "own"
+    arrangements: tuple[Arrangement, ...] = ("bag",)
+    read: tuple[int, ...] = ()
+    marked: tuple[float, ...] = (0.0,)
+    levels: bool = False
+    everywhere: bool = False
+    pointed: bool = False
+
+
+ONE: tuple[Arrangement, ...] = ("bag", "heads")
+TEXTS: tuple[Arrangement, ...] = ("hops", "heads")
+#: Kinds with one attention, or several that look at the same units.
+KINDS = (
+    UnitKind(name="key_attended", looks=(("key", 1.0),), arrangements=ONE),
+    UnitKind(name="graded_evidence", looks=(("level", 1.0),), levels=True, arrangements=ONE),
+    UnitKind(name="chosen_by_mark", looks=(("key", 1.0),), everywhere=True, arrangements=ONE),
+    UnitKind(name="mean_bypass", looks=(("key", 1.0),), value="mean", arrangements=ONE),
+    UnitKind(name="max_bypass", looks=(("decoy", 1.0),), value="max", arrangements=ONE),
+    UnitKind(name="collector", looks=(("collector", 1.0),), value="collected", arrangements=ONE),
+    UnitKind(name="shifted", looks=(("after", 1.0),), value="before", arrangements=ONE),
+    UnitKind(name="uniform_weights", looks=(("all", 1.0),), arrangements=ONE),
+    UnitKind(name="sink", looks=(("sink", 1.0),), arrangements=ONE),
+    UnitKind(
+        name="marked_rows", looks=(("unless_marked", 1.0),), value="unless_marked", marked=(0.2, 0.5, 0.7),
+        arrangements=("bag",),
+    ),
+    # Two heads or hops, one of which decides.
+    UnitKind(name="second_decides", looks=(("decoy", 0.0), ("key", 1.0)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="first_decides", looks=(("key", 1.0), ("decoy", 0.0)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="asked_by_first", looks=(("pointer", 0.0), ("asked", 1.0)), pointed=True, arrangements=("hops",),
+             read=(1,)),
+    UnitKind(name="graded_second", looks=(("decoy", 0.0), ("level", 1.0)), levels=True, arrangements=("hops",),
+             read=(1,)),
+    UnitKind(name="chosen_by_second", looks=(("decoy", 0.0), ("key", 1.0)), everywhere=True, arrangements=("hops",),
+             read=(1,)),
+    UnitKind(name="two_bypassed", looks=(("decoy", 1.0), ("key", 1.0)), value="mean", arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="looks_without_moving", looks=(("all", 1.0), ("key", 0.0)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="second_collects", looks=(("decoy", 0.0), ("collector", 1.0)), value="collected",
+             arrangements=("hops",), read=(1,)),
+    UnitKind(name="second_shifted", looks=(("key", 0.0), ("after", 1.0)), value="before", arrangements=("hops",),
+             read=(1,)),
+    UnitKind(name="second_sinks", looks=(("decoy", 0.0), ("sink", 1.0)), arrangements=("hops",), read=(1,)),
+    UnitKind(
+        name="marked_texts", looks=(("decoy", 0.0), ("unless_marked", 1.0)), value="unless_marked",
+        marked=(0.2, 0.5, 0.7), arrangements=("hops",), read=(1,),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitPlan:
+    """One model to build.
+
+    Attributes:
+        kind: The name of the kind.
+        arrangement: The arrangement of the attentions.
+        seed: The seed.
+        marked: The share of rows with a marker.
+    """
+
+    kind: str
+    arrangement: Arrangement
+    seed: int
+    marked: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return f"{self.kind}-{self.arrangement}-{self.seed}" + (f"-{self.marked:g}" if self.marked else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitVariant:
+    """The details of a model that its seed decides.
+
+    Attributes:
+        task: The task.
+        design: The design.
+        readings: Text form of each audited reading ("" for the only one) -> the numbers of its heads.
+        width: The number of features of a vector.
+        rows: The number of rows.
+    """
+
+    task: UnitTask
+    design: PoolDesign
+    readings: dict[str, tuple[int, ...]]
+    width: int
+    rows: int
+
+
+def kind_of(name: str) -> UnitKind:
+    """Return the kind with a name."""
+    return next(kind for kind in KINDS if kind.name == name)
+
+
+def unit_plans(arrangements: Sequence[Arrangement], seeds: Iterable[int]) -> list[UnitPlan]:
+    """Return the models with some arrangements and seeds."""
+    return [
+        UnitPlan(kind=kind.name, arrangement=arrangement, seed=seed, marked=marked)
+        for kind in KINDS
+        for arrangement in kind.arrangements
+        if arrangement in arrangements
+        for seed in seeds
+        for marked in kind.marked
+    ]
+
+
+def variant_of(plan: UnitPlan) -> UnitVariant:
+    """Return the details of a model."""
+    kind = kind_of(plan.kind)
+    generator = random.Random(f"{plan.kind} {plan.arrangement} {plan.seed}")
+    classes = generator.choice((2, 2, 3, 4))
+    count = 1 if plan.arrangement == "bag" else len(kind.looks)
+    if plan.arrangement == "heads" and count == 1:
+        count = generator.choice((2, 3, 4))
+    looks = kind.looks * (count if len(kind.looks) == 1 else 1)
+    simple = not kind.levels and not any(look == "sink" for look, _ in looks)
+    least, most = WORDS
+    if plan.arrangement == "bag":
+        mixes = PoolDesign(heads=tuple(PlantedHead(looks=look) for look, _ in looks), value=kind.value).mixes
+        least, most = generator.choice(MIXED_SIZES if mixes else SIZES)
+    # The mean of uniform weights is multiplied by the number of units, so that one key unit decides.
+    gains = [gain / count if len(kind.looks) == 1 else gain for _, gain in looks]
+    heads = tuple(
+        PlantedHead(looks=look, gain=gain * (most if look == "all" else 1.0))
+        for (look, _), gain in zip(looks, gains, strict=True)
+    )
+    design = PoolDesign(
+        heads=heads,
+        value=kind.value,
+        sharpness=math.log(most) + generator.choice((2.5, 4.0, 6.0)),
+        logit_scale=generator.choice((3.0, 5.0, 8.0)) * (30.0 if kind.name in ("sink", "second_sinks") else 1.0),
+        gated=simple and generator.random() < 0.4,
+        jitter=generator.choice((0.0, 0.3, 0.8)),
+        relu=generator.random() < 0.5,
+        one_logit=classes == 2 and generator.random() < 0.5,
+    )
+    task = UnitTask(
+        classes=classes,
+        least=least,
+        most=most,
+        keys=generator.choice((1, 2, 3)),
+        decoys=generator.choice((1, 3)),
+        levels=kind.levels,
+        everywhere=kind.everywhere,
+        pointed=kind.pointed,
+        marked=plan.marked,
+        noise=0.2 / most,
+    )
+    return UnitVariant(
+        task=task,
+        design=design,
+        readings=_readings(plan.arrangement, kind, count),
+        width=generator.choice((20, 24, 32)),
+        rows=ROWS,
+    )
+
+
+def _readings(arrangement: Arrangement, kind: UnitKind, count: int) -> dict[str, tuple[int, ...]]:
+    if arrangement == "bag":
+        return {"": (0,)}
+    if arrangement == "hops":
+        return {f"own@site=hop {head + 1}": (head,) for head in kind.read}
+    if kind.read:
+        return {f"own@heads={head}": (head,) for head in kind.read}
+    return {"own@heads=mean": tuple(range(count))}
