@@ -8,7 +8,9 @@ from typing import Literal
 
 from attnaudit.research.planted_transformers.feature_space import Features
 
-Family = Literal["bert", "gpt2", "llama"]
+Family = Literal["bert", "gpt2", "llama", "vit", "deit"]
+#: The causal families, in which the output is read from the last token. In all others, it is read from [CLS].
+CAUSAL: tuple[Family, ...] = ("gpt2", "llama")
 #: The number of a head, or the mean over all heads of the layer.
 Heads = int | Literal["mean"]
 Truth = Literal["faithful", "unfaithful", "graded"]
@@ -65,7 +67,7 @@ class LabelledReading:
 
     def text(self, family: Family) -> str:
         """Return the text form of the reading for a family of models."""
-        return f"{'cls' if family == 'bert' else 'last'}@layer={self.layer},heads={self.heads}"
+        return f"{'last' if family in CAUSAL else 'cls'}@layer={self.layer},heads={self.heads}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,16 +137,14 @@ def _score_rows(head: Head, space: FeatureSpace) -> tuple[list[Tensor], list[Ten
     )
 
 
-def _layer_matrices(
-    heads: Sequence[Head], space: FeatureSpace, family: Family
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def layer_matrices(heads: Sequence[Head], space: FeatureSpace, family: Family) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the query, key and value matrices and the output matrix of a layer, each (d, d)."""
     each = [_head_matrices(head, space, space.width // len(heads), family) for head in heads]
     query, key, value = (torch.cat([matrices[i] for matrices in each]) for i in range(3))
     return query, key, value, torch.cat([matrices[3] for matrices in each], dim=1)
 
 
-def _readout(design: Design, space: FeatureSpace) -> Tensor:
+def readout(design: Design, space: FeatureSpace) -> Tensor:
     """Return a (C, d) matrix that reads the feature "moved" of every class from the residual stream.
 
     This feature is the evidence for the class that heads have moved to a token. For the default class, the matrix reads
@@ -163,7 +161,7 @@ def _fill_bert(model: Any, design: Design, space: FeatureSpace, embeddings: Tens
     bert.embeddings.word_embeddings.weight.copy_(embeddings)
     bert.embeddings.position_embeddings.weight.copy_(space.embed_positions())
     for layer, heads in zip(bert.encoder.layer, design.layers, strict=True):
-        query, key, value, output = _layer_matrices(heads, space, "bert")
+        query, key, value, output = layer_matrices(heads, space, "bert")
         attention = layer.attention
         for module, matrix in (
             (attention.self.query, query),
@@ -172,7 +170,7 @@ def _fill_bert(model: Any, design: Design, space: FeatureSpace, embeddings: Tens
             (attention.output.dense, output),
         ):
             module.weight.add_(matrix)
-    bert.pooler.dense.weight[: design.classes] += POOLER * _readout(design, space)
+    bert.pooler.dense.weight[: design.classes] += POOLER * readout(design, space)
     model.classifier.weight[:, : design.classes] += design.logit_scale / POOLER * torch.eye(design.classes)
 
 
@@ -180,17 +178,17 @@ def _fill_gpt2(model: Any, design: Design, space: FeatureSpace, embeddings: Tens
     model.transformer.wte.weight.copy_(embeddings)
     model.transformer.wpe.weight.copy_(space.embed_positions())
     for block, heads in zip(model.transformer.h, design.layers, strict=True):
-        query, key, value, output = _layer_matrices(heads, space, "gpt2")
+        query, key, value, output = layer_matrices(heads, space, "gpt2")
         # These modules store their weights transposed.
         block.attn.c_attn.weight.add_(torch.cat([query, key, value]).T)
         block.attn.c_proj.weight.add_(output.T)
-    model.score.weight.add_(design.logit_scale * _readout(design, space))
+    model.score.weight.add_(design.logit_scale * readout(design, space))
 
 
 def _fill_llama(model: Any, design: Design, space: FeatureSpace, embeddings: Tensor) -> None:
     model.model.embed_tokens.weight.copy_(embeddings)
     for layer, heads in zip(model.model.layers, design.layers, strict=True):
-        query, key, value, output = _layer_matrices(heads, space, "llama")
+        query, key, value, output = layer_matrices(heads, space, "llama")
         attention = layer.self_attn
         for module, matrix in (
             (attention.q_proj, query),
@@ -199,4 +197,4 @@ def _fill_llama(model: Any, design: Design, space: FeatureSpace, embeddings: Ten
             (attention.o_proj, output),
         ):
             module.weight.add_(matrix)
-    model.score.weight.add_(design.logit_scale * _readout(design, space))
+    model.score.weight.add_(design.logit_scale * readout(design, space))

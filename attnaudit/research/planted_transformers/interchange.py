@@ -187,7 +187,7 @@ def hooked_values(model: Any, layer: int, heads: int, replace: Callable[[Tensor]
     """Pass the value vectors of a layer to a function in every forward pass inside the context.
 
     Args:
-        model: A BERT, GPT-2 or Llama classifier without grouped-query attention.
+        model: A BERT, GPT-2, Llama, ViT or DeiT classifier without grouped-query attention.
         layer: The number of the layer, counted from 0.
         heads: The number of heads H.
         replace: A function of the value vectors (B, T, H, m). It returns those to use instead, or None to keep them.
@@ -196,6 +196,8 @@ def hooked_values(model: Any, layer: int, heads: int, replace: Callable[[Tensor]
         module = model.bert.encoder.layer[layer].attention.self.value
     elif model.config.model_type == "gpt2":
         module = model.transformer.h[layer].attn.c_attn
+    elif model.config.model_type in ("vit", "deit"):
+        module = model.base_model.layers[layer].attention.v_proj
     else:
         module = model.model.layers[layer].self_attn.v_proj
 

@@ -284,7 +284,7 @@ def _record(
     accuracy: float,
 ) -> dict[str, Any]:
     text = reading.text(plan.family)
-    share, evidence, unmet = _verify(reading, text, adapter, data, plan.seed)
+    share, evidence, unmet = verify_reading(reading, text, adapter, data, plan.seed)
     return {
         "folder": plan.folder,
         "kind": f"{plan.mechanism}.{reading.role}",
@@ -307,7 +307,7 @@ def _record(
     }
 
 
-def _verify(
+def verify_reading(
     reading: LabelledReading, text: str, adapter: HuggingFaceAdapter, data: Dataset, seed: int
 ) -> tuple[float, dict[str, Any], list[str]]:
     """Return the share of texts or heads on which a reading is right, the evidence, and unmet requirements."""

@@ -22,7 +22,7 @@ from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, Record
-from attnaudit.research.planted_units.planted_units import build_units
+from attnaudit.research.planted_units.unit_models import build_units
 from attnaudit.research.planted_units.truth_rule import KnownTruth
 from attnaudit.research.planted_units.unit_kinds import UnitPlan
 from attnaudit.research.validation.candidates import Candidate, candidates
@@ -39,16 +39,12 @@ class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         entry: What is known about the reading. The truth of a reading without a label is "trend".
-        used: The share of the rows on which the weights of the reading are used (see `truth_rule`).
-        points: The share of the rows on which the reading points at what matters.
         reason: Why the reading has no label; "" if it has one.
         records: The records of the checks that were judged.
         skipped: Check id -> why the check could not be judged.
     """
 
     entry: Entry
-    used: float
-    points: float
     reason: str
     records: list[CheckRecord]
     skipped: dict[str, str]
@@ -134,8 +130,6 @@ def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
         audited.append(
             AuditedReading(
                 entry=entry,
-                used=truth.used,
-                points=truth.points,
                 reason=truth.reason,
                 records=records,
                 skipped=skipped,

@@ -20,11 +20,13 @@ from attnaudit.research.planted_units.unit_codes import UnitTask
 Arrangement = Literal["bag", "hops", "heads"]
 #: The sizes of bags (least, most) among which the seed chooses: for models that encode each unit on its own, and for
 #: models whose encoder mixes units, in which every erased unit takes another pass.
-SIZES = ((100, 150), (150, 250), (300, 300))
-MIXED_SIZES = ((100, 100), (100, 130), (120, 140))
+SIZES = ((100, 120), (120, 160), (240, 240))
+MIXED_SIZES = ((100, 100), (100, 110))
 WORDS = (20, 36)
+#: The gain of a head that is idle. It is not 0, because a conformance check refuses heads without any influence.
+IDLE = 0.002
 #: The number of rows of each model.
-ROWS = 80
+ROWS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class UnitKind:
 
     Attributes:
         name: The name of the kind, and of its mechanism.
-        looks: What each head looks at, with its gain. If there is a single pair, `heads` repeats it.
+        looks: What each head looks at, with its gain. A kind with a single pair has several equal heads where heads are
+            counted.
         value: The value in the states.
         arrangements: The arrangements in which the kind is built.
         read: The numbers of the heads that are audited one by one. Empty to audit the mean over all heads, or the only
@@ -73,23 +76,23 @@ KINDS = (
         arrangements=("bag",),
     ),
     # Two heads or hops, one of which decides.
-    UnitKind(name="second_decides", looks=(("decoy", 0.0), ("key", 1.0)), arrangements=TEXTS, read=(0, 1)),
-    UnitKind(name="first_decides", looks=(("key", 1.0), ("decoy", 0.0)), arrangements=TEXTS, read=(0, 1)),
-    UnitKind(name="asked_by_first", looks=(("pointer", 0.0), ("asked", 1.0)), pointed=True, arrangements=("hops",),
+    UnitKind(name="second_decides", looks=(("decoy", IDLE), ("key", 1.0)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="first_decides", looks=(("key", 1.0), ("decoy", IDLE)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="asked_by_first", looks=(("pointer", IDLE), ("asked", 1.0)), pointed=True, arrangements=("hops",),
              read=(1,)),
-    UnitKind(name="graded_second", looks=(("decoy", 0.0), ("level", 1.0)), levels=True, arrangements=("hops",),
+    UnitKind(name="graded_second", looks=(("decoy", IDLE), ("level", 1.0)), levels=True, arrangements=("hops",),
              read=(1,)),
-    UnitKind(name="chosen_by_second", looks=(("decoy", 0.0), ("key", 1.0)), everywhere=True, arrangements=("hops",),
+    UnitKind(name="chosen_by_second", looks=(("decoy", IDLE), ("key", 1.0)), everywhere=True, arrangements=("hops",),
              read=(1,)),
     UnitKind(name="two_bypassed", looks=(("decoy", 1.0), ("key", 1.0)), value="mean", arrangements=TEXTS, read=(0, 1)),
-    UnitKind(name="looks_without_moving", looks=(("all", 1.0), ("key", 0.0)), arrangements=TEXTS, read=(0, 1)),
-    UnitKind(name="second_collects", looks=(("decoy", 0.0), ("collector", 1.0)), value="collected",
+    UnitKind(name="looks_without_moving", looks=(("all", 1.0), ("key", IDLE)), arrangements=TEXTS, read=(0, 1)),
+    UnitKind(name="second_collects", looks=(("decoy", IDLE), ("collector", 1.0)), value="collected",
              arrangements=("hops",), read=(1,)),
-    UnitKind(name="second_shifted", looks=(("key", 0.0), ("after", 1.0)), value="before", arrangements=("hops",),
+    UnitKind(name="second_shifted", looks=(("key", IDLE), ("after", 1.0)), value="before", arrangements=("hops",),
              read=(1,)),
-    UnitKind(name="second_sinks", looks=(("decoy", 0.0), ("sink", 1.0)), arrangements=("hops",), read=(1,)),
+    UnitKind(name="second_sinks", looks=(("decoy", IDLE), ("sink", 1.0)), arrangements=("hops",), read=(1,)),
     UnitKind(
-        name="marked_texts", looks=(("decoy", 0.0), ("unless_marked", 1.0)), value="unless_marked",
+        name="marked_texts", looks=(("decoy", IDLE), ("unless_marked", 1.0)), value="unless_marked",
         marked=(0.2, 0.5, 0.7), arrangements=("hops",), read=(1,),
     ),
 )  # fmt: skip

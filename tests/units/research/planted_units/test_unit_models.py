@@ -1,0 +1,127 @@
+"""Planted models of units: their parts are as designed, and the rule finds the truth of their readings."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from attnaudit.conformance import full
+from attnaudit.research.planted_units.planted_pool import two_logits
+from attnaudit.research.planted_units.unit_models import PlantedUnits, build_units
+from attnaudit.research.planted_units.truth_rule import judged
+from attnaudit.research.planted_units.unit_audits import audit_units
+from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, UnitTask, code_names, code_of, draw_row
+from attnaudit.research.planted_units.unit_kinds import KINDS, Arrangement, UnitPlan, unit_plans
+
+
+def planted(kind: str, arrangement: Arrangement, seed: int = 1, marked: float = 0.0) -> PlantedUnits:
+    return build_units(UnitPlan(kind=kind, arrangement=arrangement, seed=seed, marked=marked))
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrangement", "truth", "fails"),
+    [
+        ("key_attended", "heads", ["faithful"], [()]),
+        ("chosen_by_mark", "bag", ["faithful"], [()]),
+        ("mean_bypass", "bag", ["unfaithful"], [("used",)]),
+        ("max_bypass", "heads", ["unfaithful"], [("used", "points")]),
+        ("collector", "bag", ["unfaithful"], [("points",)]),
+        ("shifted", "heads", ["unfaithful"], [("points",)]),
+        ("uniform_weights", "heads", ["unfaithful"], [("used",)]),
+        ("second_decides", "hops", ["unfaithful", "faithful"], [("used", "points"), ()]),
+        ("asked_by_first", "hops", ["faithful"], [()]),
+        ("looks_without_moving", "heads", ["unfaithful", "unfaithful"], None),
+    ],
+)
+def test_the_rule_finds_the_truth(kind: str, arrangement: Arrangement, truth: list[str], fails: list | None) -> None:
+    built = planted(kind, arrangement)
+    found = [built.truth(reading) for reading in built.variant.readings]
+    assert [one.truth for one in found] == truth
+    assert fails is None or [one.fails for one in found] == fails
+
+
+def test_the_share_of_a_graded_model_is_that_of_the_rows_without_a_marker() -> None:
+    built = planted("marked_rows", "bag", marked=0.5)
+    found = built.truth("")
+    assert found.truth == "graded"
+    assert found.share == pytest.approx(float((~built.rows.marked).double().mean()), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrangement"), [("mean_bypass", "bag"), ("first_decides", "hops"), ("sink", "heads")]
+)
+def test_the_adapter_runs_the_same_model(kind: str, arrangement: Arrangement) -> None:
+    built = planted(kind, arrangement)
+    trace = built.adapter.run(built.adapter.collate(built.dataset.instances))
+    plain = built.model.run(built.rows.vectors, built.rows.mask, hops=arrangement == "hops")
+    assert torch.allclose(trace.logits, plain.logits, atol=1e-4)
+    weights = torch.cat([rows[:, :, 0] for rows in trace.attention.values()], dim=1)
+    assert torch.allclose(weights, torch.stack(plain.weights, dim=1), atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "arrangement"), [("second_decides", "hops"), ("key_attended", "heads")])
+def test_the_adapter_keeps_the_contract(kind: str, arrangement: Arrangement) -> None:
+    built = planted(kind, arrangement)
+    assert [one for one in full(built.adapter, built.dataset.instances[:4]) if one.outcome == "fail"] == []
+
+
+def test_a_model_is_the_same_each_time() -> None:
+    first, second = (planted("key_attended", "bag", seed=3) for _ in range(2))
+    assert torch.equal(first.rows.vectors, second.rows.vectors)
+    assert first.dataset == second.dataset
+    other = planted("key_attended", "bag", seed=4)
+    assert other.rows.vectors.shape != first.rows.vectors.shape or not torch.equal(
+        other.rows.vectors, first.rows.vectors
+    )
+
+
+def test_the_encoder_reads_the_code_of_a_vector() -> None:
+    space = UnitSpace(3, 20, 0.0, seed=5)
+    unit = UnitRole("key", label=2, level=2.0)
+    (vector,) = space.vectors([unit], seed=1)
+    assert torch.allclose(vector @ space.rotation.T, code_of(unit, 3), atol=1e-5)
+    assert code_of(unit, 3)[list(code_names(3)).index("evidence.2")] == 2.0
+
+
+def test_only_the_key_units_have_evidence_for_the_label() -> None:
+    task = UnitTask(classes=3, least=20, most=30)
+    row = draw_row(task, 2, random.Random(0))
+    assert {unit.label for unit in row if unit.role == "key"} == {2}
+    assert 20 <= len(row) <= 30
+    assert row[-1].role == "plain"
+
+
+def test_a_row_needs_room_for_its_units() -> None:
+    with pytest.raises(ValueError, match="no room"):
+        draw_row(UnitTask(classes=2, least=8, most=8), 0, random.Random(0))
+
+
+def test_readings_without_a_label() -> None:
+    half = torch.arange(10) < 5
+    everywhere = torch.ones(10, dtype=torch.bool)
+    assert judged(everywhere, half, 1.0).truth == "graded"
+    assert judged(half, ~half, 1.0).reason == "it is right on 0% of the rows, but used on 50% and points on 50%"
+    assert judged(everywhere, everywhere, 0.5).truth == ""
+
+
+def test_an_audit_of_hops_gives_each_reading_its_own_verdict() -> None:
+    wrong, right = audit_units(UnitPlan(kind="second_decides", arrangement="hops", seed=2), half="tuning")
+    assert (wrong.entry.truth, right.entry.truth) == ("unfaithful", "faithful")
+    value = {one.entry.truth: {record.check: record.value for record in one.records} for one in (wrong, right)}
+    assert value["faithful"]["pointing.logits"] > 0.9 > 0.1 > value["unfaithful"]["pointing.logits"]
+    assert (
+        value["faithful"]["total_effect.standardised"] > 0.3 > 0.05 > value["unfaithful"]["total_effect.standardised"]
+    )
+
+
+def test_every_kind_is_planned_with_every_seed() -> None:
+    plans = unit_plans(("bag", "hops", "heads"), (7, 8))
+    assert {plan.kind for plan in plans} == {kind.name for kind in KINDS}
+    assert len({plan.name for plan in plans}) == len(plans)
+    assert {plan.seed for plan in plans} == {7, 8}
+
+
+def test_one_logit_becomes_two() -> None:
+    assert two_logits(torch.tensor([[2.0]])).tolist() == [[0.0, 2.0]]
