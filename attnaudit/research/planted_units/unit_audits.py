@@ -22,9 +22,9 @@ from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import CheckRecord, Record
-from attnaudit.research.planted_units.unit_models import build_units
 from attnaudit.research.planted_units.truth_rule import KnownTruth
 from attnaudit.research.planted_units.unit_kinds import UnitPlan
+from attnaudit.research.planted_units.unit_models import build_units
 from attnaudit.research.validation.candidates import Candidate, candidates
 from attnaudit.research.validation.population_schema import Entry, Half
 from attnaudit.research.validation.scoring import JudgedModel

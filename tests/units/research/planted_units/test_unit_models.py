@@ -9,11 +9,11 @@ import torch
 
 from attnaudit.conformance import full
 from attnaudit.research.planted_units.planted_pool import two_logits
-from attnaudit.research.planted_units.unit_models import PlantedUnits, build_units
 from attnaudit.research.planted_units.truth_rule import judged
 from attnaudit.research.planted_units.unit_audits import audit_units
 from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, UnitTask, code_names, code_of, draw_row
 from attnaudit.research.planted_units.unit_kinds import KINDS, Arrangement, UnitPlan, unit_plans
+from attnaudit.research.planted_units.unit_models import PlantedUnits, build_units
 
 
 def planted(kind: str, arrangement: Arrangement, seed: int = 1, marked: float = 0.0) -> PlantedUnits:
