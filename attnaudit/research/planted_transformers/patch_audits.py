@@ -9,7 +9,7 @@ import torch
 
 from attnaudit.research.planted_transformers.planted_patches import PatchPlan, PlantedPatches, build_patches
 from attnaudit.research.planted_transformers.transformer_population import FAITHFUL_FROM, verify_reading
-from attnaudit.research.planted_units.unit_audits import AuditedReading, judge_reading
+from attnaudit.research.planted_units.unit_audits import AuditedReading, judge_readings
 from attnaudit.research.validation.population_schema import Entry, Half
 
 
@@ -30,6 +30,8 @@ def audit_patches(task: PatchTask) -> list[AuditedReading]:
     torch.set_num_threads(1)
     built = build_patches(task.plan, task.pictures)
     accuracy = accuracy_of(built)
+    texts = [reading.text(task.plan.family) for reading in built.readings]
+    judged = judge_readings(built.adapter, built.dataset, texts, name=task.plan.name)
     audited = []
     for reading in built.readings:
         text = reading.text(task.plan.family)
@@ -52,7 +54,7 @@ def audit_patches(task: PatchTask) -> list[AuditedReading]:
             half=task.half,
             fails=("points",) if graded else tuple(q for q in ("used", "points") if q in reading.fails),
         )
-        records, skipped = judge_reading(built.adapter, built.dataset, text, name=task.plan.name)
+        records, skipped = judged[text]
         audited.append(AuditedReading(entry=entry, reason="; ".join(unmet), records=records, skipped=skipped))
     return audited
 

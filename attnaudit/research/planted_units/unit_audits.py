@@ -81,16 +81,24 @@ def entry_of(
     )
 
 
-def judge_reading(
-    adapter: ModelAdapter, dataset: Dataset, reading: str, *, name: str
-) -> tuple[list[CheckRecord], dict[str, str]]:
-    """Judge the checks that may become gates under one reading.
+def judge_readings(
+    adapter: ModelAdapter, dataset: Dataset, readings: Sequence[str], *, name: str
+) -> dict[str, tuple[list[CheckRecord], dict[str, str]]]:
+    """Judge the checks that may become gates under some readings.
+
+    Args:
+        adapter: The model.
+        dataset: The rows.
+        readings: The text form of each reading; "" for the model's own.
+        name: The name of the model.
 
     Returns:
-        The records, with the ids that the checks have without a reading, and: check id -> why it could not be judged.
+        For each reading: the records, with the ids that the checks have without a reading, and a dictionary: check id
+        -> why it could not be judged.
     """
     checks = [candidate.check for candidate in gate_candidates()]
-    under = [dataclasses.replace(check, reading=reading or check.reading) for check in checks]
+    pairs = [(reading, check) for reading in readings for check in checks]
+    under = [dataclasses.replace(check, reading=reading or check.reading) for reading, check in pairs]
     parameters, count = fingerprint(adapter)
     loaded = LoadedModel(
         name=name,
@@ -102,15 +110,22 @@ def judge_reading(
         parameters=count,
     )
     judged = judge_model(loaded, dataset, under, name=name, seed=SEED)
-    plain = {changed.id: check.id for changed, check in zip(under, checks, strict=True)}
-    records = [msgspec.structs.replace(compact_record(one), check=plain[one.check]) for one in judged.records]
-    return records, {plain[id_]: reason for id_, reason in judged.skipped.items()}
+    plain = {changed.id: (reading, check.id) for changed, (reading, check) in zip(under, pairs, strict=True)}
+    found: dict[str, tuple[list[CheckRecord], dict[str, str]]] = {reading: ([], {}) for reading in readings}
+    for record in judged.records:
+        reading, id_ = plain[record.check]
+        found[reading][0].append(msgspec.structs.replace(compact_record(record), check=id_))
+    for changed, reason in judged.skipped.items():
+        reading, id_ = plain[changed]
+        found[reading][1][id_] = reason
+    return found
 
 
 def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
     """Build a planted model of units, decide the truth of its readings, and audit them."""
     torch.set_num_threads(1)
     built = build_units(plan)
+    judged = judge_readings(built.adapter, built.dataset, list(built.variant.readings), name=plan.name)
     audited = []
     for reading, heads in built.variant.readings.items():
         truth = built.truth(reading)
@@ -126,7 +141,7 @@ def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
             seed=plan.seed,
             half=half,
         )
-        records, skipped = judge_reading(built.adapter, built.dataset, reading, name=plan.name)
+        records, skipped = judged[reading]
         audited.append(
             AuditedReading(
                 entry=entry,
