@@ -163,8 +163,16 @@ def axes(
     return shapes
 
 
-def chart(record: Chart) -> Drawing | None:
-    """Draw a line or bar chart, with gaps at undefined points. Return None if no point is defined."""
+def chart(record: Chart, *, highest: float = 0.0) -> Drawing | None:
+    """Draw a line or bar chart, with gaps at undefined points.
+
+    Args:
+        record: The chart.
+        highest: A value that the vertical axis of a bar chart must reach, so that several charts have the same axis.
+
+    Returns:
+        The drawing. None if no point is defined.
+    """
     points = [
         [(x, y) for x, y in zip(s.x, s.y, strict=False) if y is not None and math.isfinite(x) and math.isfinite(y)]
         for s in record.series
@@ -184,7 +192,7 @@ def chart(record: Chart) -> Drawing | None:
     x_ticks = xs if tick_every_x else nice_ticks(x_low, x_high, target=6)
     x_low, x_high = min(x_low, x_ticks[0]), max(x_high, x_ticks[-1])
     y_low = min(0.0, *ys) if bars or min(ys) < 0.35 * max(ys) else min(ys)
-    y_ticks = nice_ticks(y_low, max(0.0, *ys) if bars else max(ys), target=4)
+    y_ticks = nice_ticks(y_low, max(0.0, highest, *ys) if bars else max(ys), target=4)
     x = Scale(low=x_low, high=x_high, start=LEFT, end=WIDTH - RIGHT)
     y = Scale(low=y_ticks[0], high=y_ticks[-1], start=HEIGHT - BOTTOM, end=26)
     shapes = axes(x, y, x_ticks=x_ticks, y_ticks=y_ticks, x_label=record.x_label, y_label=record.y_label)

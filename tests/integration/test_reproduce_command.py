@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit import cli
+from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.reproduction.render_reports import read_reports
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "QUICK: not a reproduction" in done.stdout
     papers = tmp_path / "reproduction" / "quick" / "papers"
-    assert f"{(papers / 'jain-wallace-embedded-quick.html').relative_to(tmp_path)}" in done.stdout
+    assert f"{(papers / 'pages' / 'jain-wallace.html').relative_to(tmp_path)}" in done.stdout
     assert (papers / "jain-wallace-embedded-quick.jsonl").is_file()
     report = read_reports(papers)["jain-wallace-embedded-quick"]
     assert report.quick
@@ -40,13 +41,14 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
         assert {figure.row for figure in table.figures} == {row.name}
     again = reproduce("jain-wallace", "--quick", *only, folder=tmp_path)
     assert again.stdout == done.stdout  # nothing is trained or measured again
-    pages = {path.name: path.read_text(encoding="utf-8") for path in papers.glob("*.[mh]*")}
-    assert len(pages) == 3
+    pages = {path.relative_to(papers): path.read_text(encoding="utf-8") for path in papers.rglob("*.[mh]*")}
+    assert len(pages) == 4
     for name in pages:
         (papers / name).unlink()
     rendered = reproduce("--render", "--out", "reproduction/quick", folder=tmp_path)
     assert rendered.returncode == 0, rendered.stderr
-    assert {path.name: path.read_text(encoding="utf-8") for path in papers.glob("*.[mh]*")} == pages
+    found = {path.relative_to(papers): path.read_text(encoding="utf-8") for path in papers.rglob("*.[mh]*")}
+    assert found == pages
 
 
 def test_render_rebuilds_the_committed_pages(
@@ -60,13 +62,14 @@ def test_render_rebuilds_the_committed_pages(
     for path in (*committed.glob("*.jsonl"), committed / "seeds.toml"):
         (papers / path.name).write_bytes(path.read_bytes())
     assert cli.main(["reproduce", "wen", "--render"]) == 0
-    assert {path.stem for path in papers.glob("*.html")} == {"wen", "wen-glove.6B.50d", "index"}
+    assert {path.stem for path in papers.rglob("*.html")} == {"wen", "index"}
     capsys.readouterr()
     assert cli.main(["reproduce", "--render"]) == 0
     printed = capsys.readouterr().out
     stems = {path.stem for path in papers.glob("*.jsonl")}
-    assert {path.stem for path in papers.glob("*.html")} == {*stems, "index"}
-    for name in (*(f"{stem}.md" for stem in stems), "claims.md", "remedies.json"):
+    pages = {f"pages/{name}.html" for name in (*PAPERS, "index")}
+    assert {path.relative_to(papers).as_posix() for path in papers.rglob("*.html")} == pages
+    for name in (*(f"{stem}.md" for stem in stems), *pages, "claims.md", "remedies.json"):
         assert (papers / name).read_text(encoding="utf-8") == (committed / name).read_text(encoding="utf-8")
         assert f"reports/papers/{name}" in printed
 

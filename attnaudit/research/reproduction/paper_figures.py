@@ -28,8 +28,16 @@ SHORTEST, LONGEST = 6, 24
 FAR = 0.6
 
 
-def draw(figure: Figure) -> Drawing | None:
-    """Draw a figure with shapes. Return None for a counterfactual, and for an empty figure."""
+def draw(figure: Figure, *, highest: float = 0.0) -> Drawing | None:
+    """Draw a figure with shapes.
+
+    Args:
+        figure: The figure.
+        highest: A value that the axis of violins or bars must reach, so that several figures have the same axis.
+
+    Returns:
+        The drawing. None for a counterfactual, and for an empty figure.
+    """
     if figure.strips is not None:
         return strip_plots(figure.strips)
     if figure.curves is not None:
@@ -37,8 +45,8 @@ def draw(figure: Figure) -> Drawing | None:
     if figure.boxes is not None:
         return box_plots(figure.boxes)
     if figure.violins is not None:
-        return violin_plots(figure.violins)
-    return None if figure.chart is None else chart(figure.chart)
+        return violin_plots(figure.violins, highest=highest)
+    return None if figure.chart is None else chart(figure.chart, highest=highest)
 
 
 def permutation_violins(row: RowPlan, models: Models, column: str) -> Figure:

@@ -1,8 +1,8 @@
-"""Compose the text of the pages: NAME.md and NAME.html for each report, and claims.md for all reports."""
+"""Compose the text of the pages: NAME.md for each report, PAPER.html for each paper, and claims.md for all papers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -11,9 +11,11 @@ from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction import paper_wording as wording
+from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.paper_report import ClaimVerdict, Reproduction, Table
+from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, Reproduction, Table
+from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
 from attnaudit.research.study.report_files import render_page
 from attnaudit.research.study.text_tables import markdown_table
 
@@ -34,20 +36,52 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """The data for the HTML template.
+class Part:
+    """The part of a page that shows one report.
 
     Attributes:
+        name: The file name of the report, without extension.
         report: The report.
         pictures: Name of a table -> pictures of the table.
     """
 
+    name: str
     report: Reproduction
     pictures: dict[str, list[Picture]]
+
+    def table(self, name: str) -> Table:
+        """Return the table with this name."""
+        return next(table for table in self.report.tables if table.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The data for the HTML template.
+
+    Attributes:
+        parts: The reports of one paper, at least one.
+    """
+
+    parts: Sequence[Part]
 
     wording = wording
     number = staticmethod(number)
     plural = staticmethod(plural)
+
+    @property
+    def first(self) -> Reproduction:
+        """The first report."""
+        return self.parts[0].report
+
+    @property
+    def claims(self) -> list[tuple[Finding, ...]]:
+        """The answers of all reports to each claim."""
+        return list(zip(*(part.report.findings for part in self.parts), strict=True))
+
+    @property
+    def causes(self) -> list[tuple[str, str, str]]:
+        """Why claims are undecided, with the columns of `OPEN_HEAD`."""
+        return wording.open_claims([part.report for part in self.parts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +89,10 @@ class Index:
     """The data for the HTML template of the index.
 
     Attributes:
-        reports: File name without extension -> report.
+        papers: The papers, without pictures.
     """
 
-    reports: Mapping[str, Reproduction]
+    papers: Sequence[Page]
 
     wording = wording
     verdicts = get_args(ClaimVerdict)
@@ -66,7 +100,7 @@ class Index:
     @property
     def causes(self) -> list[tuple[str, str, str]]:
         """Why claims are undecided, with the columns of `OPEN_HEAD`."""
-        return wording.open_claims(self.reports.values())
+        return wording.open_claims([part.report for paper in self.papers for part in paper.parts])
 
     @staticmethod
     def count(report: Reproduction, verdict: ClaimVerdict) -> int:
@@ -78,24 +112,51 @@ def index_html(reports: Mapping[str, Reproduction]) -> str:
     """Return an HTML page that links to the pages of several reports and lists their verdicts.
 
     Args:
-        reports: File name without extension -> report. The pages are NAME.html in the same folder.
+        reports: File name without extension -> report. The pages are PAPER.html in the same folder.
     """
-    return render_page("attnaudit.research.reproduction", "papers.html.j2", Index(reports=reports))
+    by_paper: dict[str, list[Part]] = {}
+    for name, report in by_setting(reports).items():
+        by_paper.setdefault(report.paper, []).append(Part(name=name, report=report, pictures={}))
+    papers = [Page(parts=parts) for _, parts in sorted(by_paper.items())]
+    return render_page("attnaudit.research.reproduction", "papers.html.j2", Index(papers=papers))
 
 
-def html(report: Reproduction) -> str:
-    """Return the report as one HTML page that opens offline."""
-    pictures = {
-        table.name: sorted(map(_picture, table.figures), key=lambda picture: picture.heatmap is None)
+def html(reports: Mapping[str, Reproduction]) -> str:
+    """Return the reports of one paper as one HTML page that opens offline.
+
+    Figures of the same kind have the same axes in all reports.
+
+    Args:
+        reports: File name without extension -> report, at least one. The order of the page is that of `by_setting`.
+    """
+    shared = share_axes(by_setting(reports))
+    highest = highest_values(shared)
+    parts = [Part(name=name, report=report, pictures=_pictures(report, highest)) for name, report in shared.items()]
+    return render_page("attnaudit.research.reproduction", "paper.html.j2", Page(parts=parts))
+
+
+def by_setting(reports: Mapping[str, Reproduction]) -> dict[str, Reproduction]:
+    """Return reports in the order in which they tell most about the papers.
+
+    Reports on the corpora of the papers come before reports on the packaged sentences. In both groups, reports with
+    word vectors come first, because the models of the papers use word vectors.
+    """
+    return dict(sorted(reports.items(), key=lambda item: (EMBEDDED in item[1].data, item[1].vectors is None)))
+
+
+def _pictures(report: Reproduction, highest: Mapping[tuple[str, str], float]) -> dict[str, list[Picture]]:
+    return {
+        table.name: sorted(
+            (_picture(figure, highest[table.name, figure.name]) for figure in table.figures),
+            key=lambda picture: picture.heatmap is None,
+        )
         for table in report.tables
     }
-    page = Page(report=report, pictures=pictures)
-    return render_page("attnaudit.research.reproduction", "paper.html.j2", page)
 
 
-def _picture(figure: Figure) -> Picture:
+def _picture(figure: Figure, highest: float) -> Picture:
     heatmap = None if figure.counterfactual is None else _heatmap(figure.counterfactual)
-    return Picture(figure=figure, drawing=draw(figure), heatmap=heatmap)
+    return Picture(figure=figure, drawing=draw(figure, highest=highest), heatmap=heatmap)
 
 
 def _heatmap(pair: Counterfactual) -> Heatmap:
@@ -142,7 +203,9 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     Args:
         reports: File name without extension -> report.
     """
-    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *_counts(reports)]
+    titles = {report.paper: report.title for report in reports.values()}
+    pages = [f"* [{title}](pages/{name}.html)" for name, title in titles.items()]
+    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *pages, "", *_counts(reports)]
     lines += _open_claims(reports)
     for stem, report in reports.items():
         if report.findings:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attnaudit.formatting import duration, number, plural
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
+from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import Finding, Line, OpenCause, Reproduction, Row, Table
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
@@ -63,17 +64,29 @@ CLOSENESS_HEAD = (
     "median, cells that count",
 )
 PAGES = (
-    "`attnaudit reproduce --render` rebuilds this page, and writes one page with figures for each report. `index.html` "
-    "in the same folder links to them."
+    "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "
+    "paper. These pages open offline ([index](pages/index.html)):"
 )
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
 
+def setting(report: Reproduction) -> str:
+    """Return what distinguishes a report from other reports on the same paper, such as "Embeddings: random"."""
+    quick = "QUICK: not a reproduction. " if report.quick else ""
+    sentences = ", packaged sentences" if EMBEDDED in report.data else ""
+    return f"{quick}Embeddings: {report.vectors.name if report.vectors else 'random'}{sentences}"
+
+
+def paper_heading(report: Reproduction) -> str:
+    """Return the title of all reports on a paper. It marks a quick run."""
+    quick = "QUICK: not a reproduction. " if report.quick else ""
+    return f"{quick}Reproduction of “{report.title}”"
+
+
 def heading(report: Reproduction) -> str:
     """Return the title of a report. It names the word vectors, if any, and marks a quick run."""
-    quick = "QUICK: not a reproduction. " if report.quick else ""
     vectors = f" with {report.vectors.name} word vectors" if report.vectors else ""
-    return f"{quick}Reproduction of “{report.title}”{vectors}"
+    return f"{paper_heading(report)}{vectors}"
 
 
 def cells(line: Line) -> tuple[str, str, str, str, str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.research.reproduction import paper_pages
-from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Paper
 from attnaudit.research.reproduction.papers import paper
@@ -20,8 +19,10 @@ from attnaudit.research.study.report_files import write_files
 
 #: The page with the claims of all papers in the folder.
 CLAIMS_PAGE = "claims.md"
-#: The HTML page that links to the pages of all reports in the folder.
+#: The HTML page that links to the pages of all papers.
 INDEX_PAGE = "index.html"
+#: The subfolder with the HTML pages.
+PAGES = "pages"
 
 
 def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) -> dict[str, Reproduction]:
@@ -63,13 +64,15 @@ def read_reports(folder: Path, *, find_paper: Callable[[str], Paper] = paper) ->
 def render(
     folder: Path, *, name: str | None = None, stem: str | None = None, find_paper: Callable[[str], Paper] = paper
 ) -> tuple[dict[str, Reproduction], list[Path]]:
-    """Write the pages of the reports in a folder, and index.html, claims.md and remedies.json for all of them.
+    """Write the pages of the reports in a folder, and claims.md, remedies.json and pages/index.html for all of them.
+
+    Each report has a page NAME.md. All reports of a paper together have a page pages/PAPER.html.
 
     Args:
         folder: The folder with the results files, NAME.jsonl. The pages are written to the same folder.
-        name: The name of a paper. Only the pages of its reports are written. None for all papers.
-        stem: The file name of a report, without extension. Only the pages of this report are written. None for all
-            reports.
+        name: The name of a paper. Only the pages of this paper are written. None for all papers.
+        stem: The file name of a report, without extension. Only its page and the page of its paper are written. None
+            for all reports.
         find_paper: Returns the declaration of the paper with the given name.
 
     Returns:
@@ -79,12 +82,12 @@ def render(
         ReportError: A file cannot be read or written, or does not match the declaration of its paper.
     """
     reports = read_reports(folder, find_paper=find_paper)
-    texts: dict[str, str] = {}
-    for file, report in reports.items():
-        if name in (None, report.paper) and stem in (None, file):
-            texts[f"{file}.md"] = paper_pages.markdown(report)
-            texts[f"{file}.html"] = paper_pages.html(report)
-    texts[INDEX_PAGE] = paper_pages.index_html(reports)
+    chosen = {file: report for file, report in reports.items() if name in (None, report.paper) and stem in (None, file)}
+    texts = {f"{file}.md": paper_pages.markdown(report) for file, report in chosen.items()}
+    for of_paper in dict.fromkeys(report.paper for report in chosen.values()):
+        shown = {file: report for file, report in reports.items() if report.paper == of_paper}
+        texts[f"{PAGES}/{of_paper}.html"] = paper_pages.html(shown)
+    texts[f"{PAGES}/{INDEX_PAGE}"] = paper_pages.index_html(reports)
     texts[CLAIMS_PAGE] = paper_pages.claims_page(reports)
     texts[REMEDIES] = remedies_text(remedies_of(reports))
     return reports, write_files(folder, texts)
@@ -93,9 +96,8 @@ def render(
 def remedies_of(reports: Mapping[str, Reproduction]) -> list[Remedy]:
     """Return the remedies of several reports, one per question and training option.
 
-    If several reports have a remedy for the same question and option, the first in the following order is used. Reports
-    on the corpora of the papers come before reports on the packaged sentences. In both groups, reports with word
-    vectors come first, because the models of the papers use word vectors.
+    If several reports have a remedy for the same question and option, the first in the order of
+    `paper_pages.by_setting` is used.
     """
-    ordered = sorted(reports.values(), key=lambda report: (EMBEDDED in report.data, report.vectors is None))
+    ordered = paper_pages.by_setting(reports).values()
     return first_of_each_option([remedy for report in ordered for remedy in report.remedies])

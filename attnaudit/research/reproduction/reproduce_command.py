@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help=f"folder for models, measurements and {REPORTS}/PAPER.html (default: {OUT})",
+        help=f"folder for models, measurements and {REPORTS}/pages/PAPER.html (default: {OUT})",
     )
     parser.add_argument(
         "--jobs", type=whole_number, metavar="N", help="number of processes, one thread each (default: one per core)"

@@ -13,12 +13,21 @@ LEFT = 84.0
 TOP, ROW = 24.0, 44.0
 
 
-def violin_plots(record: Violins) -> Drawing | None:
-    """Draw the violins of a figure. Return None if there are none."""
+def violin_plots(record: Violins, *, highest: float = 0.0) -> Drawing | None:
+    """Draw the violins of a figure.
+
+    Args:
+        record: The violins.
+        highest: A value that the horizontal axis must reach, so that several figures have the same axis.
+
+    Returns:
+        The drawing. None if there are no violins.
+    """
     if not record.violins:
         return None
     height = TOP + ROW * len(record.bins) + BOTTOM
-    ticks = nice_ticks(0.0, max(position for violin in record.violins for position in violin.at), target=5)
+    positions = [position for violin in record.violins for position in violin.at]
+    ticks = nice_ticks(0.0, max(highest, *positions), target=5)
     x = Scale(low=ticks[0], high=ticks[-1], start=LEFT, end=WIDTH - RIGHT)
     base = height - BOTTOM
     shapes = [

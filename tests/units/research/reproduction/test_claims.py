@@ -259,14 +259,14 @@ def test_every_format_shows_the_findings() -> None:
     markdown = paper_pages.markdown(found)
     assert "* tie <each> state" in markdown
     assert f"| Tying \\| makes <fragile>. (§4.1) | holds | {finding.reason} {finding.evidence}. |" in markdown
-    html = paper_pages.html(found)
+    html = paper_pages.html({"synthetic": found})
     assert "Tying | makes &lt;fragile&gt;." in html
     assert finding.evidence in html
     assert "<li>tie &lt;each&gt; state</li>" in html
 
 
 def test_a_report_without_claims_does_not_mention_them() -> None:
-    for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html(ONE)):
+    for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html({"synthetic": ONE})):
         assert "whether they hold" not in text
         assert "may help" not in text
 
@@ -279,7 +279,11 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
     one = reproduction(t=rows, u=rows)
     left_out = msgspec.structs.replace(one, findings=answer_claims([CLAIM], one))
     assert left_out.findings[0].left_out == ("sst/tying/dot against base",)
-    for text in (summary(left_out, width=120), paper_pages.markdown(left_out), paper_pages.html(left_out)):
+    for text in (
+        summary(left_out, width=120),
+        paper_pages.markdown(left_out),
+        paper_pages.html({"synthetic": left_out}),
+    ):
         assert "Left out: 1 row." in text
         assert "sst/tying/dot (t, u)" in text
         assert "F1 0.500; 0.900 in the paper" in text

@@ -58,5 +58,5 @@ def test_every_format_shows_how_close_the_numbers_are() -> None:
     one = reproduction(t=ROWS)
     assert "| all quantities | 5 | 0.30 | 0.050 | 4 | 0.80 | 0.050 |" in paper_pages.markdown(one)
     assert "How close our numbers are to the paper" in summary(one, width=100)
-    assert "How close our numbers are to the paper" in paper_pages.html(one)
+    assert "How close our numbers are to the paper" in paper_pages.html({"synthetic": one})
     assert "How close" not in paper_pages.markdown(reproduction(t=[row("a", {"tau": [0.3]})]))

@@ -10,7 +10,7 @@ from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.reproduction.remedies_file import REMEDIES, read_remedies, remedies_text
-from attnaudit.research.reproduction.render_reports import CLAIMS_PAGE, read_reports, remedies_of
+from attnaudit.research.reproduction.render_reports import CLAIMS_PAGE, INDEX_PAGE, PAGES, read_reports, remedies_of
 from attnaudit.research.reproduction.results_file import SUFFIX, read_results, results_text
 
 ROOT = Path(__file__).parents[4]
@@ -35,7 +35,16 @@ def test_the_results_are_complete_and_the_committed_page_is_theirs(stem: str, re
     assert any(row.lines for table in report.tables for row in table.rows)
     page = (FOLDER / f"{stem}.md").read_text(encoding="utf-8")
     assert paper_pages.markdown(report) == page, "run `attnaudit reproduce --render`, and commit the pages"
-    assert report.title in paper_pages.html(report)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_committed_page_of_a_paper_is_of_these_results(name: str, reports: dict[str, Reproduction]) -> None:
+    page = paper_pages.html({stem: report for stem, report in reports.items() if report.paper == name})
+    assert (FOLDER / PAGES / f"{name}.html").read_text(encoding="utf-8") == page, "run `attnaudit reproduce --render`"
+
+
+def test_the_committed_index_is_of_these_results(reports: dict[str, Reproduction]) -> None:
+    assert (FOLDER / PAGES / INDEX_PAGE).read_text(encoding="utf-8") == paper_pages.index_html(reports)
 
 
 @pytest.mark.parametrize("stem", STEMS)

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from importlib import resources
+
 import msgspec
 
 from attnaudit.records import Chart, Series
+from attnaudit.report.charts import Drawing
 from attnaudit.research.reproduction import paper_pages
-from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Violin, Violins
+from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Strip, Strips, Violin, Violins
 from attnaudit.research.reproduction.paper_figures import draw
-from attnaudit.research.reproduction.paper_report import Line, Provenance, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import (
+    ClaimVerdict,
+    Finding,
+    Line,
+    Provenance,
+    Reproduction,
+    Row,
+    Table,
+    WordVectors,
+)
 from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.paper_wording import cells
+from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
 from attnaudit.run.environment import describe_environment
+
+#: The classes that lay out parts of the page. The style sheet of audit reports must not style them too.
+LAID_OUT = re.compile(r'<(?:div|ul|table|section)[^>]* class="([a-z]+)')
+STYLES = resources.files("attnaudit.report.templates").joinpath("report.css").read_text(encoding="utf-8")
+SHARED = {"scroll", "outcome", "heatmap", "legend", "provenance"}
+REPORT_CLASSES = {*re.findall(r"^\s*\.([a-z]+)", STYLES, re.MULTILINE)} - SHARED
+HIGHS = (
+    (0.3, Strip(label="a", values=[0.1, 0.3], paper=None, counts=True)),
+    (0.9, Strip(label="a", values=[0.9], paper=None, counts=True)),
+)
+
+
+def finding(verdict: ClaimVerdict) -> Finding:
+    return Finding(claim="c", sentence="A claim.", paper="§1", verdict=verdict, reason="A reason.")
+
 
 PROVENANCE = Provenance(
     command="attnaudit reproduce synthetic",
@@ -116,7 +145,7 @@ def test_a_line_shows_paper_ours_difference_and_n() -> None:
 
 def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
     one = reproduction()
-    for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html(one)):
+    for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html({"synthetic": one})):
         for expected in ("0.351", "0.310 ± 0.012", "−0.041", "undefined", "not run here", "Embeddings are random."):
             assert expected in text
         assert "2 seeds; at most 500 test texts; training 1 min 01 s, audit 5.0 s" in " ".join(text.split())
@@ -135,18 +164,61 @@ def test_planned_seeds_are_shown() -> None:
 
 def test_quick_is_marked_on_every_output() -> None:
     one = reproduction(quick=True)
-    for text in (summary(one, width=80), paper_pages.markdown(one), paper_pages.html(one)):
+    for text in (summary(one, width=80), paper_pages.markdown(one), paper_pages.html({"synthetic": one})):
         assert "QUICK: not a reproduction" in text
 
 
 def test_the_page_is_escaped_and_draws_every_figure() -> None:
-    page = paper_pages.html(reproduction())
+    page = paper_pages.html({"synthetic": reproduction()})
     assert "<i>BiLSTM" not in page
     assert "<b>waste" not in page
     assert "6,355 train" in page
     assert page.count("<svg") == 2
     assert "http://" not in page
     assert "https://" not in page
+
+
+def test_the_page_of_a_paper_shows_all_its_reports_with_shared_axes() -> None:
+    random = msgspec.structs.replace(reproduction(), findings=(finding("undecided"),))
+    vectors = WordVectors(name="made.2d", width=2, sha256="0" * 64)
+    strips = [Strips(x_label="tau", low=0.0, high=high, strips=[strip]) for high, strip in HIGHS]
+    reports = {}
+    for name, drawn, verdict in (("synthetic", strips[0], "undecided"), ("synthetic-made.2d", strips[1], "holds")):
+        figure = Figure(name="strips tau", row="", title="Strips", caption="c", strips=drawn)
+        table = msgspec.structs.replace(random.tables[0], figures=[figure])
+        reports[name] = msgspec.structs.replace(
+            random, tables=[table], findings=(finding(verdict),), vectors=None if name == "synthetic" else vectors
+        )
+    page = paper_pages.html(reports)
+    assert page.index("Embeddings: made.2d") < page.index("Embeddings: random")  # as the models of the papers first
+    assert page.count("<strong>holds</strong>") == page.count("<strong>undecided</strong>") == 1
+    assert page.count("A claim.") == 1
+    shared = share_axes(reports)
+    axes = {one.strips.high for report in shared.values() for one in report.tables[0].figures if one.strips}
+    assert axes == {0.9}
+    index = paper_pages.index_html(reports)
+    assert index.count('<a href="synthetic.html">A paper</a>') == 2  # in the table, and as a heading
+    for text in (page, index):
+        assert not [name for name in LAID_OUT.findall(text) if name in REPORT_CLASSES]
+
+
+def test_bars_and_violins_have_the_same_axis_in_all_reports() -> None:
+    low, high = reproduction(), reproduction()
+    violins, bars, text = high.tables[0].figures
+    assert violins.violins is not None
+    wide = msgspec.structs.replace(violins.violins.violins[0], at=[0.0, 0.1, 0.9])
+    wider = msgspec.structs.replace(violins, violins=msgspec.structs.replace(violins.violins, violins=[wide]))
+    table = msgspec.structs.replace(high.tables[0], figures=[wider, bars, text])
+    found = highest_values({"a": low, "b": msgspec.structs.replace(high, tables=[table])})
+    assert found == {("t", "violins"): 0.9, ("t", "bars"): 2.0, ("t", "rival"): 0.0}
+    ticks = [_ticks(draw(one, highest=0.9)) for one in (violins, wider)]
+    assert ticks[0] == ticks[1]
+    assert _ticks(draw(bars, highest=9.0)) != _ticks(draw(bars))
+
+
+def _ticks(drawing: Drawing | None) -> list[str]:
+    assert drawing is not None
+    return [shape.text for shape in drawing.shapes if shape.css == "tick"]
 
 
 def test_half_a_violin_is_drawn_on_its_side_of_the_line() -> None:
