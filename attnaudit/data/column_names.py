@@ -28,7 +28,7 @@ class Column(StrEnum):
 
 
 #: Columns that are not required, but whose absence changes the audit.
-_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES)
+_MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES, Column.ANSWER)
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 
@@ -43,13 +43,14 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
 
     Raises:
         DataError: `text` and `file` are both missing, or the name of an unknown column is similar to that of a missing
-            `label`, `query`, `labels`, `position` or `passages`.
+            `label`, `query`, `labels`, `position`, `passages` or `answer`.
     """
     names = list(columns)
     folded = {name.strip().casefold(): name for name in names}
     unknown = [one for one, name in folded.items() if name not in set(Column)]
     for column in _MISSED:  # ignoring a misspelt column would silently change the audit
-        near = next((folded[name] for name in difflib.get_close_matches(column, unknown, n=1, cutoff=0.8)), None)
+        cutoff = 0.85 if column == Column.ANSWER else 0.8  # "answer_id" is another column, "answers" is not
+        near = next((folded[name] for name in difflib.get_close_matches(column, unknown, n=1, cutoff=cutoff)), None)
         if near is not None and column not in names:
             raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
     if Column.TEXT in names or Column.FILE in names:

@@ -25,6 +25,8 @@ Row = tuple[int, Mapping[str, object]]
 _FRACTION: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][+-]?\d+)?", re.ASCII)
 _GIVE_IDS: Final = "Give every row an id, or remove the column: ids are then derived from the content."
 _INTEGER: Final = re.compile(r"-?\d+", re.ASCII)
+_LONGEST_POSITION: Final = 100
+"""Number of characters of the longest position. Python refuses to convert thousands of digits."""
 
 
 class InstanceReader:
@@ -303,7 +305,7 @@ def _labels(value: object, where: str) -> tuple[str, ...] | None:
     if isinstance(value, str) and value.strip().startswith("["):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fix = 'Write it as ["a", "b"] or a; b.'
             raise invalid(where, Column.LABELS, f"text that is no JSON list ({error})", expected, fix) from error
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -331,7 +333,7 @@ def _position(value: object, where: str) -> int | None:
     """
     if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):
         return None
-    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+    if isinstance(value, str) and len(value) <= _LONGEST_POSITION and _INTEGER.fullmatch(value.strip()):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -354,7 +356,7 @@ def _passages(value: object, where: str) -> tuple[str, ...]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             fix = "Write the passages as a JSON list of texts."
             raise invalid(where, Column.PASSAGES, f"text that is no JSON list ({error})", expected, fix) from error
     if not isinstance(value, list | tuple):

@@ -45,11 +45,11 @@ def whole_number(largest: int, example: str) -> Callable[[str], int]:
 
 @measure("datamodel_score", argument=whole_number(MOST_SUBSETS, "32"), capabilities=("deletion",))
 def datamodel_score(view: AttentionView, request: Request) -> Columns:
-    """Return the linear datamodelling score of attention (Cohen-Wang et al. 2024, eq. 2).
+    """Return the linear datamodelling score of attention (Cohen-Wang et al. 2024, "linear datamodeling score").
 
-    Each of N random subsets S keeps every unit with probability ½; the empty set is left out. If there are at most N
-    non-empty subsets, each of them is used once. The score is Spearman's correlation, over the subsets, of the sum of α
-    over S and the log-odds log p(S) - log (1 - p(S)).
+    Each of N random subsets S keeps every unit with probability ½, as in the published code. The empty set is left out.
+    If there are at most N non-empty subsets, each of them is used once. The score is Spearman's correlation, over the
+    subsets, of the sum of α over S and the log-odds log p(S) - log (1 - p(S)), which rank the subsets as p(S) does.
 
     The columns, which are undefined if there is a single unit or if no subset changes the output, are:
 
@@ -102,7 +102,7 @@ def log_odds(probabilities: Tensor, chosen: int) -> Tensor:
 
 @measure("top_k_drop", argument=whole_number(MOST_REMOVED, "1"), capabilities=("deletion",))
 def top_k_drop(view: AttentionView, request: Request) -> Columns:
-    """Return the top-k drop of attention (Cohen-Wang et al. 2024, eq. 1).
+    """Return the top-k drop of attention (Cohen-Wang et al. 2024, "top-k log-probability drop").
 
     It is log p - log p' in nats, where p' is the probability without the k most attended units. The columns, which are
     undefined if there are at most k units, are:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -38,7 +39,7 @@ def passage_of_tokens(
         # White space at the ends of a token does not count, so that " word" belongs to the passage of "word".
         inner = prompt[a:b]
         first = a + len(inner) - len(inner.lstrip()) if inner.strip() else a
-        found.append(next((k for k, (s, e) in enumerate(zip(starts, ends, strict=True)) if s <= first < e), -1))
+        found.append(bisect_right(starts, first) - 1 if first < ends[-1] else -1)
         outside = prompt[a : min(b, start)] + prompt[max(a, ends[-1]) : b]
         inside = prompt[max(a, start) : min(b, ends[-1])]
         if a < b and inside.strip() and outside.strip():

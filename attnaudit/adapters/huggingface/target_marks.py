@@ -75,7 +75,7 @@ def mark_word(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
         in_text: Whether each token belongs to the text.
 
     Raises:
-        DataError: The text has no such word, or the word was truncated.
+        DataError: The text has no such word, or the model does not read it.
     """
     marks = [0] * len(offsets)
     if instance.position is None:
@@ -88,7 +88,7 @@ def mark_word(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
         )
     first = first_tokens(instance, offsets, in_text)
     if instance.position not in first:
-        raise _truncated(instance, f"word {instance.position}")
+        raise _unread(instance, f"word {instance.position}")
     marks[first[instance.position]] = 1
     return marks
 
@@ -115,7 +115,7 @@ def mark_span(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
     starts at the word with this index. The arguments are the same as in `mark_word`.
 
     Raises:
-        DataError: The text does not contain the answer, or the answer was truncated.
+        DataError: The text does not contain the answer, or the model does not read it.
     """
     marks = [0] * len(offsets)
     if instance.answer is None:
@@ -138,16 +138,17 @@ def mark_span(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
         if in_text[position] and max(a, start) < min(b, end) and instance.text[max(a, start) : min(b, end)].strip()
     ]
     if not inside or instance.text[offsets[inside[-1]][1] : end].strip():
-        raise _truncated(instance, f"the answer {answer!r}")
+        raise _unread(instance, f"the answer {answer!r}")
     marks[inside[0]] += START
     marks[inside[-1]] += END
     return marks
 
 
-def _truncated(instance: Instance, what: str) -> DataError:
+def _unread(instance: Instance, what: str) -> DataError:
     return DataError(
-        f"{_place(instance)}: {what} is not among the tokens that the model reads, because the text was truncated. "
-        "Shorten the text, or split it."
+        f"{_place(instance)}: {what} is not among the tokens that the model reads. Either the text was truncated: then "
+        "shorten or split it. Or the tokenizer ignores these characters, as it may ignore invisible ones: then remove "
+        "them."
     )
 
 

@@ -221,6 +221,14 @@ class TextEncoder:
         special = []
         start, end = spans["text"]
         added_by_tokenizer = self._special_tokens(encoded)
+        excess = len(ids) - self.limit if self.limit is not None else 0
+        if excess > 0 and self.takes_passages:
+            raise DataError(
+                f"{instance.where or instance.id}: the prompt with its {plural(len(instance.passages), 'passage')} "
+                f"is {len(ids)} tokens long, but the model takes at most {self.limit}. Passages are never "
+                "truncated, because the report would then show text that the model did not read. Give the row "
+                "fewer or shorter passages."
+            )
         passages: list[int] = []
         if self.takes_passages:
             start_of_passages = spans["passages"][0]
@@ -245,14 +253,6 @@ class TextEncoder:
                     ids[position] = self.tokenizer.mask_token_id if self.masks_answer else ids[position]
         words = self._word_numbers(encoded, ids, special, [prompt])
         kept = list(range(len(ids)))
-        excess = len(ids) - self.limit if self.limit is not None else 0
-        if excess > 0 and passages:
-            raise DataError(
-                f"{instance.where or instance.id}: the prompt with its {plural(len(instance.passages), 'passage')} "
-                f"is {len(ids)} tokens long, but the model takes at most {self.limit}. Passages are never "
-                "truncated, because the report would then show text that the model did not read. Give the row "
-                "fewer or shorter passages."
-            )
         if excess > 0:
             real = [p for p, is_special in enumerate(special) if not is_special]
             if excess >= len(real):

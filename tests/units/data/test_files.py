@@ -249,10 +249,22 @@ def test_the_columns_of_targets_are_read(tmp_path: Path, suffix: str) -> None:
         ({"position": True}, "column 'position'"),
         ({"answer": ["a"]}, "column 'answer': found a list"),
         ({"positions": 1}, "column 'positions' would be ignored. Rename it to 'position'"),
+        ({"position": "9" * 5000}, "column 'position': found '9999"),
+        ({"position": float("inf")}, "column 'position': found inf"),
+        ({"labels": "[" * 100_000}, "text that is no JSON list (maximum recursion depth"),
+        ({"labels": ["a", None]}, "column 'labels': found the entry None"),
+        ({"labels": {"a": 1}}, "column 'labels': found an object"),
+        ({"answer": 3}, "column 'answer': found int (3), expected text"),
+        ({"Answer": "a"}, "column 'Answer' would be ignored. Rename it to 'answer'"),
+        ({"answers": ["a"]}, "column 'answers' would be ignored. Rename it to 'answer'"),
     ],
 )
 def test_invalid_cells_of_targets(tmp_path: Path, cell: dict[str, Any], fragment: str) -> None:
     refused(write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", **cell}]), fragment)
+
+
+def test_a_column_with_another_meaning_than_the_answer_is_ignored(tmp_path: Path) -> None:
+    assert load(write_jsonl(tmp_path / "rows.jsonl", [{"text": "one", "answer_id": "7"}])).instances[0].answer is None
 
 
 def test_rows_that_differ_only_in_the_target_have_different_ids(tmp_path: Path) -> None:

@@ -47,6 +47,11 @@ def test_passages_and_their_order_change_the_id_and_the_hash(tmp_path: Path) -> 
         (["a", 3], "found int"),
         ("no list", "found text that is no JSON list"),
         ({"a": 1}, "found an object"),
+        ("[" * 100_000, "found text that is no JSON list \\(maximum recursion depth"),
+        ("[" + "9" * 5000 + "]", "found text that is no JSON list \\(Exceeds the limit"),
+        ("null", "found null, expected a list of passages"),
+        ([["a"]], "found a list \\(\\['a'\\]\\) at place 1"),
+        (float("nan"), "found float \\(nan\\)"),
     ],
 )
 def test_invalid_cells(tmp_path: Path, value: object, message: str) -> None:

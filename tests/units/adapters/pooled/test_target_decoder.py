@@ -112,3 +112,11 @@ def test_every_adapter_of_pooled_attention_names_an_unknown_label(name: str) -> 
     make: Any = MODELS[name][0]
     with pytest.raises(AdapterError, match=r"no output 'neutrl'.*Did you mean 'neutral'"):
         make(target=Target(kind="label", name="neutrl"))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_a_score_that_is_no_number_is_refused(number: float) -> None:
+    decoder = nn.Linear(10, 3)
+    nn.init.constant_(decoder.bias, number)
+    with pytest.raises(AdapterError, match=r"shapes: the logits contain (nan|inf) for .*Look for a division by zero"):
+        quick(adapter_of(SCORE, decoder=decoder), TEXTS)
