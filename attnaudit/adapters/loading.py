@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.dispatched_models import stored_value
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.errors import (
     AdapterError,
@@ -238,7 +239,7 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
     depend on the device. Shared tensors are counted once.
 
     Raises:
-        AdapterError: A tensor is on the meta device.
+        AdapterError: A tensor is on the meta device, and accelerate has not offloaded it.
     """
     digest, parameters = hashlib.sha256(), 0
     seen: set[int] = set()
@@ -246,12 +247,13 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
         for name, tensor in sorted(module.state_dict(keep_vars=True).items()):
             if not isinstance(tensor, Tensor):  # A state dict may contain other objects.
                 continue
-            if tensor.is_meta:
+            value: Tensor | None = stored_value(module, name) if tensor.is_meta else tensor.detach()
+            if value is None:
                 raise AdapterError(
                     f"The tensor '{name}' has no values: it is on torch's meta device. Load the model's weights."
                 )
             digest.update(f"{position}.{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            digest.update(value.to(tensor.dtype).cpu().contiguous().flatten().view(torch.uint8).numpy().data)
             # Shared tensors are hashed under each of their names, because moving a model may end the sharing.
             parameters += 0 if id(tensor) in seen else tensor.numel()
             seen.add(id(tensor))

@@ -116,10 +116,10 @@ def read_conftests() -> None:
 def _check(
     adapter: ModelAdapter, instances: Sequence[Instance] | None, options: argparse.Namespace
 ) -> list[ConformanceResult]:
+    from attnaudit.adapters.dispatched_models import place
     from attnaudit.conformance import Subject, cases
 
-    for module in adapter.modules:
-        module.eval().to(options.device)
+    place(adapter.modules, options.device, "--device")
     if not adapter.capabilities.query and any(one.query is not None for one in instances or ()):
         raise DataError(
             f"{options.data}: the rows have a query, but the model reads a single text. Remove the query from the "

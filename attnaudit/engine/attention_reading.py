@@ -83,7 +83,7 @@ class AttentionReading:
     @property
     def hidden(self) -> Tensor:
         """(B, T, m) hidden states that the attention site reads, with their autograd graph if the batch keeps it."""
-        return self.batch.trace.hidden[self.site.key]
+        return self.batch.trace.hidden[self.site.key].to(self.device)
 
     # -- what is shown --------------------------------------------------------------------------------------------
 

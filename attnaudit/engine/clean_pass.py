@@ -352,11 +352,27 @@ class CleanPass:
     def _gradients(self, logits: Tensor, at: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return name -> ∂f/∂x in float64 for each named tensor x in `at`; 0 where f does not depend on x."""
         self.pass_counts["backward"] += 1
-        gradients = torch.autograd.grad(self.target(logits), list(at.values()), retain_graph=True, allow_unused=True)
-        return {
-            name: torch.zeros_like(x, dtype=torch.float64) if gradient is None else gradient.double()
-            for (name, x), gradient in zip(at.items(), gradients, strict=True)
+        target = self.target(logits)
+        if self.adapter.capabilities.precision == "float16":
+            target = (probabilities(logits).gather(1, self.predicted[:, None])[:, 0] * self._gradient_scale).sum()
+        found = torch.autograd.grad(target, list(at.values()), retain_graph=True, allow_unused=True)
+        gradients = {
+            name: (torch.zeros_like(x) if gradient is None else gradient).to(self.device, torch.float64)
+            for (name, x), gradient in zip(at.items(), found, strict=True)
         }
+        if self.adapter.capabilities.precision != "float16":
+            return gradients
+        return {name: one / self._gradient_scale.view(-1, *[1] * (one.dim() - 1)) for name, one in gradients.items()}
+
+    @cached_property
+    def _gradient_scale(self) -> Tensor:
+        """(B,) powers of two by which f is multiplied before the backward pass in float16.
+
+        Without them, the gradients of confident predictions would be below the smallest number of float16.
+        """
+        confidence = self.probabilities.gather(1, self.predicted[:, None])[:, 0]
+        slope = (confidence * (1 - confidence)).clamp(min=2.0**-24)
+        return torch.exp2(-slope.log2().round())
 
     @cached_property
     def gradients(self) -> dict[str, Tensor]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.dispatched_models import place
 from attnaudit.adapters.protocol import ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
@@ -105,8 +106,9 @@ class ShardMeasurer:
         self.device = device
         self.unit: Unit = unit
         capabilities_for(adapter, unit)  # refuses sources that the model does not read
+        place(adapter.modules, device, "--audit-device")
         for module in adapter.modules:
-            module.eval().to(device).requires_grad_(False)
+            module.requires_grad_(False)
         self._identity = identity_of(adapter)
         refuse_changed_parameters(sha256 or self._identity.sha256, self._identity.sha256)
         default_budget = BATCH_TOKENS_OF_HEADS if self.plan.own_reading else BATCH_TOKENS

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import AdapterError
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.measures.gradient import normalised
 from attnaudit.metrics import jensen_shannon, kendall_tau_b
@@ -32,11 +33,19 @@ def parameters_of(adapter: ModelAdapter) -> dict[str, nn.Parameter]:
     Returns:
         "<index of the module>.<name of the parameter>" -> parameter. A shared parameter appears only under the first of
         its names.
+
+    Raises:
+        AdapterError: a parameter is offloaded.
     """
     parameters: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for number, module in enumerate(adapter.modules):
         for name, parameter in module.named_parameters():
+            if parameter.is_meta:
+                raise AdapterError(
+                    f"Parameter randomisation replaces all parameters, but accelerate has offloaded '{name}'. Load the "
+                    "model without offloading, or remove the check ParameterRandomisation from the policy."
+                )
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 parameters[f"{number}.{name}"] = parameter

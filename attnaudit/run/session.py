@@ -276,6 +276,7 @@ class AuditSession:
 
     def _measure_rows(self, model: str, data: str, progress: TextProgress | None) -> Measurements:
         """Measure a model on a data set that can be read, as `_measure` does."""
+        from attnaudit.adapters.dispatched_models import require_same_device
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
@@ -283,6 +284,8 @@ class AuditSession:
         draws, limit = self._rows_of(data), self.options.max_instances
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
+        for module in loaded.adapter.modules:
+            require_same_device(module, self.options.device, "--audit-device")
         capabilities = loaded.adapter.capabilities
         self._families[model] = loaded.family
         self._model_sha256[model] = loaded.sha256

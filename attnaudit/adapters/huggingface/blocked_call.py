@@ -26,7 +26,7 @@ def allowed_pairs(mask: Tensor | None, tokens: Tensor) -> Tensor:
     """
     if mask is None:
         return tokens
-    mask = mask[..., : tokens.shape[-1]]
+    mask = mask[..., : tokens.shape[-1]].to(tokens.device)
     permitted = mask if mask.dtype == torch.bool else mask > FORBIDDEN
     return permitted.expand(len(tokens), permitted.shape[1], *tokens.shape[2:]) & tokens
 
@@ -62,6 +62,7 @@ class BlockedCall:
         """
         part, allowed = self._part(first, stop)
         output, weights = part.eager()
+        weights = weights.to(allowed.device)
         if not bool(self.queries.all() & self.keys.all()):
             # For queries that are padding, the architectures' own code returns uniform weights over forbidden keys.
             weights = weights.masked_fill(~allowed, 0.0)

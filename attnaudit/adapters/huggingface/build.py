@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder, picture_build
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
@@ -169,6 +170,12 @@ def from_model(
     given = model
     shipped = can_be_shipped(model, task == IMAGES, precision, name) and precision_of(model) != FLOAT32
     if dtype != torch.float32 and not (shipped and precision != FLOAT32):
+        if is_dispatched(model):
+            raise ModelError(
+                f"{name}: the model can be audited only as a float32 copy, but accelerate has distributed it over "
+                "several devices or offloaded its weights, so it cannot be copied. Load it with dtype=torch.float32"
+                f"{', or remove precision' if precision == FLOAT32 and shipped else ''}."
+            )
         model = copy.deepcopy(model).float()
     original = OriginalModel(
         implementation=implementation,
@@ -254,7 +261,7 @@ def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, tar
 
 
 def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
-    """Check that the model is an unquantised Transformers model on one device, and that it has a tokenizer.
+    """Check that the model is an unquantised Transformers model that can be run, and that it has a tokenizer.
 
     Raises:
         ModelError: One of these conditions is not met.
@@ -274,13 +281,16 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
             f"{name}: the model is quantised ({method}), but attention is audited in float32. Pass the unquantised "
             "model instead."
         )
+    without_value = [
+        label for label, one in model.named_parameters() if one.is_meta and stored_value(model, label) is None
+    ]
     devices = {str(p.device) for p in model.parameters()}
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())
-    if len(devices) != 1 or "meta" in devices or len(mapped) > 1:
+    if without_value or (not is_dispatched(model) and (len(devices) != 1 or len(mapped) > 1)):
         raise ModelError(
-            f"{name}: the model is spread over several devices, or some of its weights have no values because they are "
-            f"on the device 'meta' (devices: {', '.join(sorted(devices))}). Load it on one device, without device_map "
-            "or with device_map={'': 'cpu'}."
+            f"{name}: the model is spread over several devices without accelerate's hooks, which move states between "
+            "devices, or some of its weights have no values because they are on the device 'meta' (devices: "
+            f"{', '.join(sorted(devices))}). Load it on one device, or with device_map."
         )
 
 

@@ -91,6 +91,7 @@ class FunctionCall:
         Returns:
             A call whose output is (B, R, H, d) and whose weights are (B, H, R, K).
         """
+        queries = queries.to(self.query.device)
         pairs = (self.query.shape[2], self.key.shape[2])
         mask, rest = self.mask, dict(self.rest)
         if self.causal:

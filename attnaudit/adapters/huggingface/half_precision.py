@@ -45,12 +45,22 @@ def in_float32(model: nn.Module) -> Iterator[None]:
     nothing changes. accelerate converts weights that it has offloaded to the type of their parameters, so these weights
     are float32 as well.
     """
-    tensors = [one for one in (*model.parameters(), *model.buffers()) if one.dtype in HALF_TYPES]
-    own = [one.data for one in tensors]
+    own = [
+        (tensors, name, one.data)
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)
+        for name, one in tensors.items()
+        if one is not None and one.dtype in HALF_TYPES
+    ]
     try:
-        for one in tensors:
-            one.data = one.data.float()
+        for tensors, name, data in own:
+            one = tensors[name]
+            if one is not None and one.dtype in HALF_TYPES:  # A shared tensor has several names.
+                one.data = data.float()
         yield
     finally:
-        for one, data in zip(tensors, own, strict=True):
-            one.data = data
+        for tensors, name, data in own:
+            # accelerate replaces the parameters of offloaded weights whenever their module runs.
+            one = tensors[name]
+            if one is not None:
+                one.data = data

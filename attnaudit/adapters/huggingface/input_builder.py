@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.dispatched_models import input_device
 from attnaudit.adapters.huggingface.configuration import configuration_text
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.layout import DECODER
@@ -68,8 +69,7 @@ class InputBuilder:
 
     @property
     def device(self) -> torch.device:
-        device: torch.device = next(self.model.parameters()).device
-        return device
+        return input_device(self.model)
 
     @property
     def output_stream(self) -> str:

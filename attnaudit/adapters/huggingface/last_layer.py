@@ -67,12 +67,13 @@ class LastLayer:
             states = args[0] if args and _current_mask.get() is mask else None
             if not isinstance(states, Tensor) or tuple(states.shape[:-1]) != (rows, width):
                 return None
-            return (states.gather(1, index.expand(-1, 1, states.shape[2])), *args[1:])
+            return (states.gather(1, index.to(states.device).expand(-1, 1, states.shape[2])), *args[1:])
 
         def remove_others(_module: nn.Module, _args: object, output: Any) -> Any:
             if _current_mask.get() is not mask:
                 return None
-            states = torch.where(is_read, output if isinstance(output, Tensor) else output[0], torch.nan)
+            states = output if isinstance(output, Tensor) else output[0]
+            states = torch.where(is_read.to(states.device), states, torch.nan)
             states_read.append(states.detach())
             return states if isinstance(output, Tensor) else (states, *output[1:])
 
@@ -86,6 +87,7 @@ class LastLayer:
         invalid = ~logits.detach().isfinite().all(-1)
         if bool(invalid.any()):
             (states,) = states_read
+            states = states.to(index.device)
             valid_state = states.gather(1, index.expand(-1, 1, states.shape[2])).isfinite().flatten(1).all(1)
             if bool((invalid & valid_state).any()):
                 raise AdapterError(

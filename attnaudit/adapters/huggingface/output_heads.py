@@ -87,7 +87,7 @@ class NextTokenHead:
 
         def keep_last(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             states = args[0]
-            index = last[:, None, None].expand(-1, 1, states.shape[2])
+            index = last[:, None, None].to(states.device).expand(-1, 1, states.shape[2])
             return (states.gather(1, index), *args[1:])
 
         output_layer = model.get_output_embeddings()

@@ -141,7 +141,9 @@ def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, lengt
             self.keys, self.values = keys, values
 
         def update(self, keys: Tensor, values: Tensor, *_args: Any, **_rest: Any) -> tuple[Tensor, Tensor]:
-            prefix_keys, prefix_values = (cached[rows, :, :length] for cached in (self.keys, self.values))
+            prefix_keys, prefix_values = (
+                cached[rows.to(cached.device), :, :length] for cached in (self.keys, self.values)
+            )
             return torch.cat([prefix_keys, keys], dim=-2), torch.cat([prefix_values, values], dim=-2)
 
         def get_seq_length(self) -> int:

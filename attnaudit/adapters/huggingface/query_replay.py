@@ -151,7 +151,7 @@ class OnePositionAttention(FunctionObserver):
             weights = recorded[:, None].expand(-1, self.weights.shape[1], -1, -1)
         value = expand_groups(self.states.values[current.key].detach(), weights.shape[2])
         wide = widened(value)
-        output = (weights.transpose(1, 2).to(wide.dtype) @ wide).transpose(1, 2).to(value.dtype)
+        output = (weights.transpose(1, 2).to(wide) @ wide).transpose(1, 2).to(value.dtype)
         return output.flatten(0, 1).unsqueeze(1), weights.flatten(0, 1).unsqueeze(2)
 
 
@@ -165,7 +165,8 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
     given = states.inputs[layer_call]
     assert given is not None
     rows = len(given)
-    at_query = given.gather(1, queries[:, None, None].expand(-1, 1, given.shape[2])).repeat_interleave(variants, dim=0)
+    index = queries[:, None, None].to(given.device).expand(-1, 1, given.shape[2])
+    at_query = given.gather(1, index).repeat_interleave(variants, dim=0)
 
     def enter(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         if isinstance(kwargs.get("hidden_states"), Tensor):

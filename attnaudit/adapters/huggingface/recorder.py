@@ -127,10 +127,11 @@ def apply_weights(weights: Tensor, value: Tensor) -> Tensor:
         value: (B, G, K, d) values; H is a multiple of G.
 
     Returns:
-        (B, Q, H, d) weighted sums, in the data type of the values. They are computed in that of the weights.
+        (B, Q, H, d) weighted sums, on the device and in the data type of the values. They are computed in the data type
+        of the weights.
     """
     wide = expand_groups(value, weights.shape[1]).to(weights.dtype)
-    return (weights @ wide).transpose(1, 2).contiguous().to(value.dtype)
+    return (weights.to(value.device) @ wide).transpose(1, 2).contiguous().to(value.dtype)
 
 
 def expand_groups(value: Tensor, heads: int) -> Tensor:
@@ -274,7 +275,7 @@ class Recorder:
         changed = apply_weights(used, call.value)
         # If a position is listed twice, its first entry is written last. `at_query` reads this entry.
         for r in reversed(range(queries.shape[1])):
-            index = queries[:, r, None, None, None].expand(-1, 1, *output.shape[2:])
+            index = queries[:, r, None, None, None].to(output.device).expand(-1, 1, *output.shape[2:])
             output = output.scatter(1, index, changed[:, r, None])
         return output
 
@@ -353,10 +354,10 @@ class Recorder:
     def _record(self, call: AttentionCall, weights: Tensor, allowed: Tensor) -> Tensor:
         """Apply the intervention, record the resulting weights, and return the weights that the pass continues with."""
         site = call.site
-        clean = weights
+        clean = weights.to(allowed.device)  # Other layers may be on other devices.
         if self._has_padding[str(site.query)] or self._has_padding[site.keys]:
             # For queries that are padding, the architectures' own code returns uniform weights over forbidden keys.
-            clean = weights.masked_fill(~allowed, 0.0)
+            clean = clean.masked_fill(~allowed, 0.0)
         replaced = None if self.intervene is None else self.intervene(site, clean, allowed)
         recorded = clean if replaced is None else replaced
         self.attention[site.key] = recorded

@@ -241,4 +241,4 @@ def _vocabulary_logits(model: Any, arguments: Mapping[str, Any], positions: Tens
 
 
 def _at(values: Tensor, positions: Tensor) -> Tensor:
-    return values.gather(1, positions[:, :, None].expand(-1, -1, values.shape[2]))
+    return values.gather(1, positions[:, :, None].to(values.device).expand(-1, -1, values.shape[2]))

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.dispatched_models import value_of
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
 from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
@@ -202,9 +203,12 @@ class HuggingFaceAdapter:
                 "with a trace from run(hidden=True) whose `sites` include this one."
             )
         value = widened(expand_groups(values[site.key], site.heads))
-        matrix = projection.weight.T if isinstance(projection, nn.Linear) else projection.weight
-        assert isinstance(matrix, Tensor)
-        return torch.einsum("bhkd,hdm->bhkm", value, widened(matrix).view(site.heads, value.shape[-1], -1))
+        matrix = value_of(projection, "weight")
+        matrix = matrix.T if isinstance(projection, nn.Linear) else matrix
+        value = value.to(matrix.device)
+        return torch.einsum("bhkd,hdm->bhkm", value, widened(matrix).view(site.heads, value.shape[-1], -1)).to(
+            self.runner.builder.device
+        )
 
     # -- texts with some tokens removed ----------------------------------------------------------------------------
 

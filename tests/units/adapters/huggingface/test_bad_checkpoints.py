@@ -378,7 +378,7 @@ def test_a_model_in_memory_needs_its_tokenizer() -> None:
 def test_a_model_on_several_devices() -> None:
     model, tokenizer = architectures.build("bert")
     model.hf_device_map = {"bert": 0, "classifier": 1}
-    with pytest.raises(ModelError, match="Load it on one device, without device_map"):
+    with pytest.raises(ModelError, match="spread over several devices without accelerate's hooks"):
         transformer(model, tokenizer)
 
 

@@ -1,0 +1,129 @@
+"""Models that accelerate has dispatched: distributed over several devices, or with weights that it has offloaded.
+
+accelerate attaches hooks to the modules of such a model. Before a module runs, its hook moves the inputs to the device
+of the module, and loads offloaded weights. Between passes, offloaded weights are on torch's meta device. Importing this
+module does not import accelerate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnaudit.errors import AuditError
+
+
+def _hooks(module: nn.Module) -> Iterator[Any]:
+    """Yield the hooks of accelerate that move data to the device of a module. Its submodules have their own hooks."""
+    pending = [getattr(module, "_hf_hook", None)]
+    while pending:
+        hook = pending.pop()
+        pending += getattr(hook, "hooks", ())
+        if hasattr(hook, "execution_device"):
+            yield hook
+
+
+def is_dispatched(model: nn.Module) -> bool:
+    """Return whether accelerate has attached hooks to a model that move data between devices."""
+    return any(True for module in model.modules() for _ in _hooks(module))
+
+
+def device_of(module: nn.Module) -> torch.device | None:
+    """Return the device on which a module computes; None if it has neither a hook nor parameters of its own."""
+    for hook in _hooks(module):
+        if hook.execution_device is not None:
+            return torch.device(hook.execution_device)
+    return next((one.device for one in module.parameters() if not one.is_meta), None)
+
+
+def stored_value(model: nn.Module, name: str) -> Tensor | None:
+    """Return the value of an offloaded parameter or buffer; None if accelerate has not stored it.
+
+    Args:
+        model: The model.
+        name: The name of the parameter or buffer in the model.
+    """
+    parts = name.split(".")
+    for count in reversed(range(len(parts))):
+        module = model.get_submodule(".".join(parts[:count]))
+        for hook in _hooks(module):
+            weights: Mapping[str, Tensor] | None = getattr(hook, "weights_map", None)
+            try:
+                if weights is not None:
+                    return weights[".".join(parts[count:])]
+            except KeyError:
+                continue
+    return None
+
+
+def value_of(module: nn.Module, name: str) -> Tensor:
+    """Return a parameter of a module, without gradients if it is offloaded, on the device on which the module computes.
+
+    Args:
+        module: The module.
+        name: The name of the parameter in the module, such as "weight".
+
+    Raises:
+        ValueError: The parameter has no value.
+    """
+    parameter: Tensor = getattr(module, name)
+    if not parameter.is_meta:
+        return parameter
+    value = stored_value(module, name)
+    if value is None:
+        raise ValueError(f"{type(module).__name__}.{name} has no value.")
+    return value.to(device_of(module), parameter.dtype)
+
+
+def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
+    """Put modules in evaluation mode and move them to a device. Dispatched models stay where they are.
+
+    Args:
+        modules: The modules of an adapter.
+        device: The name of the device.
+        option: The option with which the device was given, for the message.
+
+    Raises:
+        AuditError: A dispatched model has its embeddings on another device.
+    """
+    for module in modules:
+        module.eval()
+        if is_dispatched(module):
+            require_same_device(module, device, option)
+        else:
+            module.to(device)
+
+
+def require_same_device(model: nn.Module, device: str, option: str) -> None:
+    """Check that a device is the one on which a dispatched model reads its inputs. Other models pass.
+
+    Raises:
+        AuditError: It is another device.
+    """
+    if not is_dispatched(model):
+        return
+    own, wanted = input_device(model), torch.device(device)
+    if own.type == wanted.type and wanted.index in (None, own.index):
+        return
+    raise AuditError(
+        f"{option} {device}: accelerate has distributed {type(model).__name__} over several devices or offloaded its "
+        f"weights, so it cannot be moved. It reads its inputs on {own}. Use {option} {own}, or load the model without "
+        "device_map."
+    )
+
+
+def input_device(model: nn.Module) -> torch.device:
+    """Return the device of a model's inputs: that of its embeddings, or of its first module with parameters."""
+    model_api: Any = model
+    try:
+        embeddings = model_api.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        embeddings = None
+    modules = [embeddings, *model.modules()] if isinstance(embeddings, nn.Module) else list(model.modules())
+    if not is_dispatched(model):
+        return next(model.parameters()).device
+    found = (device_of(module) for module in modules)
+    return next((device for device in found if device is not None), torch.device("cpu"))
