@@ -217,7 +217,10 @@ PAPER = Paper(
     claims=CLAIMS,
     remedies=remedies,
     deviations=(
-        "The best epoch is chosen on dev only.",
+        "The best epoch is chosen by F1 on dev. The published code chooses it by ROC AUC on dev, and never chooses the "
+        "first epoch.",
+        "The published models start from fastText vectors of the Simple English Wikipedia, 300 wide. Words without a "
+        "vector start at zero there.",
         "The encoder 'average' has a tanh after its linear layer, as in the published code; the paper's text says "
         "ReLU. The CNN and dot attention are those of the published code: filters of widths 1, 3, 5 and 7, and hᵀq/√m, "
         "where q is learnt and starts uniformly from [−1/√m, 1/√m] unless the model reads a question or hypothesis.",
