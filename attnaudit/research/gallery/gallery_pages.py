@@ -36,7 +36,7 @@ MEANING: dict[Outcome, str] = {
     "partly": "On some texts, or in some heads, the words with much attention decide; in the others, they do not.",
     "unused": "The prediction hardly depends on the weights: with shuffled weights, the output stays nearly the same.",
     "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words decide: either "
-    "the states of the attended words contain their content, or their small weights suffice.",
+    "their content is also in the states of the attended words, or their small weights suffice.",
 }
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "–", "informational": "·"}
 
@@ -68,9 +68,9 @@ def _index(gallery: Gallery) -> str:
         "",
         NOTICE,
         "",
-        "How does a report look when attention is right, when the model does not use it, and when it points at the "
-        f"wrong place? This gallery audits {plural(len(gallery.exhibits), 'planted model')}: models that were built so "
-        "that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those of "
+        "What does a report look like when attention is right, when the model does not use it, and when it points at "
+        f"the wrong place? This gallery audits {plural(len(gallery.exhibits), 'planted model')}: models that were "
+        "built so that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those of "
         "ordinary models. Compare your report with them.",
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "

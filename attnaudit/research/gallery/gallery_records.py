@@ -203,5 +203,6 @@ def read_gallery(folder: Path) -> Gallery:
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(
-            f"{path}: not the data of a gallery ({error}). Leave out --render to make it again."
+            f"{path}: this file does not contain the data of a gallery ({error}). Leave out --render to write the file "
+            "again."
         ) from error

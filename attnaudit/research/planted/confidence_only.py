@@ -36,7 +36,7 @@ KINDS = (
         "confidence_only",
         "confidence without decisions",
         "unfaithful",
-        "attention to words with sentiment moves the confidence, and a bypass alone decides",
+        "attention to words with sentiment only changes the confidence, and a bypass decides",
         recipe,
         half="held_out",
     ),

@@ -1,4 +1,4 @@
-"""Models with contextual states, and attention at a cue, at a word that decides nothing, or next to the cue."""
+"""Models with contextual states, and attention on a cue, on a word that decides nothing, or next to the cue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KINDS = (
         name="cue_in_context",
         mechanism="one cue in context",
         truth="faithful",
-        description="attention at the one word that decides, over contextual states",
+        description="attention on the one word that decides, over contextual states",
         recipe=partial(
             recipe_in_context, task="single", plan=_CUES, encoders=("bilstm", "cnn", "transformer", "gru", "mlp")
         ),
@@ -25,7 +25,7 @@ KINDS = (
         name="decoy_in_context",
         mechanism="one cue in context",
         truth="unfaithful",
-        description="attention at a word that decides nothing, while every state holds the label",
+        description="attention on a word that decides nothing, while every state holds the label",
         recipe=partial(
             recipe_in_context,
             task="single",
@@ -40,7 +40,7 @@ KINDS = (
         name="next_to_the_cue",
         mechanism="states of neighbours",
         truth="unfaithful",
-        description="attention at the word after the cue, whose state holds the label",
+        description="attention on the word after the cue, whose state holds the label",
         recipe=partial(
             recipe_in_context,
             task="inner",

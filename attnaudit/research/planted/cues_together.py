@@ -15,7 +15,7 @@ KINDS = (
         name="negation_attended",
         mechanism="negation",
         truth="faithful",
-        description="attention at an adjective and at the word before it, which may negate it",
+        description="attention on an adjective and on the word before it, which may negate it",
         recipe=partial(
             recipe_in_context, task="negation", plan=_NEGATION, encoders=("gru", "cnn", "bilstm", "transformer")
         ),
@@ -27,7 +27,7 @@ KINDS = (
         name="negation_unattended",
         mechanism="negation",
         truth="unfaithful",
-        description="a negated adjective decides, while attention is at another adjective that decides nothing",
+        description="a negated adjective decides, while attention is on another adjective that decides nothing",
         recipe=partial(
             recipe_in_context,
             task="negation",
@@ -44,7 +44,7 @@ KINDS = (
         name="xor_attended",
         mechanism="exclusive or",
         truth="faithful",
-        description="attention at two words, and the label is their exclusive or (XOR)",
+        description="attention on two words, and the label is their exclusive or (XOR)",
         recipe=partial(recipe_in_context, task="xor", plan=_XOR, encoders=("transformer", "gru", "cnn", "bilstm")),
         verified_by="context",
         data=("made",),
@@ -53,7 +53,7 @@ KINDS = (
         name="xor_in_last_state",
         mechanism="exclusive or",
         truth="unfaithful",
-        description="attention at the last word, whose state holds the exclusive or of two earlier words",
+        description="attention on the last word, whose state holds the exclusive or of two earlier words",
         recipe=partial(recipe_in_context, task="xor", plan=last_token, encoders=("gru", "bilstm"), epochs=12),
         verified_by="context",
         fails=("points",),

@@ -50,7 +50,7 @@ KINDS = (
         "first_word_bypass",
         "position",
         "unfaithful",
-        "the first word decides through a bypass, and attention is on the same words further on",
+        "the first word decides through a bypass, and attention is on later occurrences of the same words",
         partial(recipe, faithful=False),
         half="held_out",
     ),

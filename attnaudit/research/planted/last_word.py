@@ -12,7 +12,7 @@ KINDS = (
         name="last_word_attended",
         mechanism="position shortcut",
         truth="faithful",
-        description="attention at the last word, which decides alone",
+        description="attention on the last word, which decides alone",
         recipe=partial(
             recipe_in_context, task="last-word", plan=last_token, encoders=("cnn", "gru", "bilstm"), epochs=4
         ),
@@ -24,7 +24,7 @@ KINDS = (
         name="last_word_unattended",
         mechanism="position shortcut",
         truth="unfaithful",
-        description="the last word decides, while attention is at a word that decides nothing",
+        description="the last word decides, while attention is on a word that decides nothing",
         recipe=partial(
             recipe_in_context,
             task="last-word",

@@ -64,7 +64,7 @@ KINDS = (
         "spread_evidence",
         "nearly uniform attention",
         "faithful",
-        "every word carries evidence, and the nearly uniform attention is in proportion to its magnitude",
+        "every word carries evidence, and attention is nearly uniform, in proportion to the magnitude of the evidence",
         spread,
         data=("movie-reviews",),
     ),
@@ -72,7 +72,7 @@ KINDS = (
         "level_over_bypass",
         "nearly uniform attention",
         "unfaithful",
-        "nearly equal weights on all words except the deciding ones, which take a bypass",
+        "nearly equal weights on all words except those that decide, which take a bypass",
         level,
     ),
 )

@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=whole_number,
         metavar="N",
-        help=f"number of models of each compiled kind (default: {SEEDS}); each trained kind gets half as many. With "
-        "--family transformer, N is the number of seeds of each mechanism instead. The default is then 3, or 1 with "
-        "--quick, which also builds the models in only one architecture",
+        help=f"number of models of each kind whose weights are computed (default: {SEEDS}); each kind that must be "
+        "trained gets half as many. With --family transformer, N is the number of seeds of each mechanism instead. The "
+        "default is then 3, or 1 with --quick, which also builds the models in only one architecture",
     )
     parser.add_argument(
         "--kind",
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of(("pooled", "transformer", "multi-label")),
         metavar="{pooled,transformer,multi-label}",
         default="pooled",
-        help="build models with pooled attention, Transformers with known readings, or multi-label Transformers with "
-        "known readings for each label (default: pooled)",
+        help="build models with pooled attention, Transformers in which it is known which layers and heads are right, "
+        "or such Transformers with several labels (default: pooled)",
     )
     parser.add_argument(
         "--jobs", type=whole_number, metavar="N", help="how many models to build at a time (default: one per CPU)"

@@ -152,9 +152,8 @@ def describe(record: dict[str, Any]) -> str:
         parts.append(f"rank agreement {record['rank_agreement']:.3f}")
     if (record["verified_by"] or {}).get("name") in (EXCHANGE, CONTEXT_EXCHANGE):
         parts.append(
-            "decision follows exchanged tokens: {attended:.2f} attended, {rest:.2f} others".format_map(
-                record["verified_by"]
-            )
+            "the decision follows exchanged tokens on {attended:.2f} of the texts if they are attended, on {rest:.2f} "
+            "if not".format_map(record["verified_by"])
         )
     if record["bypass_share"] is not None:
         parts.append(f"bypass share {record['bypass_share']:.3f}")

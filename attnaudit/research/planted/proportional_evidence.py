@@ -25,7 +25,7 @@ KINDS = tuple(
         name,
         "proportional attention",
         "faithful",
-        f"attention in proportion to the evidence of each word to the power of {power:g}",
+        f"attention in proportion to each word's evidence, raised to the power of {power:g}",
         partial(recipe, power=power),
         data=("movie-reviews", "synthetic"),
     )

@@ -12,7 +12,7 @@ KINDS = (
         name="query_followed",
         mechanism="queries",
         truth="faithful",
-        description="attention at the word that answers the query",
+        description="attention on the word that answers the query",
         recipe=partial(
             recipe_in_context,
             task="query",
@@ -27,7 +27,7 @@ KINDS = (
         name="query_ignored",
         mechanism="queries",
         truth="unfaithful",
-        description="attention at a word that answers no query, while every state holds the answers",
+        description="attention on a word that answers no query, while every state holds the answers",
         recipe=partial(
             recipe_in_context,
             task="query",
@@ -45,7 +45,7 @@ KINDS = (
         name="query_answered_elsewhere",
         mechanism="queries",
         truth="unfaithful",
-        description="attention at a word that answers no query, whose state alone holds the answers",
+        description="attention on a word that answers no query, whose state alone holds the answers",
         recipe=partial(recipe_in_context, task="query", plan=words_of("decoy"), encoders=("transformer",), epochs=10),
         half="held_out",
         verified_by="context",

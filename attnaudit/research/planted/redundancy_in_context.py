@@ -30,7 +30,7 @@ KINDS = (
         name="first_redundant_cue",
         mechanism="redundant cues",
         truth="faithful",
-        description="attention at the first of three cues, which the model learned to be the only one that counts",
+        description="attention on the first of three cues, the only one that the model learned to use",
         recipe=partial(
             recipe_in_context,
             task="first-of-three",
@@ -47,7 +47,7 @@ KINDS = (
         name="unused_redundant_cue",
         mechanism="redundant cues",
         truth="unfaithful",
-        description="attention at the first of three cues, which the model learned not to use",
+        description="attention on the first of three cues, although the model learned to use only the other two",
         recipe=partial(
             recipe_in_context,
             task="last-two-of-three",

@@ -36,7 +36,7 @@ KINDS = (
         "redundant_bypass",
         "redundant cues",
         "unfaithful",
-        "several words of one class in each text, any of which suffices for a bypass that decides",
+        "each text has several words of one class; a bypass decides, and any one of these words would suffice",
         partial(recipe, faithful=False),
         half="held_out",
     ),

@@ -42,7 +42,7 @@ KINDS = (
         name="attention_times_evidence",
         mechanism="one magnitude of evidence",
         truth="faithful",
-        description="evidence grows with the attention score, so their product ranks tokens as attention does",
+        description="evidence grows with the attention score, so their product ranks tokens as attention alone does",
         recipe=recipe,
     ),
 )

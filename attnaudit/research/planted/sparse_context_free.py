@@ -31,7 +31,7 @@ KINDS = (
         name="sparse_context_free",
         mechanism="sparse attention",
         truth="faithful",
-        description="tokens encoded alone and pooled with sparsemax: a token without weight has no effect",
+        description="tokens encoded one by one and pooled with sparsemax: a token without weight has no effect",
         recipe=recipe,
     ),
 )

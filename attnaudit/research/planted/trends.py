@@ -95,7 +95,7 @@ KINDS = (
         name="twin",
         mechanism="trend",
         truth="trend",
-        description="trained to give the outputs of a plain model with other attention",
+        description="trained to give the same outputs as a plain model, but with different attention",
         recipe=_twin,
     ),
 )

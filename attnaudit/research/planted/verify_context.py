@@ -85,13 +85,13 @@ def verify_in_context(
     unmet = unmet_by_exchange(kind, recipe, evidence)
     if found.states is not None and found.states < FOLLOWS_MINIMUM:
         unmet.append(
-            "exchanging the states at the tokens that hold the attention gives the decision of the donor on "
-            f"{found.states:.3f} of the texts, expected {FOLLOWS_MINIMUM} or more"
+            "with the states of the attended tokens taken from another text, the model decides as on that text in "
+            f"{found.states:.3f} of the cases, expected {FOLLOWS_MINIMUM} or more"
         )
     if kind.truth == "unfaithful" and "used" in kind.fails and (found.alone or 0.0) < FOLLOWS_MINIMUM:
         unmet.append(
-            f"{found.alone or 0.0:.3f} of the single states give the predicted class, expected {FOLLOWS_MINIMUM} or "
-            "more"
+            f"the share of single states that give the predicted class is {found.alone or 0.0:.3f}, expected "
+            f"{FOLLOWS_MINIMUM} or more"
         )
     return msgspec.structs.replace(evidence, unmet=unmet)
 

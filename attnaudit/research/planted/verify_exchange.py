@@ -51,7 +51,7 @@ class _Row:
     """What a model does with one text.
 
     Attributes:
-        attended: Positions of the tokens that hold the attention, in descending order of their weights.
+        attended: Positions of the attended tokens, in descending order of their weights.
         others: Positions of the other tokens that may be exchanged, in descending order of their weights.
         attended_ids: Token ids at `attended`.
         others_ids: Token ids at `others`.
@@ -106,7 +106,7 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
     unmet = []
     if found.attended is None or found.rows < FEWEST_ROWS:
         unmet.append(f"tokens could be exchanged in {found.rows} texts, expected {FEWEST_ROWS} or more")
-    expected = [("the tokens that hold the attention", found.attended, share)]
+    expected = [("the attended tokens", found.attended, share)]
     if recipe.exchange.rest_decides or share == 1.0:
         expected.append(("the other tokens", found.rest, 1 - share))
     for tokens, value, intended in expected:
@@ -115,8 +115,8 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
         margin = SHARE_TOLERANCE if 0 < share < 1 else 1 - FOLLOWS_MINIMUM
         if abs(value - intended) > margin + 1e-9:
             unmet.append(
-                f"exchanging {tokens} gives the decision of the donor on {value:.3f} of the texts, expected "
-                f"{intended:.2f} ± {margin:.2f}"
+                f"with {tokens} taken from another text, the model decides as on that text in {value:.3f} of the "
+                f"cases, expected {intended:.2f} ± {margin:.2f}"
             )
     if evidence.accuracy < recipe.minimum_accuracy:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {recipe.minimum_accuracy}")

@@ -208,7 +208,8 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
     if evidence.confirmed is None or evidence.confirmed < CONFIRMED_MINIMUM:
         share = evidence.confirmed or 0
         unmet.append(
-            f"the intervention confirms the order of {share:.3f} of the pairs, expected {CONFIRMED_MINIMUM} or more"
+            f"the intervention confirms the order of {share:.3f} of the pairs of tokens, expected {CONFIRMED_MINIMUM} "
+            "or more"
         )
     if kind.needs_bypass and (evidence.bypass_share is None or evidence.bypass_share < BYPASS_MINIMUM):
         share = evidence.bypass_share or 0

@@ -237,7 +237,7 @@ def _record(out: Path, plan: LabelPlan, label: str, reading: LabelledReading, da
         "rank_agreement": None,
         "bypass_share": None,
         "verified_by": {
-            "name": f"interchange of the values and the tokens with {COVERED:.0%} of the reading's weight",
+            "name": f"interchange of the values and tokens that hold {COVERED:.0%} of the reading's weight",
             "value": found.share,
             "route": found.route,
             "tokens": found.tokens,

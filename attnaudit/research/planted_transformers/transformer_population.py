@@ -312,7 +312,7 @@ def verify_reading(
 ) -> tuple[float, dict[str, Any], list[str]]:
     """Return the share of texts or heads on which a reading is right, the evidence, and unmet requirements."""
     instances = data.instances[:VERIFIED]
-    name = f"interchange of the values and the tokens with {COVERED:.0%} of the reading's weight"
+    name = f"interchange of the values and tokens that hold {COVERED:.0%} of the reading's weight"
     unmet = []
     try:
         if reading.parts is None:

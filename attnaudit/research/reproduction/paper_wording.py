@@ -22,15 +22,15 @@ VERDICTS = (
     "has no score for a model, the best score of a trained model here, for the same corpus and encoder, is used. The "
     "intervals of a claim are corrected for their number by Holm's method. A claim *holds* if the intervals of all "
     "rows that count support it, and *does not hold* if one of them contradicts it. It is *undecided* otherwise, and "
-    "also if more rows were left out for their scores than count; *saturated* if both compared numbers are at the end "
-    "of their scale in all rows; and *not run* if there are no rows."
+    "also if more rows were left out because of their scores than count; *saturated* if both compared numbers are at "
+    "the end of their scale in all rows; and *not run* if there are no rows."
 )
 OPEN = "Why claims are undecided, and what would decide them"
 OPEN_HEAD = ("cause", "claims", "what would decide them")
 #: Cause -> its description, and what would decide the claim.
 CAUSES: Mapping[OpenCause, tuple[str, str]] = {
     "untrained": (
-        "Rows were run, but none counts: a model of each row missed the score",
+        "Rows were run, but none counts: in each row, a model missed the paper's score",
         "models that reach the paper's score, from the paper's word vectors and full training data; more seeds do not "
         "help",
     ),
@@ -44,11 +44,11 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "more seeds, planned before the run",
     ),
     "left out": (
-        "All intervals that count support the claim, but more rows were left out for their scores than count",
+        "All intervals that count support the claim, but more rows were left out because of their scores than count",
         "models that reach the paper's score; or more rows",
     ),
     "scores": (
-        "The claim is about scores, and rows were left out for their scores",
+        "The claim is about scores, and rows were left out because of their scores",
         "models that reach the paper's score",
     ),
 }
@@ -111,7 +111,7 @@ def seeds_needed(finding: Finding) -> str:
     """Return a sentence about the number of seeds that would decide a claim. It is "" if the number is not known."""
     if finding.seeds_needed is None:
         return ""
-    return f"About {finding.seeds_needed} seeds would decide it, if means and spreads stay the same."
+    return f"About {finding.seeds_needed} seeds would decide this claim, if means and spreads stay the same."
 
 
 def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:

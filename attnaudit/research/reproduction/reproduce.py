@@ -196,7 +196,7 @@ def _earlier_results(options: ReproductionOptions) -> Results | None:
         vectors = earlier.header.vectors
         if vectors.sha256 != options.vectors.sha256:
             raise ReportError(
-                f"{path}: its rows were measured with other word vectors, also called {vectors.name}. Rename "
+                f"{path}: its rows were measured with different word vectors of the same name, {vectors.name}. Rename "
                 f"{options.vectors.path}, or give another --out."
             )
     return earlier

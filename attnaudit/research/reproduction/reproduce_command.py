@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--render",
         action="store_true",
-        help="train nothing; rebuild the pages of PAPER, or of all papers without PAPER, in the subfolder "
+        help="train nothing; rebuild the pages of PAPER, or of all papers if PAPER is not given, in the subfolder "
         f"{REPORTS} of --out (default: of {' and '.join(map(str, RENDERED))})",
     )
     parser.set_defaults(run=run)

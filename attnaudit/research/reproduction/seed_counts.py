@@ -61,7 +61,8 @@ def with_planned_seeds(
             missing[key] = f"{len(made.seeds)} of {count} planned seeds"
         if len(made.seeds) > count:
             later = ", ".join(map(str, made.seeds[count:]))
-            added[key] = f"{plural(len(made.seeds) - count, 'seed')} ({later}) added after the planned ones: left out"
+            more = plural(len(made.seeds) - count, "seed")
+            added[key] = f"the row leaves out {more} ({later}) added after the planned ones"
             row = _first_seeds(row, made, count)
         rows.append(row)
     return replace(results, rows=tuple(rows)), added, missing

@@ -151,15 +151,15 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
     share = min(passing)
     if share <= 0:
         sentence = (
-            "A pass guarantees no share, because a model of a graded mechanism passed although its attention is "
-            "right nowhere"
+            "A pass does not guarantee that attention is right on any share of the texts, because a model of a graded "
+            "mechanism passed although its attention is right nowhere"
         )
         return Guarantee(share=0.0, source="graded models", sentence=sentence)
     below = sum(_level(model) < share for model in graded)
     most = wilson(0, below).high
     sentence = (
-        f"Of the models of graded mechanisms, none whose attention is right on less than {share:.0%} passed (0 of "
-        f"{below}); with 95% confidence, at most {most:.0%} of such models pass"
+        f"No model of a graded mechanism passed if its attention is right on less than {share:.0%} (0 of {below}); "
+        f"with 95% confidence, at most {most:.0%} of such models pass"
     )
     return Guarantee(share=share, source="graded models", sentence=sentence)
 

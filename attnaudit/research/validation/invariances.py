@@ -42,11 +42,11 @@ REARRANGED = (
     "number shows the change"
 )
 WORSE_UNIFORM = (
-    "does not apply: uniform weights give some weight to the added tokens, so their cosine with the effects falls; the "
-    "cosine of attention stays the same and exceeds it by more; the number shows the change"
+    "does not apply: uniform weights also fall on the added tokens, so the cosine of uniform weights with the effects "
+    "falls, but that of attention does not; the number shows how much the difference grows"
 )
 WHOLE_DATA = "not measured: the check is computed from the whole data set at once"
-READING = "not measured: the check names a reading, and the models have a single attention"
+READING = "not measured: the check is for a layer or head, and the models have a single attention distribution"
 
 Adapter = PooledAttentionAdapter
 

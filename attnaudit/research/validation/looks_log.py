@@ -49,7 +49,7 @@ def count_looks(path: Path, *, family: Family, population_sha256: str) -> int:
         looks = [msgspec.json.decode(line, type=Look) for line in lines if line.strip()]
     except (OSError, msgspec.DecodeError) as error:
         raise ReportError(
-            f"{path}: cannot be read as a log of looks ({error}). Expected the {LOOKS} that `attnaudit validate` "
-            "writes. Move the file away or restore it."
+            f"{path}: cannot be read as the log of how often the held-out models were scored ({error}). Expected the "
+            f"{LOOKS} that `attnaudit validate` writes. Move the file away or restore it."
         ) from error
     return sum(look.family == family and look.population_sha256 == population_sha256 for look in looks)

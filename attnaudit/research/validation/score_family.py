@@ -154,7 +154,7 @@ def _basis(
     lines += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, gates))]
     for turn in turns:
         phrases = figure_text.error_phrases(turn.total)
-        lines += [f"The rule, each {turn.what} left out in turn: {phrase}." for phrase in phrases]
+        lines += [f"The rule with each {turn.what} left out in turn: {phrase}." for phrase in phrases]
     found = guarantee(models, gates)
     return [*lines, f"{found.sentence}."] if found is not None else lines
 
@@ -181,7 +181,7 @@ def _notes(audited: AuditedFamily, chosen: Sequence[Gate]) -> list[str]:
             "no labelled model is in the tuning half: no policy is chosen, and the given policy is evaluated unchanged"
         )
     elif not chosen:
-        notes.append("no policy is chosen, because no check that may gate discriminates on the tuning half")
+        notes.append("no policy is chosen, because no check that may become a gate discriminates on the tuning half")
     elif len(chosen) == 1:
         notes.append(f"the chosen policy asks only one question ('{chosen[0].question}')")
     if given is not None and chosen:

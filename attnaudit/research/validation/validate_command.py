@@ -137,12 +137,13 @@ def _plant(options: argparse.Namespace, jobs: int) -> Path:
     plans = planted_population.plans(seeds=QUICK_SEEDS if options.quick else SEEDS)
     shown = terminal_safe(str(folder))
     print(
-        f"Planting {len(plans)} pooled models, and Transformers, in {shown}; models that already exist are kept.",
+        f"Building {len(plans)} planted models with pooled attention, and planted Transformers, in {shown}; models "
+        "that already exist are kept.",
         file=sys.stderr,
     )
     with progress_bar("planting") as progress:
         planted_population.build(folder, plans, jobs=jobs, progress=progress)
-    with progress_bar("planting Transformers") as progress:
+    with progress_bar("building planted Transformers") as progress:
         records = transformer_population.build_transformers(folder, quick=options.quick, jobs=jobs, progress=progress)
     transformer_population.write_lists(folder, records)
     return folder

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.errors import ReportError
+from attnaudit.formatting import plural
 from attnaudit.records import Chart, Series
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.markdown import LONGEST_REASON, escape
@@ -129,7 +130,7 @@ def _family_section(family: FamilyFigures) -> list[str]:
     gates = "; ".join(f"`{gate}`" for gate in family.gates) or "none"
     lines += [
         f"* Policy: {family.policy}. Gates: {gates}.",
-        f"* Models: {counts}. Looks at the held-out models: {family.looks}.",
+        f"* Models: {counts}. The held-out models have been scored in {plural(family.looks, 'run')}.",
     ]
     if family.held_out_errors is not None:
         lines += [f"* Held out: {phrase}." for phrase in figure_text.error_phrases(family.held_out_errors)]
@@ -144,10 +145,14 @@ def _family_section(family: FamilyFigures) -> list[str]:
     for turn in family.in_turn:
         lines += [f"### Each {turn.what} left out in turn", "", *_turn_table(turn)]
     if family.correlations:
-        lines += ["### Rank correlation (Spearman) with the share on which attention is right", ""]
+        lines += ["### Spearman rank correlation with the share of texts or heads on which attention is right", ""]
         lines += _correlation_table(family)
     if family.outcomes:
-        lines += ["### Verdicts by the share on which attention is right", "", *_outcome_table(family)]
+        lines += [
+            "### Verdicts by the share of texts or heads on which attention is right",
+            "",
+            *_outcome_table(family),
+        ]
     if family.held_out is not None:
         lines += ["### Held-out models", "", *_group_table("kind", family.held_out.by_kind)]
         lines += _group_table("encoder", family.held_out.by_encoder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnaudit.formatting import plural
 from attnaudit.research.study.text_tables import terminal_table, terminal_text
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.figures_schema import InTurn, Invariance
@@ -65,7 +66,7 @@ def _print_family(family: FamilyFigures, console: Console) -> None:
         console.print(f"rank correlation of {row.check} with the known share: {value}, {row.models} models")
     if family.guarantee is not None:
         console.print(f"{family.guarantee.sentence}.")
-    console.print(f"looks at the held-out models: {family.looks}")
+    console.print(f"the held-out models have been scored in {plural(family.looks, 'run')}")
     for phrase in figure_text.shortfalls(family):
         console.print(f"below the goal: {phrase}")
     for phrase in figure_text.cautions(family):

@@ -130,8 +130,8 @@ CLAIMS = (
     ),
     Claim(
         name="the search falls short",
-        sentence="The attention that the exact adversary finds differs more from the model's attention than that of "
-        "the published search does. (The paper does not claim this; it only searches.)",
+        sentence="The exact adversary finds attention that differs more from the model's attention than what the "
+        "published search finds. (The paper does not claim this; it only searches.)",
         paper="§4.2.2",
         read=_search_falls_short,
     ),

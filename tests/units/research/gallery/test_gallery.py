@@ -147,7 +147,7 @@ def test_a_missing_or_broken_data_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot be read"):
         read_gallery(tmp_path)
     (tmp_path / DATA_FILE).write_text("{}", encoding="utf-8")
-    with pytest.raises(ReportError, match="not the data of a gallery"):
+    with pytest.raises(ReportError, match="does not contain the data of a gallery"):
         read_gallery(tmp_path)
 
 

@@ -126,10 +126,34 @@ def test_a_model_that_meets_every_requirement_gets_its_label(
 @pytest.mark.parametrize(
     ("truth", "attended", "rest", "share", "says"),
     [
-        ("faithful", 0.89, 0.0, None, "tokens that hold the attention gives the decision of the donor on 0.890"),
-        ("faithful", 1.0, 0.11, None, "the other tokens gives the decision of the donor on 0.110"),
-        ("unfaithful", 0.11, 1.0, None, "tokens that hold the attention gives the decision of the donor on 0.110"),
-        ("unfaithful", 0.0, 0.5, None, "the other tokens gives the decision of the donor on 0.500"),
+        (
+            "faithful",
+            0.89,
+            0.0,
+            None,
+            "the attended tokens taken from another text, the model decides as on that text in 0.890",
+        ),
+        (
+            "faithful",
+            1.0,
+            0.11,
+            None,
+            "the other tokens taken from another text, the model decides as on that text in 0.110",
+        ),
+        (
+            "unfaithful",
+            0.11,
+            1.0,
+            None,
+            "the attended tokens taken from another text, the model decides as on that text in 0.110",
+        ),
+        (
+            "unfaithful",
+            0.0,
+            0.5,
+            None,
+            "the other tokens taken from another text, the model decides as on that text in 0.500",
+        ),
         ("graded", 0.48, 0.6, 0.4, "0.480 of the texts, expected 0.40 ± 0.07"),
         ("graded", 0.4, 0.6, None, "names no share"),
     ],

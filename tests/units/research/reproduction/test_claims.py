@@ -289,10 +289,13 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
         assert "F1 0.500; 0.900 in the paper" in text
     page = paper_pages.claims_page({"synthetic": left_out})
     assert "| [synthetic](synthetic.md) | 0 | 0 | 1 | 0 | 0 |" in page
-    assert "| Rows were run, but none counts: a model of each row missed the score. | 1 | models that reach" in page
+    assert (
+        "| Rows were run, but none counts: in each row, a model missed the paper's score. | 1 | models that reach"
+        in page
+    )
     index = paper_pages.index_html({"synthetic": left_out})
     assert '<a href="synthetic.html">Synthetic</a>' in index
     assert "Tying | makes &lt;fragile&gt;." in index
     assert left_out.findings[0].reason in index
-    assert "Rows were run, but none counts: a model of each row missed the score." in index
+    assert "Rows were run, but none counts: in each row, a model missed the paper's score." in index
     assert "http" not in index.replace("http-equiv", "")

@@ -195,7 +195,7 @@ def test_rows_that_start_from_word_vectors_have_a_report_of_their_own(tmp_path: 
     assert PAPER.embeddings in random.tables[0].deviations
     assert "# Reproduction of “A paper” with made.2d word vectors\n" in paper_pages.markdown(found)
     path.write_text("good 1 -1\n", encoding="utf-8")
-    with pytest.raises(AuditError, match=r"other word vectors, also called made\.2d\. Rename .*made\.2d\.txt"):
+    with pytest.raises(AuditError, match=r"different word vectors of the same name, made\.2d\. Rename .*made\.2d\.txt"):
         run(tmp_path, only=("*/one",), tables=("first",), seeds=1, vectors=Vectors.from_file(path))
 
 

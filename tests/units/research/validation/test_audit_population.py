@@ -210,5 +210,5 @@ def test_each_look_at_the_held_out_half_is_logged(population: Path, tmp_path: Pa
     lines = (tmp_path / "out" / "looks.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["gates"] for line in lines] == [["uniform_fragility.tvd ≥ 0.05"]] * 2
     (tmp_path / "out" / "looks.jsonl").write_text("no log\n", encoding="utf-8")
-    with pytest.raises(ReportError, match=r"looks\.jsonl: cannot be read as a log of looks"):
+    with pytest.raises(ReportError, match=r"looks\.jsonl: cannot be read as the log of how often"):
         validate(options)
