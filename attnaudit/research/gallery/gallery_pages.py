@@ -70,8 +70,8 @@ def _index(gallery: Gallery) -> str:
         "",
         "What does a report look like when attention is right, when the model does not use it, and when it points at "
         f"the wrong place? This gallery audits {plural(len(gallery.exhibits), 'planted model')}: models that were "
-        "built so that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those of "
-        "ordinary models. Compare your report with them.",
+        "built so that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those "
+        "of ordinary models. Compare your report with them.",
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "
         "how far the logits move when the word is replaced while the weights are held fixed. Below the bars, each "

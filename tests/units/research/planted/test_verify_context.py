@@ -137,7 +137,7 @@ def kind(truth: str, fails: tuple[str, ...] = ("used", "points")) -> Kind:
     [
         ("faithful", True, (1.0, 0.0), []),
         ("faithful", False, (0.0, 1.0), ["the tokens that hold the attention", "the other tokens"]),
-        ("unfaithful", True, (1.0, 0.0), ["the tokens that hold the attention", "the other tokens", "single states"]),
+        ("unfaithful", True, (1.0, 0.0), ["the attended tokens", "the other tokens", "single states"]),
     ],
 )
 def test_unmet_requirements_are_named(

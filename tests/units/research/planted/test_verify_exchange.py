@@ -154,7 +154,7 @@ def test_a_model_that_meets_every_requirement_gets_its_label(
             None,
             "the other tokens taken from another text, the model decides as on that text in 0.500",
         ),
-        ("graded", 0.48, 0.6, 0.4, "0.480 of the texts, expected 0.40 ± 0.07"),
+        ("graded", 0.48, 0.6, 0.4, "0.480 of the cases, expected 0.40 ± 0.07"),
         ("graded", 0.4, 0.6, None, "names no share"),
     ],
 )
