@@ -78,8 +78,8 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
             resolved.append((name, None))
         elif folder.is_file():
             raise ModelError(
-                f"--model {name}: is a file. Expected a checkpoint folder (such as `attnaudit train` writes), a "
-                f"registered name or package.module:factory. Give the folder: --model {Path(name).parent}"
+                f"--model {name}: is a file. Expected a checkpoint folder (`attnaudit train` writes one), a registered "
+                f"name or package.module:factory. Give the folder: --model {Path(name).parent}"
             )
         else:
             known = [*models.names(), *_siblings(name, base)]
@@ -197,7 +197,8 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Audit
     for item in items:
         if not _is_utf8(item.id):
             raise AuditError(
-                f"{item.given!r}: its name is not valid UTF-8, the encoding of the reports. Rename the file."
+                f"{item.given!r}: the name of this file is not valid UTF-8, so the reports cannot contain it. Rename "
+                "the file."
             )
     for id_, count in Counter(item.id for item in items).items():
         if count > 1:

@@ -156,5 +156,5 @@ class AuditOptions:
         except OSError as error:
             raise ReportError(
                 f"--audit-reports {self.reports}: cannot be written to ({error.strerror or error}). Give a folder that "
-                "you may write to, or a path where one can be created."
+                "you may write to, or a path where a folder can be created."
             ) from error

@@ -52,8 +52,8 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
     notes = []
     if error is not None:
         notes.append(
-            f"The gates were decided by {plural(len(rows.instances), 'row')}. After them, there is an error in the "
-            f"data: {str(error).rstrip('.')}."
+            f"The gates were decided on {plural(len(rows.instances), 'row')}. A later row of the data contains an "
+            f"error: {str(error).rstrip('.')}."
         )
     labelled = sum(instance.label is not None for instance in rows.instances)
     if draws.hashed != "rows" and len(rows.classes) == 1 and labelled >= MINIMUM_DEFINED:

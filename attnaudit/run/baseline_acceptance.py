@@ -56,16 +56,16 @@ def refusals(run: RunRecord, *, version: str) -> list[str]:
     found += [unvalidated_sentence(one, run.declared_policy) for one in blocked_models(run.unvalidated)]
     if not _pairs(run):
         found.append(
-            f"The policy of the run compares nothing with a baseline. Add a [baseline] table and {MARGIN} to it, and "
-            "run the audit again."
+            f"The policy of the run compares nothing with a baseline. Add a [baseline] table and {MARGIN} to the "
+            "policy, and run the audit again."
         )
     elif run.status == "failed" and all(gate.state in ("passed", "excepted", "informational") for gate in run.gates):
         found.append("All gates passed, but the run failed. Look for the reason in the output of pytest.")
     code = code_fingerprint()
     if any(record.comparison and record.comparison.measures_sha256 != code for record in run.checks):
         found.append(
-            f"The measuring code has changed since the run: attnaudit {run.attnaudit} made it, and {version} is "
-            f"installed. Install the version of the run, or run the audit again with this one."
+            f"The measuring code has changed since the run, which used attnaudit {run.attnaudit}; version {version} is "
+            "installed. Install the version of the run, or run the audit again with the installed version."
         )
     return found
 
@@ -183,7 +183,7 @@ def _numbers(
     for record in sorted(gates, key=lambda one: one.comparison.base if one.comparison else ""):
         gate, comparison = known.get(record.key), record.comparison
         if not isinstance(gate, PairedGate) or comparison is None:
-            raise ReportError(f"{folder}: {record.check}: it cannot be computed again with this version of attnaudit.")
+            raise ReportError(f"{folder}: {record.check} cannot be computed again with this version of attnaudit.")
         case = (record.model, record.data, record.seed)
         model = models[record.model]
         stored = read_measurements(
@@ -194,14 +194,14 @@ def _numbers(
         value, own = mean_of(numbers), _base_record(run, record)
         if value is None or comparison.candidate is None or not math.isclose(value, comparison.candidate):
             raise ReportError(
-                f"{folder}: {comparison.base} for {record.model} on {record.data}: its value is undefined or cannot be "
-                "computed again. Run the audit again."
+                f"{folder}: the value of {comparison.base} for {record.model} on {record.data} is undefined or cannot "
+                "be computed again. Run the audit again."
             )
         if own is None or own.interval is None or own.verdict == "undefined":
             what = "no interval" if own is None or own.interval is None else "too few instances with a value"
             raise ReportError(
-                f"{folder}: {comparison.base} for {record.model} on {record.data}: it has {what}, so later models "
-                "cannot be compared with it. Audit more rows that have a value."
+                f"{folder}: {comparison.base} for {record.model} on {record.data} has {what}, so later models cannot "
+                "be compared with this run. Audit more rows that have a value."
             )
         checks.append(
             BaselineCheck(

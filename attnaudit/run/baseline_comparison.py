@@ -126,7 +126,7 @@ def _objection(baseline: Baseline, subject: BaselineSubject | None, audited: Aud
     if baseline.seed != audited.seed:
         return f"the seed differs ({baseline.seed} in the baseline, {audited.seed} in this run)"
     if baseline.unit != audited.unit:
-        return f"the statistics are over {baseline.unit} in the baseline, and over {audited.unit} in this run"
+        return f"the statistics are computed over {baseline.unit} in the baseline, and over {audited.unit} in this run"
     if subject is None:
         models = ", ".join(sorted({f"{one.model} on {one.data}" for one in baseline.subjects})) or "nothing"
         return f"the baseline has no model to compare with {audited.model} on {audited.data}, only {models}"
@@ -164,10 +164,10 @@ def _never_fails(gate: PairedGate, baseline: float) -> str:
     margin = abs(float(gate.at_least or gate.at_most or 0.0))  # a number, because `paired_gate` set it
     if (baseline - margin > low) if decrease else (baseline + margin < high):
         return ""
-    end = f"the smallest possible one is {number(low)}" if decrease else f"the largest possible one is {number(high)}"
+    end = f"smallest possible value is {number(low)}" if decrease else f"largest possible value is {number(high)}"
     return (
-        f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and {end}, so no "
-        f"model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between these "
+        f"This gate can never fail: the value of the {ANCHORS[gate.anchor]} is {number(baseline)}, and the {end}, so "
+        f"no model can be worse by {margin:g}. Set not_worse_than_baseline_by to less than the distance between these "
         "values."
     )
 

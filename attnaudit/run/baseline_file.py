@@ -89,7 +89,7 @@ def read_baseline(folder: Path, anchor: Anchor) -> Baseline | None:
     if baseline.anchor != anchor:
         raise ReportError(f"{path}: contains the baseline '{baseline.anchor}', expected '{anchor}'. {restore}")
     if baseline.sha256 != _hash_of(baseline):
-        raise ReportError(f"{path}: edited or damaged after it was accepted. {restore}")
+        raise ReportError(f"{path}: the file was edited or damaged after the baseline was accepted. {restore}")
     for subject in baseline.subjects:
         if any(len(numbers) != len(subject.checks) for numbers in subject.values.values()):
             raise ReportError(

@@ -39,7 +39,7 @@ def compare_with_baselines(run: RunRecord, folder: Path) -> list[BaselineRun]:
 def _compared(run: RunRecord, folder: Path, name: str) -> BaselineRun:
     base_folder = folder.resolve().parent / Path(name).name
     if not (base_folder / "audit.json").is_file():
-        reason = f"run {name} is not in the folder of this run's reports"
+        reason = f"the reports folder of this run does not contain run {name}"
         return BaselineRun(run=name, folder=base_folder, reason=reason)
     try:
         base = read_unedited(base_folder)

@@ -51,7 +51,7 @@ Mask = np.typing.NDArray[np.bool_]
 MOST_MOVED = 10
 #: The confidence of the intervals of accuracy and F1. The interval of a check has the confidence of the check.
 CONFIDENCE = 0.95
-NOT_STORED = "measurements.parquet does not contain the numbers per instance that the value is computed from"
+NOT_STORED = "measurements.parquet does not contain the numbers of each instance from which the value is computed"
 
 
 def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None = None) -> Comparison:
@@ -118,7 +118,7 @@ def _read(folder: Path) -> RunRecord:
     return run
 
 
-NO_INTERVAL = "the instances do not determine an interval: they have too few sources, or do not differ"
+NO_INTERVAL = "no interval can be computed, because there are too few sources or all differences are equal"
 
 
 @dataclass(frozen=True, slots=True)

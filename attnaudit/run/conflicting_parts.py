@@ -24,8 +24,8 @@ def conflicts(folder: RunFolder) -> list[str]:
         if len(hashes) > 1:
             found.append(
                 f"The model {name} was not the same in all processes ({_shown(hashes)}), so the verdicts belong to "
-                "different models. Load its weights from a file, or set the seed before they are drawn, and give its "
-                "modules the same attributes each time."
+                "different models. Load the weights from a file, or set the seed before they are drawn. Give the "
+                "modules of the model the same attributes in every process."
             )
     for name in dict.fromkeys(part.data.name for part in parts):
         same_data = [part for part in parts if part.data.name == name]
@@ -33,8 +33,8 @@ def conflicts(folder: RunFolder) -> list[str]:
         if len(hashes) > 1:
             found.append(
                 f"The rows of the data set {name} were not the same in all processes ({_shown(hashes)}), so the "
-                "verdicts belong to different rows. Let its function return the same rows each time, or run the audit "
-                "in one process."
+                "verdicts belong to different rows. Make the function that loads the data return the same rows each "
+                "time, or run the audit in one process."
             )
     return found
 

@@ -49,7 +49,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
     if record.model not in {model.name for model in run.models} or record.data not in audited:
         yield "its model or data set is not among those of the run"
     if record.seed != run.seed:
-        yield f"its seed is {record.seed}, but that of the run is {run.seed}"
+        yield f"its seed is {record.seed}, but the seed of the run is {run.seed}"
     counted = record.n_defined + sum(record.undefined.values())
     if counted != record.n or record.n_defined < 0 or min(record.undefined.values(), default=1) < 1:
         undefined = sum(record.undefined.values())
@@ -87,7 +87,7 @@ def _of_unseen_mixers(record: CheckRecord, run: RunRecord) -> Iterator[str]:
     model = next((model for model in run.models if model.name == record.model), None)
     accepts = record.parameters.get("unseen_mixers") == "accept"
     if model is not None and record.unseen_mixers != ([] if accepts else model.unseen_mixers):
-        yield "the modules that its reading leaves out are not those of the model"
+        yield "the modules that it leaves out (unseen_mixers) are not those that are recorded for the model"
 
 
 def _of_intervals(record: CheckRecord) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
     if (wider is not None) != (interval is not None and record.requirement is not None):
         yield "it has only one of the two intervals that decide its verdict"
     if record.detectable_change is not None and wider is None:
-        yield "it has a detectable change, but no threshold or no interval to compute it from"
+        yield "it has a detectable change, but lacks the threshold or the interval from which this change is computed"
     if interval is None:
         return
     if record.value is not None and not _contains(interval, record.value, record.value):
@@ -108,7 +108,10 @@ def _of_intervals(record: CheckRecord) -> Iterator[str]:
         yield "the interval that decides a failure does not contain the other interval"
     gated = record.gated if record.severity == "gate" else 1
     if not _equal(wider.confidence, fail_confidence(interval.confidence, gated)):
-        yield f"the confidence of a failure is {wider.confidence:g}, which is wrong for {gated} gates"
+        yield (
+            f"the confidence of the interval that decides a failure is {wider.confidence:g}, which is wrong for "
+            f"{gated} gates"
+        )
 
 
 def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _of_comparison(record: CheckRecord, declared: list[Table]) -> Iterator[str]:
         yield "the value of the baseline, its hash and the reason why there is no value contradict each other"
     expected = None if candidate is None or baseline is None else candidate - baseline
     if (expected is None) != (record.value is None) or not _equal(record.value or 0.0, expected or 0.0):
-        yield "its value is not the difference of the two values that it compared"
+        yield "its value is not the difference between the two values that it compared"
 
 
 def _of_arguments(record: CheckRecord, declared: list[Table]) -> Iterator[str]:

@@ -114,8 +114,8 @@ def _gate_objections(run: RunRecord) -> list[str]:
         for model in sorted({gate.model for gate in run.gates} - decided)
     ]
     found += [
-        f"{file}: this test file was left out, so its gates are unknown: {reason}. Run the audit again with this file, "
-        "or write all gates to a policy file and give it with --policy."
+        f"{file}: this test file was left out ({reason}), so its gates are unknown. Run the audit again with this "
+        "file, or write all gates to a policy file and give it with --policy."
         for file, reason in run.files_left_out.items()
     ]
     if not run.gates:
@@ -156,8 +156,8 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
         )
     if run.unit != expected.unit:
         found.append(
-            f"The statistics are over {run.unit}, expected {expected.unit}. Run the audit again with --audit-unit "
-            f"{expected.unit}, or give --unit {run.unit}."
+            f"The run computed statistics over {run.unit}, expected {expected.unit}. Run the audit again with "
+            f"--audit-unit {expected.unit}, or give --unit {run.unit}."
         )
     if not expected.allow_sample:
         found += [
@@ -196,8 +196,8 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
             if comparison.baseline_sha256 != expected.get(comparison.anchor)
         ),
         *(
-            f"The run compared nothing with the baseline '{anchor}', which --baseline contains. Add '{anchor}' to the "
-            "anchors in its policy, or remove the file."
+            f"The run compared nothing with the baseline '{anchor}', although the folder of --baseline contains this "
+            f"baseline. Add '{anchor}' to the anchors in the policy of the run, or remove the file of the baseline."
             for anchor in sorted(expected.keys() - anchors)
         ),
     ]
@@ -224,7 +224,7 @@ def _compare(
             reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
         elif wanted.name is None:
             audited = ", ".join(f"{one.name} ({one.sha256})" for one in actual) or "none"
-            reason = f"the run has no {noun} with its hash {wanted.sha256}, only {audited}"
+            reason = f"the run audited no {noun} with this hash ({wanted.sha256}), only {audited}"
         else:
             audited = f"only {', '.join(one.name for one in actual)}" if actual else "and audited none"
             reason = f"the run has no such {noun}, {audited}"
@@ -252,7 +252,7 @@ def _time_objections(run: RunRecord, after: datetime) -> list[str]:
     if created < after:
         return [
             f"The run began at {run.created}, before {after.isoformat(timespec='seconds')} (--after): the audit of "
-            "this release did not write it. Look for the reason in the output of pytest, and run the audit again."
+            "this release did not write this run. Look for the reason in the output of pytest, and run the audit again."
         ]
     return []
 

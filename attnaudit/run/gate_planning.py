@@ -210,19 +210,21 @@ def _from_record(record: CheckRecord, gate: Check, limit: float | Expression) ->
     measured, value, required = record.sampling_error, record.value, record.requirement
     if measured is None or value is None or not measured.standard_error:
         raise CheckError(
-            f"the run recorded no standard error (or 0) for the value of this check, for {record.model} on "
-            f"{record.data}"
+            "the run recorded no standard error, or a standard error of 0, for the value of this check for "
+            f"{record.model} on {record.data}"
         )
     if not measured.narrows_with_rows:
-        raise CheckError("its interval keeps a width above zero, however many rows are audited")
+        raise CheckError("its interval does not shrink to zero width, however many rows are audited")
     expression = required.expression if required is not None else None
     threshold = limit
     if isinstance(limit, Expression):
         if required is None or expression != limit.text:
-            raise CheckError("the run did not apply this threshold, which is relative to references")
+            raise CheckError("this threshold contains reference values, and the run applied a different threshold")
         threshold = required.value
     elif expression is not None:
-        raise CheckError("the run compared its value with references, but the policy compares it with a number")
+        raise CheckError(
+            "the threshold in the policy is a number, but the threshold in the run contains reference values"
+        )
     assert not isinstance(threshold, Expression)
     ends = gate.bounds if expression is None else UNBOUNDED
     if measured.share_rows is not None:

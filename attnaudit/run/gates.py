@@ -120,7 +120,7 @@ def _settle_gate(
             return settled("not selected", f"left out by {' and '.join(left_out_by)}")
         if gate.test:
             return settled("open", "a plugin or a conftest.py removed its test from the run")
-        return settled("open", "no test that was collected judges it")
+        return settled("open", "no collected test judges this gate")
     reasons = [outcomes.results[test].reason for test in tests if test in outcomes.results]
     if not reasons and stopped_by:
         return settled("not selected", f"not run, because {stopped_by} ended the run after a failure")
@@ -148,7 +148,7 @@ def _swallowed(results: Sequence[str]) -> str:
     """Return a clause that says why no test failed although the verdict of the gate blocks; "" if a test failed."""
     if "failed" in results or not results:
         return ""
-    what = "passed: call check.enforce() in it" if "passed" in results else "was skipped or expected to fail"
+    what = "passed: call check.enforce() in the test" if "passed" in results else "was skipped or expected to fail"
     return f"; its test {what}"
 
 

@@ -83,8 +83,8 @@ def require_unedited(run: RunRecord, folder: Path) -> None:
     raise ReportError(
         "\n".join(
             [
-                f"{folder / 'audit.json'}: edited or damaged after the run. Restore the folder that the run wrote, or "
-                "run the audit again. What does not match:",
+                f"{folder / 'audit.json'}: this file or {MEASUREMENTS} was edited or damaged after the run. Restore "
+                "the folder that the run wrote, or run the audit again. What does not match:",
                 *lines,
             ]
         )

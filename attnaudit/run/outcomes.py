@@ -11,7 +11,7 @@ import msgspec
 from attnaudit.records import CheckRecord, EarlierFailure, MissingCase
 from attnaudit.run.plan import GateKey, SelectedCase
 
-WITHOUT_VERDICT = "its test ended without a verdict: call check.enforce() in it"
+WITHOUT_VERDICT = "its test ended without a verdict: call check.enforce() in the test"
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,8 +134,8 @@ def _measure_pair(
     )
     if measurer.keeps_rows:
         raise AuditError(
-            f"The measure {', '.join(measurer.keeps_rows)} keeps numbers of the rows in its object, so it must see all "
-            "rows in one process. Audit with pytest instead."
+            f"The measure {', '.join(measurer.keeps_rows)} stores numbers of earlier rows in its attributes, so one "
+            "process must measure all rows. Audit with pytest instead."
         )
     lengths = lengths_for(measurer, instances)
     measurer.start(lengths)
@@ -175,7 +175,7 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
             known, first = plans.setdefault(one.name, (plan, one))
             if known != plan:
                 raise ReportError(
-                    f"{one}: its shards do not belong to the same audit as those in {first}. Different: "
+                    f"{one}: its shards do not belong to the same audit as those in {first}. They differ in: "
                     f"{listed(known.differences(plan))}. Measure all shards with the same model, data, policy, options "
                     "and version of attnaudit."
                 )

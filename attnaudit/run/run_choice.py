@@ -59,7 +59,9 @@ def newest_run(folder: Path) -> Path:
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(f"{latest}: cannot be read ({error}). Run the audit again.") from error
     if not name or Path(name).name != name or name in (".", ".."):
-        raise ReportError(f"{latest}: names '{name}', expected the name of a folder next to it. Run the audit again.")
+        raise ReportError(
+            f"{latest}: names '{name}', expected the name of a folder next to this file. Run the audit again."
+        )
     if not (folder / name).is_dir():
         raise ReportError(f"{latest}: names '{name}', but there is no such folder. Run the audit again.")
     return folder / name
@@ -78,7 +80,7 @@ def newer_runs(folder: Path, run: RunRecord) -> list[str]:
     if run.run != folder.name:
         found.append(
             f"The folder {folder.name} contains the run {run.run}, so it is a copy. Run the audit again, or give the "
-            "folder itself to verify the copy."
+            "path of this folder to verify the copy."
         )
     for other in sorted(folder.parent.iterdir()):
         if other.name > folder.name and is_run_folder(other):

@@ -54,8 +54,8 @@ def pairs_of(base: RunRecord, candidate: RunRecord, names: Names) -> tuple[list[
     """
     if base.unit != candidate.unit:
         raise ReportError(
-            f"{base.run} and {candidate.run} are not comparable: the statistics of the first are over {base.unit}, "
-            f"those of the second over {candidate.unit}. Run both audits with the same --audit-unit."
+            f"{base.run} and {candidate.run} are not comparable: the first run computed statistics over {base.unit}, "
+            f"the second over {candidate.unit}. Run both audits with the same --audit-unit."
         )
     models, left_out = _models(base, candidate, names)
     data, other_data = _data(base, candidate)
@@ -144,7 +144,10 @@ def why_not_comparable(before: CheckRecord, after: CheckRecord, runs: tuple[RunR
     readings = [_reading(record, run) for record, run in zip((before, after), runs, strict=True)]
     if readings[0] != readings[1]:
         shown = [reading or "the pooled attention" for reading in readings]
-        return f"the runs audited different readings: {shown[0]} in the base run and {shown[1]} in the candidate run"
+        return (
+            f"the runs audited different readings of attention: {shown[0]} in the base run and {shown[1]} in the "
+            "candidate run"
+        )
     changed = sorted(
         name
         for name in {*before.parameters, *after.parameters} - set(JUDGING)

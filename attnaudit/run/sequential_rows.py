@@ -146,8 +146,8 @@ def _only_repeats(data: str, repeats: int, count: int) -> DataError:
     """Return the error for an endless stream without new rows, which would be read forever."""
     return DataError(
         f"data set '{data}': none of rows {count - repeats + 1:,} to {count:,} of the stream is new: each has the same "
-        "tokens as an earlier row, so they cannot decide the gates. Let the function end after its last row instead of "
-        "starting again, or add --audit-max-instances N."
+        "tokens as an earlier row, so they cannot decide the gates. Make the function that yields the rows end after "
+        "the last row instead of starting again, or add --audit-max-instances N."
     )
 
 
@@ -161,8 +161,8 @@ def _is_fixed(gates: SequentialGates, measured: Measurements, draws: Draws, limi
     if fixed and limit is None and draws.size is None:
         reasons = "; ".join(f"{gate}: {reason}" for gate, reason in fixed.items())
         raise DataError(
-            f"data set '{measured.data}': its rows are a stream whose length is unknown, but gates need a fixed number "
-            f"of them ({reasons}). Add --audit-max-instances N: these gates are then judged on the first N rows. Or "
-            "remove the gates."
+            f"data set '{measured.data}': its rows are a stream whose length is unknown, but some gates need a fixed "
+            f"number of rows ({reasons}). Add --audit-max-instances N: these gates are then judged on the first N "
+            "rows. Or remove the gates."
         )
     return bool(fixed)

@@ -136,8 +136,8 @@ class AuditSession:
         """
         if check != self._declared.get(check.id, check):
             raise CheckError(
-                f"{check.id}: judged with different arguments from those it was declared with. Change the declaration "
-                "of the check, in @audit or in the policy file, instead of the check in the test."
+                f"{check.id}: the test judged this check with other arguments than it was declared with. Change its "
+                "arguments in @audit or in the policy file, not in the test."
             )
         key = (model, data, check.id)
         if key not in self._records:

@@ -223,5 +223,5 @@ def refuse_two_pools(options: AuditOptions, processes: int) -> None:
     if processes > 1 and (options.workers > 1 or options.executor == "ray"):
         raise AuditError(
             f"--audit-workers {options.workers}: pytest-xdist already runs {processes} processes, and each of them "
-            "would start its own. Give either -n or --audit-workers."
+            "would start more processes. Give either -n or --audit-workers."
         )

@@ -117,21 +117,21 @@ def recomputable(run: RunRecord) -> list[tuple[CheckRecord, Check]]:
 def _differences(measurements: StoredMeasurements, record: CheckRecord, check: Check) -> Iterator[str]:
     place = f"{record.check} for {record.model} on {record.data}"
     if not len(measurements):
-        yield f"{place}: measurements.parquet has no numbers for it"
+        yield f"{place}: measurements.parquet has no numbers for this check"
         return
     try:
         again = check.judge(measurements, gated=record.gated)
     except TableNotStoredError:
         return
     except AuditError as error:
-        yield f"{place}: its value does not follow from measurements.parquet: {error}"
+        yield f"{place}: its value cannot be computed from measurements.parquet: {error}"
         return
     if not _same(again.value, record.value):
         yield f"{place}: its value is {_shown(record.value)}, but measurements.parquet gives {_shown(again.value)}"
     if (again.n, again.n_defined) != (record.n, record.n_defined):
         yield (
-            f"{place}: {record.n_defined} of {record.n} instances have a value, but in measurements.parquet "
-            f"{again.n_defined} of {again.n}"
+            f"{place}: {record.n_defined} of {record.n} instances have a value, but {again.n_defined} of {again.n} "
+            "have one in measurements.parquet"
         )
     required, stored = (one.requirement.value if one.requirement else None for one in (again, record))
     if not _same(required, stored):

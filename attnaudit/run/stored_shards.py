@@ -142,9 +142,9 @@ class ShardFolder:
             known = read_plan(file)
             if known != plan:
                 raise ReportError(
-                    f"{self.path}: these shards belong to another audit. Different: {listed(plan.differences(known))}. "
-                    "Measure with the model, the data, the options and the version of attnaudit that the shards were "
-                    "measured with, or start a new run."
+                    f"{self.path}: these shards belong to another audit. They differ in: "
+                    f"{listed(plan.differences(known))}. Measure with the model, the data, the options and the version "
+                    "of attnaudit that the shards were measured with, or start a new run."
                 )
         else:
             self._write(file, msgspec.json.format(msgspec.json.encode(plan), indent=2))
@@ -339,9 +339,9 @@ class StoredShardRunner:
         names = ", ".join(measurer.keeps_rows)
         if self._executor is not None:
             raise AuditError(
-                f"The measure {names} keeps numbers of the rows in its object, so it must see all rows in one process. "
-                "Let `compute` return them as `Columns(states=...)` and set `keeps_rows = False` in its class, or "
-                "audit without --audit-workers."
+                f"The measure {names} stores numbers of earlier rows in its attributes, so one process must measure "
+                "all rows. Let `compute` return these numbers as `Columns(states=...)` and set `keeps_rows = False` in "
+                "its class, or audit without --audit-workers."
             )
         done = 0
         for shard in shards:

@@ -59,7 +59,9 @@ def test_a_test_cannot_judge_a_gate_by_another_threshold(project: pytest.Pyteste
     project.makepyfile(test_audit=LAXER_IN_THE_TEST.format(trick=trick))
     result = project.runpytest("--model", "tiny")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*token_count: judged with different arguments from those it was declared with*"])
+    result.stdout.fnmatch_lines(
+        ["*token_count: the test judged this check with other arguments than it was declared with*"]
+    )
     (gate,) = newest_audit(project.path)["gates"]
     assert gate["state"] == "open"
 

@@ -301,7 +301,7 @@ def test_a_damaged_baseline_is_one_clear_error_and_can_be_replaced(release: Proj
     file.write_text(file.read_text(encoding="utf-8").replace('"seed": 0', '"seed": 1'), encoding="utf-8")
     result = release.audit()
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*last.json: edited or damaged after it was accepted*"])
+    result.stdout.fnmatch_lines(["*last.json: the file was edited or damaged after the baseline was accepted*"])
     assert release.gate() == "open"
     file.write_text("<<<<<<< HEAD", encoding="utf-8")
     assert release.audit().ret == 1
@@ -344,4 +344,4 @@ def test_the_report_is_rebuilt_and_verified_without_the_baseline(release: Projec
     write_record(run, msgspec.structs.replace(record, checks=changed))
     status, shown = release.command("verify", "reports", "--model", "release")
     assert status == 1
-    assert "its value is not the difference of the two values that it compared" in shown
+    assert "its value is not the difference between the two values that it compared" in shown

@@ -126,7 +126,7 @@ def test_another_exit_status_at_the_end_hides_no_open_gate(audited: AuditedProje
     audited.write("test_audit.py", GREEN.replace("check.enforce()", "pass"))
     audited.extend(code)
     run = audited.pytest()
-    reason = "open: its test ended without a verdict: call check.enforce() in it"
+    reason = "open: its test ended without a verdict: call check.enforce() in the test"
     audited.assert_red(run, {PEAK: reason, LENGTH: reason})
 
 

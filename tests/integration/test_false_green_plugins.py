@@ -70,7 +70,7 @@ def test_gates_that_are_skipped_or_not_enforced_in_workers_are_open(audited: Aud
     audited.write("test_audit.py", GREEN.replace("check.enforce()", body))
     workers = ["--tx=2*popen", "--dist=each"] if mode == "each" else ["-n2", f"--dist={mode}"]
     run = audited.pytest(*workers)
-    unenforced = "open: its test ended without a verdict: call check.enforce() in it"
+    unenforced = "open: its test ended without a verdict: call check.enforce() in the test"
     audited.assert_red(run, {PEAK: unenforced, LENGTH: "open: skipped: later"})
 
 

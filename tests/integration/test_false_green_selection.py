@@ -166,7 +166,7 @@ def test_a_conftest_that_prevents_the_collection_is_red(audited: AuditedProject,
 
 def test_a_conftest_that_collects_no_function_leaves_its_gates_open(audited: AuditedProject) -> None:
     audited.extend("def pytest_pycollect_makeitem():\n    return []")
-    reason = "open: no test that was collected judges it"
+    reason = "open: no collected test judges this gate"
     audited.assert_red(audited.pytest(), {PEAK: reason, LENGTH: reason}, status=5)
 
 
@@ -174,7 +174,7 @@ def test_gates_of_a_policy_file_are_open_if_no_test_applies_it(audited: AuditedP
     audited.write("policy.toml", '[[check]]\nname = "attention_peak"\nat_most = 0.99\n')
     audited.write("test_audit.py", "def test_shape(measurements):\n    assert len(measurements) == 40\n")
     run = audited.pytest("--policy=policy.toml")
-    audited.assert_red(run, {PEAK: "open: no test that was collected judges it"})
+    audited.assert_red(run, {PEAK: "open: no collected test judges this gate"})
 
 
 @pytest.mark.parametrize("option", ["--setup-only", "--setup-plan"])

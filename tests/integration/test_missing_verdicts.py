@@ -93,7 +93,7 @@ def test_a_case_whose_verdict_is_not_enforced_fails_the_run(project: pytest.Pyte
     result = project.runpytest("--model", "tiny")
     result.assert_outcomes(passed=1, failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*This gate did not pass: *call check.enforce() in it*"])
+    result.stdout.fnmatch_lines(["*This gate did not pass: *call check.enforce() in the test*"])
     audit = newest_audit(project.path)
     assert audit["exit_status"] == 1
     assert audit["gates"][0]["state"] == ("failed" if body == "check.judge()" else "open")

@@ -86,7 +86,7 @@ def test_the_folder_of_one_run_can_be_given(reports: Path, capsys: pytest.Captur
         ({"without": {RELATIVE.id: "not selected"}}, "The status of the run is 'partial', expected 'passed'."),
         (
             {"files_left_out": {"audits/test_b.py": "not collected"}},
-            "audits/test_b.py: this test file was left out, so its gates are unknown: not collected. Run the",
+            "audits/test_b.py: this test file was left out (not collected), so its gates are unknown. Run the",
         ),
         ({"files_left_out": {"audits/test_b.py": "not collected"}}, "The status of the run is 'partial'"),
         ({"checks": (INFORMATIONAL,)}, "The run has no gate, so nothing was decided."),
@@ -253,7 +253,7 @@ def test_a_policy_that_excepts_every_gate_decides_nothing(reports: Path, capsys:
 def test_other_units_are_refused_unless_they_are_expected(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     consistent_run(reports / NAME, unit="words")
     (reason,) = Verified(capsys, *MODEL).reasons()
-    assert reason.startswith("The statistics are over words, expected tokens.")
+    assert reason.startswith("The run computed statistics over words, expected tokens.")
     assert Verified(capsys, *MODEL, "--unit", "words").status == 0
 
 

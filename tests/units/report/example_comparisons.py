@@ -41,7 +41,7 @@ def _check(before: CheckRecord, after: CheckRecord, position: int) -> ComparedCh
         base=before,
         candidate=after,
         paired=paired_value("mean", *bounds) if bounds else None,
-        reason="" if bounds else "the runs audited different readings",
+        reason="" if bounds else "the runs audited different readings of attention",
         warning="there are only 8 independent sources" if position == 1 else "",
         moved=[MovedInstance(instance=one.instance, base=0.2, candidate=one.value) for one in after.worst],
     )

@@ -49,7 +49,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "The predicted class differs on 61 instances (3%).",
         "total variation distance of 0.310 on average",
         "Not comparable",
-        "the runs audited different readings",
+        "the runs audited different readings of attention",
         "there are only 8 independent sources",
         "Checks judged only in the base run: negative.",
         "The model negative was not compared.",

@@ -93,7 +93,7 @@ def test_gates_without_a_case_are_named_with_their_reasons(tmp_path: Path) -> No
         GateRecord(**same, check="one", state="passed"),
         GateRecord(**same, check="two", state="not selected", reason="left out by -k <b>"),
         GateRecord(**same, check="three", state="excepted", reason="attention is not shown"),
-        GateRecord(**same, check="four", state="open", reason="no test that was collected judges it"),
+        GateRecord(**same, check="four", state="open", reason="no collected test judges this gate"),
     ]
     crashed = EarlierFailure(test="t.py::t[one]", reason="worker gw0 crashed")
     checks = [check_record(check="one", data="d", verdict="pass", blocks=False)]
@@ -103,7 +103,7 @@ def test_gates_without_a_case_are_named_with_their_reasons(tmp_path: Path) -> No
         "Gates: 1 passed, 1 without a verdict, 1 excepted by the policy, 1 not selected.",
         "Not selected: two (demo on d): left out by -k &lt;b&gt;.",
         "Excepted by the policy: three (demo on d): attention is not shown.",
-        "No verdict: four (demo on d): no test that was collected judges it.",
+        "No verdict: four (demo on d): no collected test judges this gate.",
         "Run again after a failure: t.py::t[one]: worker gw0 crashed.",
     ):
         assert f"<li>{line}</li>" in source

@@ -115,5 +115,5 @@ def test_a_name_that_is_too_long_and_a_name_that_is_not_utf8_are_refused(tmp_pat
         path.write_text("text\none\n", encoding="utf-8")
     except OSError:
         pytest.skip("this file system holds names in UTF-8 alone")
-    with pytest.raises(AuditError, match="its name is not valid UTF-8, the encoding of the reports"):
+    with pytest.raises(AuditError, match="the name of this file is not valid UTF-8, so the reports cannot contain it"):
         resolve_datasets([path.name], base=tmp_path)

@@ -178,8 +178,8 @@ def edited(run: RunRecord, **changes: Any) -> RunRecord:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"baseline": 0.2}, "its value is not the difference of the two values that it compared"),
-        ({"candidate": 0.9}, "its value is not the difference of the two values that it compared"),
+        ({"baseline": 0.2}, "its value is not the difference between the two values that it compared"),
+        ({"candidate": 0.9}, "its value is not the difference between the two values that it compared"),
         ({"anchor": "pinned"}, "the baseline that it was compared with is not the one"),
         (
             {"not_comparable": "x"},

@@ -119,7 +119,7 @@ OTHER_READING = BaselineCheck(check=BASE, reading="cls@layer=-1,heads=mean", val
         (baseline(measures_sha256="0" * 64), "measures differs (code 000000000000 in the baseline, dddd"),
         (baseline(measures_sha256="0" * 64, attnaudit="0.1.0"), "(attnaudit 0.1.0 in the baseline, 0.2.0 in this run)"),
         (baseline(seed=7), "the seed differs (7 in the baseline, 0 in this run)"),
-        (baseline(unit="words"), "the statistics are over words in the baseline, and over tokens in this run"),
+        (baseline(unit="words"), "the statistics are computed over words in the baseline, and over tokens in this run"),
         (baseline(subject(data_sha256="0" * 64)), "the data rows differ"),
         (baseline(subject(sample_sha256="0" * 64)), "the sample of the data rows differs"),
         (baseline(subject(data="x", data_sha256="0" * 64)), "no model to compare with release on rows, only release"),
@@ -172,8 +172,8 @@ def test_the_margin_is_compared_with_the_whole_interval_of_the_difference(by: fl
 @pytest.mark.parametrize(
     ("check", "value", "end"),
     [
-        (checks.TotalEffect(at_least=0.01), 0.04, "the smallest possible one is 0"),
-        (checks.Polarity(at_most=0.5), 0.96, "the largest possible one is 1"),
+        (checks.TotalEffect(at_least=0.01), 0.04, "the smallest possible value is 0"),
+        (checks.Polarity(at_most=0.5), 0.96, "the largest possible value is 1"),
     ],
     ids=["decrease", "increase"],
 )

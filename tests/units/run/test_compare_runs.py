@@ -238,7 +238,9 @@ def test_edited_runs_are_refused(base: Path, tmp_path: Path, edited_is_base: boo
     path = edited / "audit.json"
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace('"attnaudit": "0.1.0"', '"attnaudit": "0.1.1"'), encoding="utf-8")
-    with pytest.raises(ReportError, match=r"edited/audit\.json: edited or damaged after the run"):
+    with pytest.raises(
+        ReportError, match=r"edited/audit\.json: this file or measurements\.parquet was edited or damaged after the run"
+    ):
         compare_runs(*((edited, base) if edited_is_base else (base, edited)))
 
 
@@ -265,4 +267,4 @@ def test_other_readings_and_arguments_are_not_comparable(tmp_path: Path) -> None
     )
     transformer = msgspec.structs.replace(run, measured=[measured])
     reason = why_not_comparable(record, record, (run, transformer))
-    assert reason.startswith("the runs audited different readings: the pooled attention in the base run")
+    assert reason.startswith("the runs audited different readings of attention: the pooled attention in the base run")

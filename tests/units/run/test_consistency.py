@@ -90,14 +90,14 @@ def test_instances_without_a_reason_are_counted() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"seed": 3}, "its seed is 3, but that of the run is 0"),
+        ({"seed": 3}, "its seed is 3, but the seed of the run is 0"),
         ({"model": "another"}, "its model or data set is not among those of the run"),
         ({"n_defined": 1980}, "1980 defined and 45 undefined values do not add up to 2026"),
         ({"value": 0.5}, "its value 0.5 is not in its interval"),
         ({"value": None}, "it has an interval but no value"),
         (
             {"fail_interval": None, "detectable_change": DetectableChange(to_pass=0.1, to_fail=0.1, power=0.8)},
-            "it has a detectable change, but no threshold or no interval",
+            "it has a detectable change, but lacks the threshold or the interval",
         ),
         ({"verdict": "pass"}, "its verdict is 'pass', but value, interval and threshold give 'fail'"),
         ({"blocks": False}, "it is recorded as not blocking, but its verdict is 'fail'"),
@@ -106,10 +106,10 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"parameters": {"at_most": 0.3}}, "its threshold is at_least 0.3, but its arguments are {'at_most': 0.3}"),
         ({"parameters": {"at_least": 0.3}, "requirement": None}, "its threshold is missing"),
         ({"parameters": {"confidence": 0.9}}, "the confidence of its interval is 0.95, not 0.9"),
-        ({"gated": 2}, "the confidence of a failure is 0.95, which is wrong for 2 gates"),
+        ({"gated": 2}, "the confidence of the interval that decides a failure is 0.95, which is wrong for 2 gates"),
         ({"fail_interval": None}, "it has only one of the two intervals"),
         ({"n": 3000, "undefined": {"a": 1019}}, "it has 3000 instances, but only 2026 were audited"),
-        ({"unseen_mixers": ["mixer (Mixer)"]}, "the modules that its reading leaves out are not those of the model"),
+        ({"unseen_mixers": ["mixer (Mixer)"]}, "the modules that it leaves out (unseen_mixers) are not those"),
     ],
 )
 def test_what_contradicts_itself_in_a_check_is_named(changes: dict[str, Any], what: str) -> None:

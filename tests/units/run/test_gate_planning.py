@@ -75,15 +75,21 @@ def check_record_of(check: str, record: CheckRecord) -> CheckRecord:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"sampling_error": None}, "the run recorded no standard error (or 0) for the value of this check, for demo"),
-        ({"sampling_error": SamplingError(standard_error=0.0)}, "the run recorded no standard error (or 0)"),
+        (
+            {"sampling_error": None},
+            "the run recorded no standard error, or a standard error of 0, for the value of this check for demo",
+        ),
+        (
+            {"sampling_error": SamplingError(standard_error=0.0)},
+            "the run recorded no standard error, or a standard error of 0",
+        ),
         (
             {"sampling_error": SamplingError(standard_error=0.1, narrows_with_rows=False)},
-            "its interval keeps a width above zero, however many rows are audited",
+            "its interval does not shrink to zero width, however many rows are audited",
         ),
         (
             {"requirement": Requirement(direction="at_least", value=0.3, expression="floor + 0.2")},
-            "the run compared its value with references",
+            "but the threshold in the run contains reference values",
         ),
     ],
 )
@@ -99,7 +105,7 @@ def test_a_relative_threshold_needs_a_run_with_the_same_one() -> None:
     (plan,) = plan_gates([gate], effects={}, records=[measured(requirement=relative)])
     assert plan.basis == RUN
     (other,) = plan_gates([gate], effects={}, records=[measured()])
-    assert other.problem == "the run did not apply this threshold, which is relative to references"
+    assert other.problem == "this threshold contains reference values, and the run applied a different threshold"
 
 
 def test_a_ratio_that_was_never_measured_has_no_figure() -> None:

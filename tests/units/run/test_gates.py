@@ -70,7 +70,7 @@ def test_a_gate_fails_with_a_verdict_that_blocks(verdict: str) -> None:
 @pytest.mark.parametrize(
     ("outcome", "clause"),
     [
-        ("passed", "; its test passed: call check.enforce() in it"),
+        ("passed", "; its test passed: call check.enforce() in the test"),
         ("skipped", "; its test was skipped or expected to fail"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_gate_whose_test_was_removed_is_open() -> None:
 
 
 def test_a_gate_that_no_test_judges_is_open() -> None:
-    assert settled(plan((), declared_by=""), Outcomes()) == ("open", "no test that was collected judges it")
+    assert settled(plan((), declared_by=""), Outcomes()) == ("open", "no collected test judges this gate")
 
 
 def test_a_gate_that_the_user_left_out_is_not_selected() -> None:

@@ -338,7 +338,7 @@ def test_absent_or_emptied_measurements_are_found(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="there are no measurements"):
         require_unedited(seal(msgspec.structs.replace(run, measurements_sha256="")), folder)
     pq.write_table(empty, path)
-    with pytest.raises(ReportError, match=r"measurements\.parquet has no numbers for it"):
+    with pytest.raises(ReportError, match=r"measurements\.parquet has no numbers for this check"):
         require_unedited(seal(msgspec.structs.replace(run, measurements_sha256=file_sha256(path))), folder)
 
 
@@ -358,7 +358,7 @@ def test_a_column_that_is_removed_from_the_measurements_is_found(tmp_path: Path)
     table = pq.read_table(path)
     pq.write_table(table.filter(pc.not_equal(table.column("measure"), pa.scalar("conicity"))), path)
     changed = msgspec.structs.replace(run, measurements_sha256=file_sha256(path))
-    with pytest.raises(ReportError, match=r"does not follow from measurements\.parquet: No number 'conicity'"):
+    with pytest.raises(ReportError, match=r"cannot be computed from measurements\.parquet: No number 'conicity'"):
         require_unedited(seal(changed), folder)
 
 

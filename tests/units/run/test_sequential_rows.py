@@ -105,7 +105,7 @@ def test_an_error_after_the_rows_that_decided_is_noted(tmp_path: Path) -> None:
     assert size == 400
     assert error is not None
     notes = data_notes(draws.first(400), draws, error)
-    assert notes[0].startswith("The gates were decided by 400 rows. After them, there is an error in the data: ")
+    assert notes[0].startswith("The gates were decided on 400 rows. A later row of the data contains an error: ")
     assert "not valid JSON" in notes[0]
     assert notes[1].startswith("The labels of the audited rows are all 'yes', so accuracy and F1 say little")
 

@@ -146,7 +146,7 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
 def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str) -> None:
     ShardFolder(tmp_path, PLAN)
     other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
-    with pytest.raises(ReportError, match=f"another audit. Different: {field}"):
+    with pytest.raises(ReportError, match=f"another audit. They differ in: {field}"):
         ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
 
 
@@ -253,7 +253,7 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
         merge_shards([first, tmp_path / "nowhere"], run)
     other = tmp_path / "other"
     plan = ShardFolder(other, msgspec.structs.replace(PLAN, model_sha256="9" * 64)).path
-    with pytest.raises(ReportError, match="Different: model_sha256"):
+    with pytest.raises(ReportError, match="They differ in: model_sha256"):
         merge_shards([first, second, other], run)
     renamed = (tmp_path / "copy").mkdir() or (tmp_path / "copy" / "copy of shards")
     shutil.copytree(first / PLAN.folder_name(), renamed)

@@ -136,7 +136,7 @@ def kind(truth: str, fails: tuple[str, ...] = ("used", "points")) -> Kind:
     ("truth", "right", "reads", "expected"),
     [
         ("faithful", True, (1.0, 0.0), []),
-        ("faithful", False, (0.0, 1.0), ["the tokens that hold the attention", "the other tokens"]),
+        ("faithful", False, (0.0, 1.0), ["the attended tokens", "the other tokens"]),
         ("unfaithful", True, (1.0, 0.0), ["the attended tokens", "the other tokens", "single states"]),
     ],
 )
