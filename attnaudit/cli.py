@@ -132,8 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "attnaudit: interrupted. To resume plant, validate, reproduce or train (without --base), run the same "
-            "command again.",
+            "attnaudit: interrupted. If you run plant, validate, reproduce or train (without --base) again, the "
+            "command resumes.",
             file=sys.stderr,
         )
         return 130

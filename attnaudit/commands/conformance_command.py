@@ -77,7 +77,9 @@ def _instances(data: str) -> Sequence[Instance]:
 
     dataset: Dataset = open_draws(data, 0).first(SAMPLE)
     if not dataset.instances:
-        raise DataError(f"Data set '{dataset.name}' has no instances, so the model cannot be checked on it.")
+        raise DataError(
+            f"Data set '{dataset.name}' has no instances, so the model cannot be checked. Add at least one row."
+        )
     return spread(dataset.instances, COUNT)
 
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", help="the folder to write to (default: evidence/ in the folder of the run)"
     )
-    parser.add_argument("--url", default="", metavar="URL", help="the address of the job that ran the audit")
+    parser.add_argument("--url", default="", metavar="URL", help="the web address of the CI job that ran the audit")
     parser.add_argument("--no-model-card", action="store_true", help="do not write model-card.md")
     parser.epilog = (
         "Exit status: 0 if the files are written and the result is PASSED or WARNED; 1 if the result is FAILED, or if "
@@ -115,7 +115,8 @@ def _require_separate(out: Path, paths: list[Path]) -> None:
     for path in paths:
         if out.resolve().is_relative_to(path.resolve()):
             raise ReportError(
-                f"--out {out}: this folder is in {path}, whose files the evidence is about. Choose another folder."
+                f"--out {out}: this folder is in {path}, which contains the files that the evidence describes. Choose "
+                "another folder."
             )
 
 

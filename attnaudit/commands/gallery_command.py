@@ -17,9 +17,10 @@ OUT, POPULATIONS, SEED = Path("docs/gallery"), Path("models/gallery"), 0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit gallery`."""
     parser.description = (
-        "Build one planted model of every kind. For every mechanism of attention, audit models whose attention is "
-        "right, unused or in the wrong place. Write a page with pictures for every mechanism and every reproduced "
-        "paper. Run the command again to resume: finished models are kept."
+        "Build one planted model of every kind, that is, a model whose attention is known to be faithful or "
+        "unfaithful. For every mechanism of attention, audit models whose attention is right, unused or in the wrong "
+        "place. Write a page with pictures for every mechanism and every reproduced paper. Run the command again to "
+        "resume: finished models are kept."
     )
     add_folder_option(parser, "--out", "folder of the pages and gallery.json", default=OUT)
     parser.add_argument(
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kind",
         action="append",
         metavar="NAME",
-        help="plant and show only this kind of model or, for Transformers, this mechanism; may be repeated",
+        help="build and show only this kind of model or, for Transformers, this mechanism; may be repeated",
     )
     add_folder_option(
         parser, "--papers", "folder with the results of `attnaudit reproduce`", default=Path("reports/papers")
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number,
         default=1,
         metavar="N",
-        help="number of models to plant at the same time (default: 1)",
+        help="number of models to build at the same time (default: 1)",
     )
 
 

@@ -33,15 +33,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="divide the shards into N parts, and measure the I-th one (default: 1/1, all shards)",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
-    parser.add_argument("--max-instances", type=whole_number, metavar="N", help="as --audit-max-instances of pytest")
-    parser.add_argument("--device", default="auto", help="as --audit-device of pytest (default: auto)")
     parser.add_argument(
-        "--unit", choices=("tokens", "words", "sources"), default="tokens", help="as --audit-unit of pytest"
+        "--max-instances", type=whole_number, metavar="N", help="same as --audit-max-instances of pytest"
     )
-    parser.add_argument("--seed", type=whole_number, default=0, help="as --audit-seed of pytest (default: 0)")
-    parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help="as --audit-workers of pytest")
-    parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="as --audit-batch-tokens of pytest")
-    parser.add_argument("--threads", type=whole_number, default=1, metavar="N", help="threads of torch (default: 1)")
+    parser.add_argument("--device", default="auto", help="same as --audit-device of pytest (default: auto)")
+    parser.add_argument(
+        "--unit", choices=("tokens", "words", "sources"), default="tokens", help="same as --audit-unit of pytest"
+    )
+    parser.add_argument("--seed", type=whole_number, default=0, help="same as --audit-seed of pytest (default: 0)")
+    parser.add_argument(
+        "--workers", type=whole_number, default=1, metavar="N", help="same as --audit-workers of pytest"
+    )
+    parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="same as --audit-batch-tokens of pytest")
+    parser.add_argument(
+        "--threads", type=whole_number, default=1, metavar="N", help="number of PyTorch threads (default: 1)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -127,7 +127,7 @@ def _most(plans: Sequence[GatePlan]) -> int:
 def _table(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return the lines of the table, with aligned columns."""
     head = ["gate", "threshold", "effect", "rows to pass", "rows to fail"]
-    head += [] if rows is None else [f"{rows:,} rows pass at", f"{rows:,} rows fail at"]
+    head += [] if rows is None else [f"pass at ({rows:,} rows)", f"fail at ({rows:,} rows)"]
     cells = [[*head, "spread from"], *(_cells(plan, rows) for plan in plans)]
     return _aligned(cells, left=(0, 1, len(head)))
 
@@ -205,18 +205,18 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     ]
     if rows is not None:
         lines.append(
-            f"With {plural(rows, 'row')}, a gate does so if the true value is as far from the threshold as "
-            "the columns “pass at” and “fail at” show."
+            f"With {plural(rows, 'row')}, a gate passes or fails with this probability if the true value is as far "
+            "from the threshold as the columns “pass at” and “fail at” show."
         )
     lines.append("Rows with the same source give less information than rows with different sources.")
     for plan in plans:
         if plan.problem:
             lines.append(f"{plan.check}: the number of rows is unknown, because {plan.problem}.")
         elif plan.rows is None:
-            verdict = "pass" if plan.to_pass is None else "fail"
+            verdict, side = ("pass", "passes") if plan.to_pass is None else ("fail", "fails")
             lines.append(
-                f"{plan.check}: the gate cannot {verdict} with this effect, because no possible value is "
-                f"{plan.effect:g} away from the threshold on that side. Give a smaller effect, --effect "
+                f"{plan.check}: the gate cannot {verdict} with this effect, because no possible value is {plan.effect:g} "
+                f"away from the threshold on the side on which the gate {side}. Give a smaller effect, --effect "
                 f"{plan.check}=X, or change the threshold."
             )
     if any(plan.rows is not None for plan in plans):

@@ -171,7 +171,7 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
     """
     if not options.model:
         raise UsageError(
-            "no --model. Name every model that is to be released, as you gave it to pytest, such as --model "
+            "--model is missing. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run of another model could be verified."
         )
     for option in ("model", "data"):
@@ -327,7 +327,7 @@ def _not_compared(options: argparse.Namespace, expected: Expectations) -> list[s
     only_named = [one.given for one in (*expected.models, *expected.data) if one.sha256 is None]
     lines = []
     if absent:
-        lines.append(f"not compared, because the option is not given: {', '.join(absent)}")
+        lines.append(f"not compared, because these options were not given: {', '.join(absent)}")
     if only_named:
         lines.append(f"compared by name only: {', '.join(only_named)}")
     return lines

@@ -101,7 +101,7 @@ def add_options(parser: pytest.Parser) -> None:
         action=Once,
         type=whole_number,
         metavar="N",
-        help="measure in N processes; one that dies is replaced (default: 1, in the process of pytest)",
+        help="measure in N processes; a process that dies is replaced (default: 1, the pytest process itself)",
     )
     group.addoption(
         "--audit-executor",
@@ -115,7 +115,7 @@ def add_options(parser: pytest.Parser) -> None:
         action=Once,
         type=whole_number,
         metavar="N",
-        help="threads of torch in each process (default: 1 with --audit-workers, otherwise one per core)",
+        help="number of PyTorch threads in each process (default: 1 with --audit-workers, otherwise one per core)",
     )
     group.addoption(
         "--audit-batch-tokens",
@@ -128,7 +128,7 @@ def add_options(parser: pytest.Parser) -> None:
         "--audit-resume",
         action=Once,
         metavar="RUN",
-        help="continue an interrupted run, given its folder, with the rows that it has already measured",
+        help="continue the interrupted run in this folder, without measuring its finished rows again",
     )
     group.addoption(
         "--audit-allow-partial",

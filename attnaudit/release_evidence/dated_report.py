@@ -87,7 +87,7 @@ def _data(data: DataRecord) -> Iterator[tuple[str, str]]:
     yield "Description", escape(data.description, LONGEST_REASON) or "—"
     yield "Rows", row_count(data)
     yield "Audited", number(data.audited)
-    yield "With a label", number(data.labelled)
+    yield "Rows with a label", number(data.labelled)
     yield "Classes", escape(", ".join(data.classes), LONGEST_REASON)
     yield f"SHA-256 of {HASH_NAMES[data.hashed]}", escape(data.sha256)
     if data.sample_sha256 is not None:

@@ -78,8 +78,8 @@ def require_complete(run: RunRecord, folder: Path) -> None:
         what = [plural(left_out, "gate")] if left_out else []
         what += [plural(len(run.files_left_out), "test file")] if run.files_left_out else []
         raise ReportError(
-            f"{where}: the run is partial: {' and '.join(what)} left out. Expected a run of all gates. Run the audit "
-            "again without the options that leave gates or files out."
+            f"{where}: the run is partial, because it left out {' and '.join(what)}. Expected a run of all gates. Run "
+            "the audit again without the options that leave gates or files out."
         )
     if run.exit_status not in RAN_TO_ITS_END:
         raise ReportError(
@@ -97,9 +97,10 @@ def require_complete(run: RunRecord, folder: Path) -> None:
         audited = ", ".join(model.name for model in run.models) or "no model"
         several = len({model.source.rpartition("[")[0] or model.source for model in run.models}) == 1
         labels = bool(run.models) and all(one.target is not None and one.target.kind == "label" for one in run.models)
-        fix = "Audit the model that is to be released alone."
+        fix = "Audit only the model that is to be released."
         if several and labels:
-            fix = f"Each label is audited as a model. Audit one label per run, as in --model '{run.models[0].source}'."
+            example = f"--model '{run.models[0].source}'"
+            fix = f"Each audited label counts as one model. Audit one label per run, as in {example}."
         raise ReportError(
             f"{where}: the run audited {audited}; expected one model, because the evidence is about the files of one "
             f"model. {fix}"

@@ -42,7 +42,10 @@ def shipped_files(paths: Sequence[Path]) -> list[ShippedFile]:
         require_regular_file(path, "a part of the model", ReportError)
         file = ShippedFile(name=name, sha256=file_sha256(path))
         if not file.sha256:
-            raise ReportError(f"--subject {path}: this link leads to no file. Copy the file, or remove the link.")
+            raise ReportError(
+                f"--subject {path}: the target of this link does not exist. Replace the link with the file, or remove "
+                "the link."
+            )
         if found.setdefault(name, file) != file:
             raise ReportError(
                 f"--subject {path}: two different files have the name {name}. Rename one of them, or give the folder "
@@ -62,7 +65,9 @@ def _named_files(path: Path) -> Iterator[tuple[str, Path]]:
         require_regular_file(path, "a part of the model", ReportError)
     entries = sorted(path.rglob("*"))
     if linked := [entry for entry in entries if entry.is_symlink() and entry.is_dir()]:
-        raise ReportError(f"--subject {linked[0]}: this is a link to a folder. Copy the folder, or remove the link.")
+        raise ReportError(
+            f"--subject {linked[0]}: this is a link to a folder. Replace the link with the folder, or remove the link."
+        )
     files = [entry for entry in entries if not entry.is_dir()]
     if not files:
         raise ReportError(f"--subject {path}: this folder contains no file. Give the files that are shipped.")

@@ -247,7 +247,7 @@ def _unvaried_interval(
         low, high = (((1 - missed) * ratio * mean + missed * end) / ((1 - missed) * mean + missed) for end in extremes)
         low, high = clip(min(low, ratio), max(high, ratio), bounds)
         return Interval(
-            low=low, high=high, confidence=level, method="all values are equal, with a Wilson limit on unseen values"
+            low=low, high=high, confidence=level, method="all values are equal; Wilson limit for unseen values"
         )
 
     nominal = interval_at(confidence)

@@ -102,7 +102,7 @@ def paired_difference(
     )
     if interval is not None and effective < FEW_GROUPS <= compared.effective:
         warning = (
-            f"few of the {len(compared)} sources account for the variance of the difference (effectively about "
+            f"only a few of the {len(compared)} sources account for the variance of the difference (effectively about "
             f"{effective:.0f} sources), so the interval may be too narrow"
         )
         interval = replace(interval, coverage_warning=warning)

@@ -79,8 +79,8 @@ def decide(
         return "fail", f"the whole {wider.level} interval is {wrong_side} the required value"
     if interval.high < requirement.value if at_least else interval.low > requirement.value:
         return "inconclusive", (
-            f"the whole {interval.level} interval is {wrong_side} the required value, but with several gates in the "
-            f"policy a check fails only if its whole {wider.level} interval is on that side"
+            f"the whole {interval.level} interval is {wrong_side} the required value, but because the policy has "
+            f"several gates, a check fails only if its whole {wider.level} interval is on that side"
         )
     return "inconclusive", f"the required value lies inside the {interval.level} interval"
 

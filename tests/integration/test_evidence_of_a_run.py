@@ -56,7 +56,7 @@ def test_a_run_that_passed_and_one_that_failed(project: pytest.Pytester) -> None
 def test_partial_runs_have_no_evidence(project: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
     project.runpytest("--model", "tiny", "-k", "attention_peak")
     assert evidence(project.path) == 1
-    assert "the run is partial: 1 gate left out" in capsys.readouterr().err
+    assert "the run is partial, because it left out 1 gate" in capsys.readouterr().err
     assert not (newest_run(project.path) / "evidence").exists()
 
 

@@ -42,7 +42,7 @@ def test_the_plan_lists_every_gate_and_the_rows_of_the_policy(policy: str, capsy
 def test_rows_that_are_not_enough_have_status_1(policy: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--policy", policy, "--rows", "300"]) == 1
     shown = capsys.readouterr().out
-    assert "300 rows pass at" in shown
+    assert "pass at (300 rows)" in shown
     assert "300 rows are not enough." in shown
     assert main(["plan", "--policy", policy, "--rows", "100000", "--effect", "0.02"]) == 0
 

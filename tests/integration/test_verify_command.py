@@ -55,7 +55,7 @@ def test_a_run_that_passed_is_verified(reports: Path, capsys: pytest.CaptureFixt
     result = Verified(capsys, *MODEL)
     assert result.status == 0
     assert result.lines == [
-        "not compared, because the option is not given: --data, --policy, --after, --attnaudit",
+        "not compared, because these options were not given: --data, --policy, --after, --attnaudit",
         "compared by name only: release",
         f"verified: reports/{NAME}: 2 gates passed, for release on reviews",
     ]
@@ -147,7 +147,7 @@ def test_a_run_without_a_readable_time_is_not_after_anything(reports: Path, caps
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "no --model. Name every model that is to be released"),
+        ((), "--model is missing. Name every model that is to be released"),
         (("--model", ""), "--model: the value is empty"),
         ((*MODEL, "--data", " "), "--data: the value is empty"),
         ((*MODEL, "--after", "tomorrow"), "--after tomorrow: expected a time in ISO 8601 with a time zone"),

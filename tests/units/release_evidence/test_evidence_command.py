@@ -197,8 +197,8 @@ def test_the_baselines_of_a_run_are_stated(tmp_path: Path) -> None:
     ("kind", "message"),
     [
         ({"status": "running"}, "its status is 'running'"),
-        ({"without": {RELATIVE.id: "not selected"}}, "the run is partial: 1 gate left out"),
-        ({"files_left_out": {"test_more.py": "--ignore"}}, "the run is partial: 1 test file left out"),
+        ({"without": {RELATIVE.id: "not selected"}}, "the run is partial, because it left out 1 gate"),
+        ({"files_left_out": {"test_more.py": "--ignore"}}, "the run is partial, because it left out 1 test file"),
         ({"checks": (INFORMATIONAL,)}, "no gate that decides anything"),
         ({"without": {RELATIVE.id: "open"}, "exit_status": 2}, "pytest ended with exit status 2"),
         ({"models": {"old": "3f" * 32, "new": "4f" * 32}}, "the run audited old, new; expected one model"),
@@ -326,7 +326,7 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
     ):
         assert message in evidence.refuse("--subject", *paths)
     (evidence.model / "link").symlink_to("nowhere")
-    assert "this link leads to no file" in evidence.refuse()
+    assert "the target of this link does not exist" in evidence.refuse()
     (evidence.model / "link").unlink()
     (evidence.model / "link").symlink_to(tmp_path / "other")
     assert "link: this is a link to a folder" in evidence.refuse()

@@ -119,7 +119,7 @@ def test_a_failure_is_corrected_for_the_gated_checks_and_a_pass_is_not():
     assert (among.gated, among.fail_interval.confidence) == (10, pytest.approx(0.995))
     assert among.interval == missed.judge(m).interval
     assert among.fail_interval.low < among.interval.low <= among.interval.high < among.requirement.value
-    assert "with several gates in the policy a check fails only if its whole 99.5% interval is" in among.reason
+    assert "but because the policy has several gates, a check fails only if its whole 99.5% interval is" in among.reason
     met = checks.Agreement(at_least=mean - 2.3 * error)
     assert met.judge(m).verdict == met.judge(m, gated=50).verdict == "pass"
     far = checks.Agreement(at_least=mean + 6 * error)
