@@ -55,7 +55,7 @@ def decide(
         The verdict, and the reason for it as a clause without a full stop.
     """
     if unseen_mixers and severity == "gate":
-        return "undefined", f"{left_out(unseen_mixers)}, which the reading leaves out"
+        return "undefined", f"{left_out(unseen_mixers)}, so the reading of attention is incomplete"
     if n_defined == 0:
         return "undefined", "no instance has a value"
     if value is None:
