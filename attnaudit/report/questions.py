@@ -25,7 +25,9 @@ def target_sentence(model: ModelRecord) -> str:
     """Return a sentence that says which output of a model was explained. It is "" if this is the predicted class."""
     if model.target is None:
         return ""
-    undefined = " This is not a choice of a class, so values that need one are undefined." if model.no_decision else ""
+    undefined = ""
+    if model.no_decision:
+        undefined = " This output is not a decision between classes, so values that need a decision are undefined."
     return f"{model.name}: the audit explains {model.target.text}.{undefined}"
 
 
