@@ -297,5 +297,5 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
     assert '<a href="synthetic.html">Synthetic</a>' in index
     assert "Tying | makes &lt;fragile&gt;." in index
     assert left_out.findings[0].reason in index
-    assert "Rows were run, but none counts: in each row, a model missed the paper's score." in index
+    assert "Rows were run, but none counts: in each row, a model missed the paper&#39;s score." in index
     assert "http" not in index.replace("http-equiv", "")

@@ -89,7 +89,7 @@ def test_a_pass_guarantees_the_lowest_share_that_passed() -> None:
     found = guarantee(graded(), [GATE])
     assert found is not None
     assert (found.share, found.source) == (0.8, "graded models")
-    assert "right on less than 80% passed (0 of 12); with 95% confidence, at most 24%" in found.sentence
+    assert "right on less than 80% (0 of 12); with 95% confidence, at most 24%" in found.sentence
     loose = Gate(check=POINT.check.id, question="points", direction="at_least", threshold=-1.0)
     worthless = guarantee(graded(), [loose])
     assert worthless is not None
