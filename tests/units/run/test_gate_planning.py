@@ -89,7 +89,7 @@ def check_record_of(check: str, record: CheckRecord) -> CheckRecord:
         ),
         (
             {"requirement": Requirement(direction="at_least", value=0.3, expression="floor + 0.2")},
-            "but the threshold in the run contains reference values",
+            "the threshold in the policy is a number, but the threshold in the run contains",
         ),
     ],
 )
