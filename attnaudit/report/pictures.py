@@ -73,9 +73,8 @@ class PictureStore:
         name = Path(file).name
         if Path(file).suffix.lower() in _ARRAYS:
             return EmbeddedPicture(
-                note=f"{Path(file).name} contains features and no picture, so the units are drawn without one."
+                note=f"{name} contains features and no picture, so the units are drawn without one."
             )
-        name = Path(file).name
         try:
             picture = read_picture(Instance(id=name, text=name, file=file, file_sha256=sha256))
         except DataError:

@@ -144,7 +144,7 @@ class BagAdapter(PooledAttentionAdapter):
             ids={TEXT: ids},
             mask={TEXT: mask},
             special={TEXT: torch.zeros_like(mask)},
-            tokens={TEXT: [list(one.names or map(str, range(len(one.features)))) for one in arrays]},
+            tokens={TEXT: [_names(one) for one in arrays]},
             boxes={TEXT: [[_box(row) for row in one.tolist()] for one in boxes if one is not None]}
             if all(one is not None for one in boxes)
             else {},
@@ -206,6 +206,13 @@ def _ids(features: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     rows = features.contiguous().numpy()
     digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8).digest() for row in rows)
     return (np.frombuffer(digests, dtype="<u8") >> np.uint64(2)).astype(np.int64) + FIRST
+
+
+def _names(array: UnitArray) -> list[str]:
+    """Return the names of the units in a file: those in the file, else their time spans, else their numbers."""
+    if array.names is None and array.times is not None:
+        return [f"{start:.2f} to {end:.2f} s" for start, end in array.times.tolist()]
+    return list(array.names or map(str, range(len(array.features))))
 
 
 def _box(row: Sequence[float]) -> tuple[float, float, float, float]:

@@ -34,7 +34,8 @@ def test_a_recording_is_drawn_over_a_line_of_time(tmp_path: Path) -> None:
     page = _page(run_with_places(tmp_path / "run", pictures=False))
     assert "data:image/" not in page
     assert 'class="places timeline"' in page
-    assert re.findall(r"<text [^>]*>(\d+ s)</text>", page)[:3] == ["0 s", "5 s", "10 s"]
+    assert 'preserveAspectRatio="none"' in page
+    assert re.findall(r"<span[^>]*>(\d+ s)</span>", page)[:3] == ["0 s", "5 s", "10 s"]
 
 
 def test_a_changed_or_missing_picture_is_not_shown(tmp_path: Path) -> None:

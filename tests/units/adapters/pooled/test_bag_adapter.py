@@ -176,6 +176,15 @@ def test_names_and_boxes_reach_the_inputs(tmp_path: Path) -> None:
     assert inputs.boxes["text"] == [[(0, 0, 0.5, 1), (0.5, 0, 0.5, 1)]]
 
 
+def test_units_without_names_are_named_by_their_times(tmp_path: Path) -> None:
+    times = torch.tensor([[0.0, 0.25], [0.25, 1.5]])
+    save_file({"features": torch.randn(2, FEATURES), "times": times}, tmp_path / "bag.safetensors")
+    (tmp_path / "bags.csv").write_text("file\nbag.safetensors\n")
+    inputs = bag_adapter().collate(load(tmp_path / "bags.csv").instances)
+    assert inputs.tokens["text"] == [["0.00 to 0.25 s", "0.25 to 1.50 s"]]
+    assert inputs.times["text"] == [[(0.0, 0.25), (0.25, 1.5)]]
+
+
 def test_all_weight_on_one_unit(bags: Dataset) -> None:
     adapter, model = bag_adapter(), GatedAttention()
 
