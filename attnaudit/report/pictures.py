@@ -72,9 +72,7 @@ class PictureStore:
             return EmbeddedPicture(note="The run names no picture, so the units are drawn without one.")
         name = Path(file).name
         if Path(file).suffix.lower() in _ARRAYS:
-            return EmbeddedPicture(
-                note=f"{name} contains features and no picture, so the units are drawn without one."
-            )
+            return EmbeddedPicture(note=f"{name} contains features and no picture, so the units are drawn without one.")
         try:
             picture = read_picture(Instance(id=name, text=name, file=file, file_sha256=sha256))
         except DataError:
