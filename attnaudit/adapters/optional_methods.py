@@ -158,7 +158,8 @@ class HalfPrecisionAdapter(Protocol):
     def in_float32(self) -> AbstractContextManager[None]:
         """Return a context manager inside which the model computes in float32. Contexts may be nested.
 
-        Conformance runs most checks inside it, so that they can tell mistakes from rounding. After the outermost
+        Conformance runs most checks inside it, so that they can tell mistakes from rounding. An audit measures some
+        rows inside it, to find the effect of rounding. `capabilities.precision` is then "float32". After the outermost
         context, the parameters and buffers must be the same tensors as before.
         """
         ...

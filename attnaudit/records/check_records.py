@@ -269,6 +269,22 @@ class BaselineComparison(Record, frozen=True, kw_only=True, forbid_unknown_field
     not_comparable: str = ""
 
 
+class Rounding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much rounding in half precision changes a value.
+
+    Attributes:
+        precision: The type in which the model was audited, such as "bfloat16".
+        rows: The number of rows that were measured a second time, in float32.
+        change: The absolute difference between the values on these rows in half precision and in float32. If the
+            threshold is relative, it is the difference between the distances from the threshold. None if the check has
+            no value on these rows.
+    """
+
+    precision: str
+    rows: int
+    change: float | None
+
+
 class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The record of one case, that is, of one check on one model and one data set.
 
@@ -337,6 +353,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         unseen_mixers: The modules of the model that carry information between tokens without visible weights, which
             every reading leaves out, such as "model.layers.0.mixer (MambaMixer)". They make the verdict of a gate
             undefined. Empty if the model has none, or if the check accepts them.
+        rounding: How much rounding changes the value, for a gate of a model that was audited in half precision;
+            otherwise None. If this could change the verdict, the verdict is undefined.
     """
 
     check: str
@@ -388,6 +406,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     test: str = ""
     comparison: BaselineComparison | None = None
     unseen_mixers: list[str] = msgspec.field(default_factory=list)
+    rounding: Rounding | None = None
 
     @property
     def key(self) -> tuple[str, str, str, int]:

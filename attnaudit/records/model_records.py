@@ -60,6 +60,7 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             leaves out, such as "model.layers.0.mixer (MambaMixer)".
         target: The output that the audit explained; None if this is the predicted class.
         no_decision: The reason why values that need decisions are undefined, as a clause; "" if there is none.
+        precision: The type in which the model was audited: "float32", "float16" or "bfloat16".
     """
 
     name: str
@@ -74,3 +75,4 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     unseen_mixers: list[str] = msgspec.field(default_factory=list)
     target: TargetRecord | None = None
     no_decision: str = ""
+    precision: str = "float32"

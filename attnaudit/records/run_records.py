@@ -10,7 +10,7 @@ from attnaudit.records.check_records import CheckRecord, Record
 from attnaudit.records.model_records import ModelRecord
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 RunStatus = Literal["running", "passed", "failed", "partial", "informational"]
 GateState = Literal["passed", "failed", "open", "excepted", "not selected", "informational"]

@@ -61,6 +61,11 @@ def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
             f"audit a model whose tokens are mixed by attention alone. If {check.check} is meant to judge only the "
             'attention that can be seen, set unseen_mixers = "accept" for it in the policy'
         )
+    elif check.verdict == "undefined" and check.rounding is not None and check.value is not None:
+        yield (
+            f"audit more texts for {check.check}, so that its interval is further from the required value, or audit a "
+            'float32 copy: write precision = "float32" to attnaudit.toml'
+        )
     elif check.verdict == "undefined":
         reasons = sorted(check.undefined.items(), key=lambda pair: -pair[1])
         why = f"; the most frequent reason for a missing value is: {reasons[0][0]}" if reasons else ""

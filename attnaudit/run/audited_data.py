@@ -90,4 +90,5 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
             kind=target.kind, name=target.name, threshold=target.threshold, scale=target.scale, text=target.text
         ),
         no_decision=loaded.adapter.capabilities.no_decision,
+        precision=loaded.adapter.capabilities.precision,
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from attnaudit.checks.paired_gate import ANCHOR
 from attnaudit.model_families import informational_gates, unvalidated_models
+from attnaudit.precision import FLOAT32
 from attnaudit.records import CheckRecord, GateRecord, Interval, RunRecord
 from attnaudit.run.declared_checks import (
     LIMITS,
@@ -57,6 +58,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
     if record.n > audited.get(record.data, record.n):
         yield f"it has {record.n} instances, but only {audited[record.data]} were audited"
     yield from _of_unseen_mixers(record, run)
+    yield from _of_rounding(record, run)
     yield from _of_intervals(record)
     yield from _of_comparison(record, tables_of(record, tables, run))
     if tables and record.check not in tables:
@@ -75,6 +77,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         fail_interval=record.fail_interval,
         severity=record.severity,
         unseen_mixers=record.unseen_mixers,
+        rounding=record.rounding,
     )
     if verdict != record.verdict:
         yield f"its verdict is '{record.verdict}', but value, interval and threshold give '{verdict}'"
@@ -88,6 +91,16 @@ def _of_unseen_mixers(record: CheckRecord, run: RunRecord) -> Iterator[str]:
     accepts = record.parameters.get("unseen_mixers") == "accept"
     if model is not None and record.unseen_mixers != ([] if accepts else model.unseen_mixers):
         yield "the modules that it leaves out (unseen_mixers) are not those that are recorded for the model"
+
+
+def _of_rounding(record: CheckRecord, run: RunRecord) -> Iterator[str]:
+    model = next((model for model in run.models if model.name == record.model), None)
+    if model is None or record.severity != "gate":
+        return
+    recorded = FLOAT32 if record.rounding is None else record.rounding.precision
+    if recorded != model.precision:
+        found = "not recorded" if record.rounding is None else f"recorded for {recorded}"
+        yield f"the model was audited in {model.precision}, but the effect of rounding is {found}"
 
 
 def _of_intervals(record: CheckRecord) -> Iterator[str]:

@@ -113,7 +113,8 @@ def _settle_gate(
     if record is not None and record.comparison is not None and record.comparison.not_comparable:
         return settled("failed", f"{record.comparison.not_comparable}{_swallowed(results)}")
     if record is not None:
-        why = record.reason if record.unseen_mixers and record.verdict == "undefined" else headline(record)
+        explained = record.verdict == "undefined" and (record.unseen_mixers or record.rounding)
+        why = record.reason if explained else headline(record)
         return settled("failed", f"{record.verdict}: {why}{_swallowed(results)}")
     if not tests:
         if left_out_by:

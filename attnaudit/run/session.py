@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
     from attnaudit.data.draws import Draws
     from attnaudit.records import Baseline
+    from attnaudit.run.rounding_effects import Float32Rows
 
 
 #: The first part of the keys under which failures to load a model, and to read data, are kept.
@@ -91,6 +92,7 @@ class AuditSession:
         self._draws: dict[str, Draws] = {}
         self._audited: dict[tuple[str, str], DataRecord] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
+        self._in_float32: dict[tuple[str, str], Float32Rows | None] = {}
         self._refused: dict[tuple[str, str], dict[str, AuditError]] = {}
         self._failures: dict[object, Exception] = {}
         self._records: dict[tuple[str, str, str], CheckRecord] = {}
@@ -142,6 +144,7 @@ class AuditSession:
         key = (model, data, check.id)
         if key not in self._records:
             from attnaudit.checks.paired_gate import PairedGate
+            from attnaudit.run.rounding_effects import with_rounding
 
             measurements = self.measurements(model, data, check.needs_under_reading())
             if is_informational(check.id, self._families[model], self.validations):
@@ -149,6 +152,7 @@ class AuditSession:
             if isinstance(check, PairedGate):
                 check = dataclasses.replace(check, baseline=self._baseline(check, model, data))
             record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
+            record = with_rounding(record, check, measurements, self._in_float32[model, data])
             measurements.drop_read_pages()
             return_free_memory()
             note = "; ".join(filter(None, (record.note, self.validation_remark(check.id, model))))
@@ -276,16 +280,14 @@ class AuditSession:
 
     def _measure_rows(self, model: str, data: str, progress: TextProgress | None) -> Measurements:
         """Measure a model on a data set that can be read, as `_measure` does."""
-        from attnaudit.adapters.dispatched_models import require_same_device
         from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
+        from attnaudit.run.rounding_effects import measured_in_float32
 
         draws, limit = self._rows_of(data), self.options.max_instances
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
-        for module in loaded.adapter.modules:
-            require_same_device(module, self.options.device, "--audit-device")
         capabilities = loaded.adapter.capabilities
         self._families[model] = loaded.family
         self._model_sha256[model] = loaded.sha256
@@ -312,6 +314,8 @@ class AuditSession:
 
         def write(error: DataError | None = None) -> Measurements:
             rows, measurements, cost = cast(tuple[Dataset, Measurements, MeasureRecord], measured)
+            again = {*needs, *needs_of_gates} - set(refused)
+            self._in_float32[model, data] = measured_in_float32(loaded.adapter, measurements, again, self.options)
             self._audited[model, data] = data_record(rows, draws, name=data)
             self._texts_measured += len(rows.instances)
             self.folder.write_part(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnaudit.formatting import left_out
-from attnaudit.records import InconclusiveRule, Interval, Requirement, Severity, VerdictName
+from attnaudit.records import InconclusiveRule, Interval, Requirement, Rounding, Severity, VerdictName
 
 #: A pass or a fail requires at least this many instances with a value.
 MINIMUM_DEFINED = 30
@@ -24,6 +24,7 @@ def decide(
     no_interval: str = "",
     severity: Severity = "gate",
     unseen_mixers: Sequence[str] = (),
+    rounding: Rounding | None = None,
 ) -> tuple[VerdictName, str]:
     """Reach the verdict on the value of a check.
 
@@ -31,7 +32,8 @@ def decide(
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
     * "undefined": there is no value, fewer than 80% of the instances have a value, or the threshold of a gate is
       undefined. Also, for a gate, the model has modules that mix tokens and that the reading (the attention shown to
-      people) leaves out, so the value does not answer the question.
+      people) leaves out, so the value does not answer the question. Also, for a gate of a model in half precision, if
+      rounding could change the verdict.
     * "informational": the check is informational and has no threshold.
     * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
       fewer than 30 instances have a value.
@@ -50,6 +52,7 @@ def decide(
         no_interval: Why there is no interval, as a clause; "" means that there are too few independent sources.
         severity: "gate", or "report" for an informational check.
         unseen_mixers: The modules that the reading leaves out (see `CheckRecord.unseen_mixers`).
+        rounding: How much rounding changes the value (see `CheckRecord.rounding`).
 
     Returns:
         The verdict, and the reason for it as a clause without a full stop.
@@ -72,6 +75,10 @@ def decide(
         return "inconclusive", no_interval or "there are too few independent sources for an interval"
     at_least = requirement.direction == "at_least"
     required_side, wrong_side = ("at or above", "below") if at_least else ("at or below", "above")
+    if severity == "gate" and rounding is not None:
+        reason = _rounding_decides(interval, fail_interval or interval, requirement, rounding)
+        if reason:
+            return "undefined", reason
     if interval.low >= requirement.value if at_least else interval.high <= requirement.value:
         return "pass", f"the whole {interval.level} interval is {required_side} the required value"
     wider = fail_interval or interval
@@ -83,6 +90,30 @@ def decide(
             f"several gates, a check fails only if its whole {wider.level} interval is on that side"
         )
     return "inconclusive", f"the required value lies inside the {interval.level} interval"
+
+
+def _rounding_decides(interval: Interval, wider: Interval, requirement: Requirement, rounding: Rounding) -> str:
+    """Return why the verdict may depend on rounding; "" if it does not.
+
+    Both intervals are moved by the change that rounding causes, in both directions. A pass must stay a pass, and a
+    verdict that is not a fail must not become one. A fail blocks the release in any case.
+
+    Args:
+        interval: The interval that decides a pass.
+        wider: The interval that decides a fail.
+        requirement: The threshold.
+        rounding: How much rounding changes the value.
+    """
+    sign = 1 if requirement.direction == "at_least" else -1
+    lowest, highest = min(sign * interval.low, sign * interval.high), max(sign * wider.low, sign * wider.high)
+    required, precision, change = sign * requirement.value, rounding.precision, rounding.change
+    if highest < required:
+        return ""
+    if change is None:
+        return f"the model was audited in {precision}, and the effect of rounding on the value is unknown"
+    if highest - change >= required and (lowest < required or lowest - change >= required):
+        return ""
+    return f"rounding in {precision} changes the value by {change:.2g}, which could change the verdict"
 
 
 def fail_confidence(confidence: float, gated: int) -> float:

@@ -5,8 +5,8 @@ Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -88,10 +88,12 @@ class HuggingFaceAdapter:
         # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
         # one layer.
         self._replay_forms: dict[str, ReplayForms] = {}
+        #: The number of open contexts of `in_float32`.
+        self._contexts = 0
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._capabilities
+        return replace(self._capabilities, precision=FLOAT32) if self._contexts else self._capabilities
 
     @property
     def modules(self) -> Sequence[nn.Module]:
@@ -258,14 +260,20 @@ class HuggingFaceAdapter:
 
         See `ConvertedModelAdapter.compare_with_original`.
         """
+        converted = self._capabilities.precision == FLOAT32
         with torch.no_grad(), self.in_float32():
-            converted = self.capabilities.precision == FLOAT32
             return original_model.compare_with_original(self.runner, self.original, inputs, converted=converted)
 
     # -- half precision --------------------------------------------------------------------------------------------
 
-    def in_float32(self) -> AbstractContextManager[None]:
-        return in_float32(self.model)
+    @contextmanager
+    def in_float32(self) -> Iterator[None]:
+        self._contexts += 1
+        try:
+            with in_float32(self.model):
+                yield
+        finally:
+            self._contexts -= 1
 
     def compare_with_float32(self, inputs: Inputs) -> str:
         """Describe how far the results in half precision are from those in float32.

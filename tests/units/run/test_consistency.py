@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from attnaudit import checks
 from attnaudit.checks.effective_policy import effective_policy
 from attnaudit.checks.evidence import NO_REASON, complete_counts
-from attnaudit.records import CheckRecord, DetectableChange, EffectivePolicy, GateRecord, RunRecord
+from attnaudit.records import CheckRecord, DetectableChange, EffectivePolicy, GateRecord, Rounding, RunRecord
 from attnaudit.run.consistency import contradictions
 from attnaudit.run.declared_checks import same_arguments, same_limit, tables_by_id
 from tests.units.checks import test_records, test_retraining_checks
@@ -110,6 +110,10 @@ def test_instances_without_a_reason_are_counted() -> None:
         ({"fail_interval": None}, "it has only one of the two intervals"),
         ({"n": 3000, "undefined": {"a": 1019}}, "it has 3000 instances, but only 2026 were audited"),
         ({"unseen_mixers": ["mixer (Mixer)"]}, "the modules that it leaves out (unseen_mixers) are not those"),
+        (
+            {"rounding": Rounding(precision="float16", rows=64, change=0.0)},
+            "the model was audited in float32, but the effect of rounding is recorded for float16",
+        ),
     ],
 )
 def test_what_contradicts_itself_in_a_check_is_named(changes: dict[str, Any], what: str) -> None:
@@ -120,6 +124,15 @@ def test_what_contradicts_itself_in_a_check_is_named(changes: dict[str, Any], wh
     assert {one.rpartition("the ")[2] for one in contradictions(run)} == gates
     changed = msgspec.structs.replace(run, checks=[msgspec.structs.replace(record, **changes)])
     assert any(what in one for one in contradictions(changed)), contradictions(changed)
+
+
+def test_a_gate_of_a_model_in_half_precision_needs_its_effect_of_rounding() -> None:
+    run = run_of([], [check_record()], effective_policy=None)
+    half = [msgspec.structs.replace(model, precision="bfloat16") for model in run.models]
+    assert any(
+        "the model was audited in bfloat16, but the effect of rounding is not recorded" in one
+        for one in contradictions(msgspec.structs.replace(run, models=half))
+    )
 
 
 @pytest.mark.parametrize(

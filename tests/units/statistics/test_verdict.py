@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.records import Interval, Requirement
+from attnaudit.records import Interval, Requirement, Rounding
 from attnaudit.statistics.verdict import blocks, decide
 from tests.strategies import directions
 
@@ -155,3 +155,35 @@ def test_a_gate_whose_reading_leaves_modules_out_is_undefined_whatever_its_value
     assert verdict_name == "undefined"
     assert reason.startswith("1 module of the model carries information between tokens without visible weights (layer")
     assert decide(**given, n_defined=99, severity="report", unseen_mixers=["layers.0 (Mixer)"])[0] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("direction", "threshold", "change", "expected"),
+    [
+        ("at_least", 0.10, 0.05, "pass"),
+        ("at_least", 0.18, 0.05, "undefined"),  # a pass may become inconclusive
+        ("at_least", 0.30, 0.05, "inconclusive"),
+        ("at_least", 0.38, 0.05, "undefined"),  # an inconclusive verdict may become a fail
+        ("at_least", 0.42, 0.05, "fail"),  # a fail blocks in any case
+        ("at_most", 0.50, 0.05, "pass"),
+        ("at_most", 0.42, 0.05, "undefined"),
+        ("at_most", 0.30, 0.05, "inconclusive"),
+        ("at_most", 0.22, 0.05, "undefined"),
+        ("at_most", 0.18, 0.05, "fail"),
+        ("at_least", 0.10, None, "undefined"),
+        ("at_least", 0.41, None, "fail"),
+    ],
+)
+def test_rounding_that_could_change_the_verdict_makes_a_gate_undefined(direction, threshold, change, expected):
+    given = {
+        "value": 0.3,
+        "interval": interval(0.2, 0.4),
+        "requirement": required(direction, threshold),
+        "n": 100,
+        "n_defined": 100,
+        "rounding": Rounding(precision="bfloat16", rows=64, change=change),
+    }
+    found, reason = decide(**given)
+    assert found == expected
+    assert ("bfloat16" in reason) == (expected == "undefined")
+    assert decide(**given, severity="report")[0] == verdict(direction, threshold, 0.2, 0.4)
