@@ -168,7 +168,7 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     cost = estimate_cost(
         loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=chosen_device(options.device)
     )
-    cells = [["check", "time", "saved without it", "passes per row"]]
+    cells = [["check", "time", "saved if left out", "passes per row"]]
     for check in cost.checks:
         passes = sum(check.passes.get(kind, 0) for kind in PASSES_BY_ROWS) / cost.rows
         cells.append([check.check, duration(check.seconds), duration(check.alone), f"{passes:,.3g}"])
@@ -178,8 +178,8 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
         f"{cost.memory / 2**20:,.0f} MiB of memory, estimated from {plural(cost.probed, 'row')}. Loading, statistics "
         "and the report take further time.",
         *_aligned(cells, left=(0,)),
-        "Several checks may need the same measure. It is then computed once, so the times do not add up. "
-        "Passes count the rows, and the variants of them, that run through the model.",
+        "Several checks may need the same measure. It is then computed once, so the times do not add up. A pass is one "
+        "row, or one variant of a row, that runs through the model.",
         *(f"{check}: the model does not support this check." for check in cost.unmeasurable),
     ]
 

@@ -125,8 +125,10 @@ def judged(used: Tensor, points: Tensor, accuracy: float) -> KnownTruth:
     elif share <= UNFAITHFUL_TO:
         truth, fails = "unfaithful", tuple(question for question, value in shares.items() if value <= UNFAITHFUL_TO)
         if not fails:
-            reason = f"it is right on {share:.0%} of the rows, but used on {shares['used']:.0%} and points on "
-            reason += f"{shares['points']:.0%}"
+            reason = (
+                f"it is right on {share:.0%} of the rows, but it is used on {shares['used']:.0%} and points at what "
+            )
+            reason += f"matters on {shares['points']:.0%}"
     if accuracy < FAITHFUL_FROM:
         reason = f"the model predicts the label of {accuracy:.0%} of the rows"
     return KnownTruth(

@@ -172,7 +172,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained))}."
     else:
         reason = f"The interval is above 0 in {_all(len(several))} that {_counts(several)}."
-    notes = [f"{plural(len(saturated), 'row')} at the end of the scale not counted"] if saturated else []
+    notes = [f"not counted: {plural(len(saturated), 'row')} at the end of the scale"] if saturated else []
     notes += [f"{plural(len(single), 'row')} with a single seed"] if single else []
     seeds = sorted({one.n for one in intervals})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
@@ -222,7 +222,7 @@ def holds_in_most(
     if verdict == "holds" and len(untrained) > n:
         verdict, cause = "undecided", "left out"
         reason = f"The interval of the share is above one half, but {_too_few(n, len(untrained))}."
-    note = f"; {saturated} more at the end of the scale not counted" if saturated else ""
+    note = f"; not counted: {saturated} more at the end of the scale" if saturated else ""
     return Answer(
         verdict=verdict,
         reason=reason,

@@ -101,7 +101,10 @@ def _pair(row: Row) -> tuple[str, str, str] | None:
 
 SENTIMENT = {"0": "negative", "1": "positive"}
 SMALLER = "bAbI: embeddings 50 wide, 64 hidden units (per direction), learning rate .003, 60 epochs."
-DIGITS = "{}: the published code of Jain & Wallace replaces every word with a digit by the same token. Ours are kept."
+DIGITS = (
+    "{}: the published code of Jain & Wallace replaces every word that contains a digit with the same token. Here, these "
+    "words are kept."
+)
 STORY = ("story", "question", "answer", "split")
 
 CORPORA: dict[str, Corpus] = {
@@ -146,9 +149,9 @@ CORPORA: dict[str, Corpus] = {
                 "AG News: trained on a subset (World and Business among 10,000 training rows, in lower case and "
                 "without digits), tested on all World and Business rows of the test set.",
                 "AG News: the training texts have no digits and no punctuation except hyphens, but the test texts have "
-                "both. Therefore, 21% of the tokens of the test part are unknown to models that know the words that "
-                "occur twice in the training part. It would be 8% if digits and punctuation were removed from the test "
-                "part as well. This may lower the accuracy.",
+                "both. If a model knows only the words that occur at least twice in the training part, 21% of the test "
+                "tokens are unknown. Without digits and punctuation in the test part, 8% would be unknown. This may "
+                "lower the accuracy.",
             ),
         ),
         Corpus(

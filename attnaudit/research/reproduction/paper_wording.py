@@ -56,12 +56,12 @@ INDEX = "Reproduced papers, and which of their claims hold"
 CLOSENESS = "How close our numbers are to the paper's"
 CLOSENESS_HEAD = (
     "quantity",
-    "cells",
+    "compared numbers",
     "Spearman ρ",
     "median absolute difference",
-    "cells that count",
-    "ρ, cells that count",
-    "median, cells that count",
+    "of these, in rows that count",
+    "ρ in rows that count",
+    "median difference in rows that count",
 )
 PAGES = (
     "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "

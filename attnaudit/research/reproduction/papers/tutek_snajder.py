@@ -245,8 +245,8 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
             "token",
             "probability of the predicted class",
             series,
-            caption=f"{words}. From the whole text: {whole}. Chosen by rule: the median gap between base and tying "
-            f"among the texts of {SHORTEST} to {LONGEST} tokens that all models classify correctly.",
+            caption=f"{words}. From the whole text: {whole}. The text was chosen by a rule: of the texts of {SHORTEST} "
+            f"to {LONGEST} tokens that all models classify correctly, it has the median gap between base and tying.",
         )
     ]
 

@@ -199,7 +199,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert single.reason == "The only row has a single seed."
     assert single.evidence == "drop: mean over 1 seed; 1 row with a single seed. snli +0.500 (one seed)"
     saturated = holds_in_every_case([*cases(CLEAR), AT_THE_END], what="drop")
-    assert "1 row at the end of the scale not counted" in saturated.evidence
+    assert "not counted: 1 row at the end of the scale" in saturated.evidence
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
     assert holds_in_every_case([UNTRAINED], what="drop").reason == (
         "The only row that was run does not count (see the rows left out)."
