@@ -127,8 +127,8 @@ def judged(used: Tensor, points: Tensor, accuracy: float) -> KnownTruth:
         if not fails:
             reason = (
                 f"it is right on {share:.0%} of the rows, but it is used on {shares['used']:.0%} and points at what "
+                f"matters on {shares['points']:.0%}"
             )
-            reason += f"matters on {shares['points']:.0%}"
     if accuracy < FAITHFUL_FROM:
         reason = f"the model predicts the label of {accuracy:.0%} of the rows"
     return KnownTruth(

@@ -102,8 +102,8 @@ def _pair(row: Row) -> tuple[str, str, str] | None:
 SENTIMENT = {"0": "negative", "1": "positive"}
 SMALLER = "bAbI: embeddings 50 wide, 64 hidden units (per direction), learning rate .003, 60 epochs."
 DIGITS = (
-    "{}: the published code of Jain & Wallace replaces every word that contains a digit with the same token. Here, these "
-    "words are kept."
+    "{}: the published code of Jain & Wallace replaces every word that contains a digit with the same token. Here, "
+    "these words are kept."
 )
 STORY = ("story", "question", "answer", "split")
 

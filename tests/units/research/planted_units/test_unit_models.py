@@ -102,7 +102,8 @@ def test_readings_without_a_label() -> None:
     half = torch.arange(10) < 5
     everywhere = torch.ones(10, dtype=torch.bool)
     assert judged(everywhere, half, 1.0).truth == "graded"
-    assert judged(half, ~half, 1.0).reason == "it is right on 0% of the rows, but used on 50% and points on 50%"
+    reason = "it is right on 0% of the rows, but it is used on 50% and points at what matters on 50%"
+    assert judged(half, ~half, 1.0).reason == reason
     assert judged(everywhere, everywhere, 0.5).truth == ""
 
 
