@@ -199,10 +199,10 @@ def targets_of(table: object, where: object) -> tuple[Target, ...]:
     try:
         if names is None:
             return (Target(**settings),)
-        if settings.get("kind") != "label" or "name" in settings:
-            raise ModelError(
-                "target: labels is for a target of kind 'label'. It replaces name: give one of them, not both."
-            )
+        if settings.get("kind") != "label":
+            raise ModelError("target: labels is for a target of kind 'label'. Remove labels, or correct the kind.")
+        if "name" in settings:
+            raise ModelError("target: both name and labels are given. Remove one of them.")
         if not (isinstance(names, list) and names and all(isinstance(one, str) and one for one in names)):
             raise ModelError(f"target: labels is {names!r}; expected a list of label names, such as ['toxic'].")
         if len(set(names)) != len(names):

@@ -97,7 +97,8 @@ def failure_rule(record: CheckRecord) -> str:
     side = "below" if limit.direction == "at_least" else "above"
     return (
         f"The check fails only if its whole {wider.level} interval, {_brackets(wider, places)}, is {side} "
-        f"{_plain_limit(limit, places)}, because {plural(record.gated, 'check')} can block this release."
+        f"{_plain_limit(limit, places)}. This interval is wider because "
+        f"{plural(record.gated, 'check')} can block this release."
     )
 
 

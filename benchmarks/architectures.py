@@ -89,7 +89,7 @@ def audited(name: str, folder: Path, eager: Any) -> Row:
 
 def _original(detail: str) -> str:
     """Shorten the detail of the conformance check `original_model` to, for example, "sdpa, 3.0e-07"."""
-    match = re.search(r"(\w+) kernel of the original model: logits differ by at most (\S+?)[;.]?(\s|$)", detail)
+    match = re.search(r"original model's (\w+) kernel, the logits differ by at most (\S+?)[;.]?(\s|$)", detail)
     return f"{match[1]}, {match[2]}" if match else detail
 
 

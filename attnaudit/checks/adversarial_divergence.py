@@ -145,7 +145,7 @@ class AdversarialDivergence(PerInstanceCheck):
             "method": self._method(measurements),
             "mean JSD / ln 2": None if mean is None else mean / LN2,
             "mean share of the largest possible JSD": mean_of(measurements.scalar(f"{self.column}.share")),
-            "largest TVD when the model runs with this attention": float(np.nanmax(moved)) if defined else None,
+            "largest TVD of the output with the attention found": float(np.nanmax(moved)) if defined else None,
             "standard deviation": standard_deviation(values),
         }
         upper_bounds = self.upper_bounds(measurements)

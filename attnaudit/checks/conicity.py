@@ -36,7 +36,8 @@ class Conicity(PerInstanceCheck):
     )
     how_to_read = (
         "Conicity is a mean cosine similarity. At 1, all hidden states point in the same direction, and the weights "
-        "on them make no difference. Compare the value with the floor, the conicity of as many orthogonal states."
+        "on them make no difference. Compare the value with the floor, the conicity of the same number of "
+        "orthogonal states."
     )
     unit = "cosine"
     value_name = "mean conicity"

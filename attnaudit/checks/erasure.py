@@ -120,7 +120,9 @@ class Erasure(PerInstanceCheck):
 
     @property
     def value_name(self) -> str:
-        return "mean gain over random order" if self.against == "random" else "share of the signed-LOO gain"
+        return (
+            "mean gain over random order" if self.against == "random" else "share of the gain of signed leave-one-out"
+        )
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -207,12 +209,14 @@ class Erasure(PerInstanceCheck):
                 f"{self.erasing} the most attended tokens instead of random ones gains {percentage(evidence.value)} "
                 f"of what {self.erasing.lower()} the tokens with the largest measured effects would gain."
             )
-        what = "share of other decisions" if self.measure == "decision" else "drop in the predicted probability"
-        more = "larger" if (evidence.value >= 0) == (self.sign > 0) else "smaller"
-        return (
-            f"{self.erasing} the most attended tokens gives a {what} that is {100 * abs(evidence.value):.1f} "
-            f"percentage points {more} than with random tokens, on average."
-        )
+        larger = (evidence.value >= 0) == (self.sign > 0)
+        points = f"{100 * abs(evidence.value):.1f} percentage points"
+        if self.measure == "decision":
+            effect = f"changes the decision {points} {'more' if larger else 'less'} often than"
+        else:
+            effect = f"lowers the predicted probability by {points} {'more' if larger else 'less'} than"
+        erasing = self.erasing.lower()
+        return f"On average, {erasing} the most attended tokens {effect} {erasing} random tokens."
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         def mean_aopc(order: str) -> float | None:
@@ -223,7 +227,7 @@ class Erasure(PerInstanceCheck):
             "mean AOPC, random order": mean_aopc("random"),
             "mean AOPC, order of signed leave-one-out": mean_aopc("loo"),
             "mean gain over random order": mean_of(values),
-            "mean gain with the other operator": mean_of(
+            f"mean gain with {OPERATORS[self.other_operator]}": mean_of(
                 self._gain(measurements, "attention", operator=self.other_operator)
             ),
         }

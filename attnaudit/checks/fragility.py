@@ -257,7 +257,7 @@ def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
         )
     return Chart(
         title="Median TVD by how peaked attention is",
-        x_label="largest attention weight (middle of four equal bins)",
+        x_label="largest attention weight (centres of four equal bins)",
         y_label="median TVD",
         kind="bar",
         series=series,

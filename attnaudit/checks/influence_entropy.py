@@ -88,8 +88,10 @@ class InfluenceEntropy(PerInstanceCheck):
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         details: dict[str, Detail] = {"standard deviation": standard_deviation(values)}
         if self.of == "hidden":
-            details["mean share of a state's own token"] = mean_of(measurements.scalar("influence.hidden.own_share"))
-            details["mean of the largest share of another token"] = mean_of(
+            details["mean share of influence from the state's own token"] = mean_of(
+                measurements.scalar("influence.hidden.own_share")
+            )
+            details["mean of the largest share from another token"] = mean_of(
                 measurements.scalar("influence.hidden.rival_share")
             )
         return details

@@ -103,7 +103,7 @@ class InformationRanking(Check):
             undefined={f"fewer than {ranks} tokens": too_short} if too_short else {},
             details={
                 "ranks (k)": int(ranks),
-                "rule that chose k": measurements.facts.get("ranked_hidden.k_rule", "unknown"),
+                "what limits the number of ranks": measurements.facts.get("ranked_hidden.k_rule", "unknown"),
                 "instances": int(n),
             },
         )

@@ -217,8 +217,8 @@ class PairedGate(Check):
         if record.value is not None and exceeds_margin(record):
             return with_note(
                 record,
-                f"better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, more than the margin; the "
-                f"baseline stays as it is unless you accept this run: {known.accept}",
+                f"the model is better than the {ANCHORS[self.anchor]} by {number(abs(record.value))}, which is more "
+                f"than the margin; the baseline does not change unless you accept this run: {known.accept}",
             )
         return record
 

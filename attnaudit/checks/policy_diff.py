@@ -116,7 +116,7 @@ def _of_check(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[tuple[
             text = _from_to(argument, old.get(argument), new.get(argument))
             if argument == "code":
                 text = "the code that computes it changed"
-            yield ("compare by hand", f"{text}: it may measure something else") if remains else ("changed", text)
+            yield ("compare by hand", f"{text}, so it may measure something else") if remains else ("changed", text)
     if remains:
         yield from _of_threshold(old, new)
         yield from _of_inconclusive(old, new)

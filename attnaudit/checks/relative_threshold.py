@@ -83,7 +83,7 @@ def relative_to_references(
         replace(
             evidence,
             value=float(evidence.values[both].mean()),
-            interval=shifted(interval, threshold, f"paired difference to {expression.text}") if interval else None,
+            interval=shifted(interval, threshold, f"paired difference from {expression.text}") if interval else None,
             defined=both,
             undefined=evidence.undefined | undefined,
         ),

@@ -20,7 +20,7 @@ from attnaudit.statistics.verdict import MINIMUM_DEFINED, fail_confidence
 
 NO_SEQUENCE = "its statistic is not a mean, or ratio of means, of independent values with known bounds"
 #: The names of two details.
-ROWS = "rows in random order until the verdict"
+ROWS = "rows needed for the verdict, in random order"
 SPENT_ERROR = "upper bound on the probability of a wrong verdict"
 
 
@@ -142,8 +142,8 @@ def sequential_evidence(
         return dataclasses.replace(
             evidence,
             interval=None,
-            no_interval=f"the confidence sequence can use {plural(found.rows.size, 'row')} with different tokens, "
-            f"fewer than {MINIMUM_DEFINED}",
+            no_interval=f"the confidence sequence needs at least {MINIMUM_DEFINED} rows with different tokens, but "
+            f"there {'is' if found.rows.size == 1 else 'are'} only {plural(found.rows.size, 'row')}",
         )
     estimate = _estimate(found, evidence.value, confidence)
     if found.negated:

@@ -118,7 +118,7 @@ def _require_site_shapes(e: Examples, site: Site, rows: int) -> None:
         )
     if allowed.dtype != torch.bool or tuple(allowed.shape) not in (expected, (rows, 1, queries, keys)):
         raise BrokenContractError(
-            f"allowed at '{site.key}' is {allowed.dtype} of shape {tuple(allowed.shape)}; expected bool of shape "
+            f"Trace.allowed['{site.key}'] is {allowed.dtype} of shape {tuple(allowed.shape)}; expected bool of shape "
             f"{(rows, 1, queries, keys)}, or {expected} if the heads have different masks."
         )
     if site.key not in e.trace.hidden:
@@ -176,7 +176,8 @@ def _require_zero_outside_mask(site: Site, weights: Tensor, allowed: Tensor) -> 
     if not bool((outside * allowed.any(-1, keepdim=True) > TOLERANCE).any()):
         raise BrokenContractError(
             f"attention at '{site.key}' has a weight of {worst:.2g} at queries without an allowed key, such as "
-            "padding. Multiply the weights by allowed, because a softmax over fully masked scores is uniform or NaN."
+            "padding. Multiply the weights by the allowed mask, because a softmax over fully masked scores is uniform "
+            "or NaN."
         )
     raise BrokenContractError(
         f"attention at '{site.key}' puts a weight of {worst:.2g} on tokens that are not allowed, such as padding. Mask "
@@ -194,20 +195,20 @@ def check_allowed(e: Examples) -> str:
         keys = e.inputs.mask[site.keys][:, None, None, :]
         if bool((allowed & ~keys).any()):
             raise BrokenContractError(
-                f"allowed at '{site.key}' is True on padding keys. Exclude them: allowed & mask[:, None, None, :]."
+                f"Trace.allowed['{site.key}'] is True on padding keys. Exclude them: allowed & mask[:, None, None, :]."
             )
         queries = torch.ones_like(allowed[:, :1, :, :1])
         if site.query is not None:
             queries = e.inputs.mask[site.query][:, None, :, None]
             if bool((allowed & ~queries).any()):
                 raise BrokenContractError(
-                    f"allowed at '{site.key}' is True at padding queries. Exclude them: "
+                    f"Trace.allowed['{site.key}'] is True at padding queries. Exclude them: "
                     "allowed & mask[:, None, :, None]."
                 )
         if bool((queries[..., 0] & ~allowed.any(-1)).any()):
             raise BrokenContractError(
-                f"allowed at '{site.key}' is False on every key of some token. Set it to True on the keys to which "
-                "that token may attend."
+                f"Trace.allowed['{site.key}'] is False on all keys for some token. Set it to True on the keys to which "
+                "this token may attend."
             )
         if site.query == site.keys:
             structures.add(_structure(e, site, allowed))
@@ -230,14 +231,15 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
         zero = torch.unique(distance[empty])
         always = [int(d) for d in zero if not bool((allowed & ~empty & (distance == d)).any())]
         if len(always) == len(zero) < len(reachable) and int(empty.sum()) >= 8:
-            later = "later tokens" if min(always) > 0 else "tokens at some distances"
+            later = "later tokens" if min(always) > 0 else "tokens at certain distances"
             raise BrokenContractError(
-                f"allowed at '{site.key}' lets tokens attend to {later}, where the weights are always zero. Include "
-                "the causal or sliding-window structure in allowed: interventions spread weight over all keys where "
-                "allowed is True."
+                f"Trace.allowed['{site.key}'] lets tokens attend to {later}, but these weights are always zero. Set it "
+                "to False on keys that causal or sliding-window attention excludes: interventions spread weight over "
+                "all keys where it is True."
             )
     causal = int(reachable.max()) == 0
     within = e.inputs.mask[site.keys][:, None, None, :] & e.inputs.mask[site.keys][:, None, :, None]
     full = within & (distance <= 0) if causal else within
     windowed = bool((full & ~allowed).any())
-    return f"{'causal' if causal else 'bidirectional'}{', within a window' if windowed else ''}, without padding"
+    kind = "causal" if causal else "bidirectional"
+    return f"attention is {kind}{' within a window' if windowed else ''} and excludes padding"

@@ -32,7 +32,7 @@ def check_evaluation_mode(e: Examples) -> str:
         e.trace.logits,
         "the logits of two passes over the same input differ",
         "A computation is random in evaluation mode. Use nn.Dropout instead of functional dropout, and list every "
-        "module in modules.",
+        "module in the argument `modules`.",
     )
     return "repeated passes give the same logits"
 
@@ -79,7 +79,7 @@ def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int
             require_close(
                 at_tokens(trace.attention[site.key], inputs, site, row),
                 at_tokens(e.trace.attention[site.key], e.inputs, site, expected),
-                f"{what} change the attention at '{site.key}', but not the logits,",
+                f"{what} do not change the logits, but change the attention at '{site.key}'",
                 "Return each weight at the positions of its query and key in the padded inputs.",
             )
 

@@ -12,7 +12,7 @@ from attnaudit.conformance.sample_texts import Examples
 
 @contract("target")
 def check_target(e: Examples) -> str:
-    """The capabilities fit the target, and its logits are those that follow from the raw output of the model."""
+    """The capabilities fit the target, and the logits of run() follow from the raw output of the model."""
     capabilities, target = e.capabilities, e.capabilities.target
     if capabilities.decides and not target.decides:
         raise BrokenContractError(
@@ -43,8 +43,8 @@ def check_target(e: Examples) -> str:
     if queries is not None and (queries.shape != e.inputs.ids[TEXT].shape or not bool(queries.any(1).all())):
         raise BrokenContractError(
             f"Inputs.extra['{TARGET_QUERIES}'] has shape {tuple(queries.shape)} and marks a token in "
-            f"{int(queries.flatten(1).any(1).sum())} of {len(queries)} rows; expected flags of the shape of the ids, "
-            "with at least one token in every row."
+            f"{int(queries.flatten(1).any(1).sum())} of {len(queries)} rows; expected flags of the same shape as the "
+            "ids, with at least one marked token in every row."
         )
     if not isinstance(e.adapter, TargetAdapter):
         return f"{target.text}; its logits were not compared, because the adapter has no target_logits()"
@@ -53,6 +53,6 @@ def check_target(e: Examples) -> str:
         few.run(few.inputs).logits,
         cast(TargetAdapter, few.adapter).target_logits(few.instances),
         "the logits of run() and those computed from the raw output of the model differ",
-        "Read the output that the target names, at the tokens that it names, and compute its logit in float64.",
+        "Compute the logit from the output and the tokens that the target names, in float64.",
     )
     return f"{target.text}; its logits follow from the raw output of the model ({len(few.instances)} texts)"

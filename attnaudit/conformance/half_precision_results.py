@@ -16,14 +16,14 @@ from attnaudit.conformance.sample_texts import Examples, at_tokens
 from attnaudit.precision import HALF, tolerance
 
 ADVICE = (
-    "The result of a text would depend on its batch by more than rounding explains. Audit a float32 copy: for a "
+    "The result for a text would depend on its batch, and rounding does not explain this. Audit a float32 copy: for a "
     "Transformers model, write precision = \"float32\" to attnaudit.toml, or pass precision='float32' to transformer()."
 )
 
 
 @contract("half_precision", in_float32=False)
 def check_half_precision(e: Examples) -> str:
-    """In half precision, a row gives the same result in every batch and in every way to run it, up to rounding."""
+    """In half precision, the result of a row is the same, up to rounding, in every batch and in every kind of pass."""
     precision = e.capabilities.precision
     if precision not in HALF:
         raise BrokenContractError(f"precision is {precision!r}; expected 'float32' or one of {', '.join(HALF)}.")
@@ -35,8 +35,8 @@ def check_half_precision(e: Examples) -> str:
         difference = gap(trace.logits, fresh.trace.logits[rows]) / size
         if not difference <= limit:
             raise BrokenContractError(
-                f"{what}: the logits differ by {difference:.2g} of the largest logit; expected at most {limit:.2g}, "
-                f"the tolerance of {precision}. {ADVICE}"
+                f"{what}: the logits differ by {difference:.2g} times the largest logit; expected at most "
+                f"{limit:.2g}, the tolerance of {precision}. {ADVICE}"
             )
         in_logits = max(in_logits, difference)
         for site in e.sites if trace.attention else ():
@@ -51,8 +51,9 @@ def check_half_precision(e: Examples) -> str:
                 in_weights = max(in_weights, apart)
     compared = cast(HalfPrecisionAdapter, e.adapter).compare_with_float32(fresh.inputs)
     return (
-        f"audited in {precision}: in other batches and passes, logits differ by at most {in_logits:.2g} of the largest "
-        f"logit, attention weights by at most {in_weights:.2g} (tolerance {limit:.2g}); {compared}"
+        f"audited in {precision}: between batches and kinds of passes, the logits differ by at most {in_logits:.2g} "
+        f"times the largest logit, and the attention weights by at most {in_weights:.2g} (tolerance {limit:.2g}); "
+        f"{compared}"
     )
 
 
@@ -77,6 +78,6 @@ def _other_passes(e: Examples) -> Iterator[tuple[str, Inputs, list[int], Trace]]
         wide = widened(e.inputs, left=left, right=EXTRA_PADDING - left)
         yield f"{EXTRA_PADDING} more padding tokens", wide, everything, e.run(wide)
     reinserted = e.run(e.inputs, lambda site, _weights, _allowed: e.trace.attention[site.key])
-    yield "a pass with its own attention weights put in place again", e.inputs, everything, reinserted
+    yield "a pass with the model's own attention weights put back", e.inputs, everything, reinserted
     if e.capabilities.selects_sites:
         yield "a pass without recorded attention", e.inputs, everything, run_for(e.adapter, e.inputs, ())

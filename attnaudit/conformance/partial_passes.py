@@ -88,8 +88,7 @@ def check_replay(e: Examples) -> str:
             for v, rows in enumerate(alternatives):
                 expected = _run_with(few, site, queries, rows)
                 what = (
-                    f"the logits of replay() at '{site.key}' and of run() with the same weights for {description} "
-                    "differ"
+                    f"with the same weights for {description} of '{site.key}', the logits of replay() and run() differ"
                 )
                 worst = max(worst, require_same_logits(logits[:, v], expected, what, ADVICE))
     if few.capabilities.differentiable:
@@ -134,7 +133,7 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
     require_close(
         gradient,
         expected,
-        f"the gradients of replay() and of run() at {name} of '{site.key}' differ",
+        f"with the same weights for {name} of '{site.key}', the gradients of replay() and run() differ",
         ADVICE,
         tolerance=1e-3 * size,
     )
@@ -214,9 +213,10 @@ def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries
     residue = gap(_run_with(e, site, queries, cancelling)[tested], e.trace.logits[tested])
     if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
-            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied: when the "
-            f"weights change, but the weighted sum of these vectors does not, the logits change by {residue:.2g} "
-            f"(after a random change of the weights: {effect:.2g}). Return each head's value vectors, "
-            "including the bias, multiplied by the part of the output projection that belongs to this head."
+            f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied. If the "
+            f"weights change, but the weighted sum of these vectors stays the same, the logits change by "
+            f"{residue:.2g}; expected almost 0 (a random change of the weights: {effect:.2g}). Return each head's "
+            "value vectors, including the bias, multiplied by the part of the output projection that belongs to this "
+            "head."
         )
     return True

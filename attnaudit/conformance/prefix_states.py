@@ -33,10 +33,10 @@ def check_logits_without(e: Examples) -> str:
     require_same_logits(
         logits,
         examples.run(examples.adapter.keep(examples.inputs, TEXT, rows, keep)).logits,
-        "the logits of logits_without() and of run() on the inputs that keep() returns differ",
+        "the logits of logits_without() and those of run() on the result of keep() differ",
         ADVICE,
     )
-    return f"shared states give the logits of the shortened inputs ({len(rows)} variants)"
+    return f"shared states give the same logits as run() on the shortened inputs ({len(rows)} variants)"
 
 
 @contract("differentiable", "influences")

@@ -25,7 +25,7 @@ QUERY_ADVICE = (
 )
 
 BLOCK_ADVICE = (
-    "In run(), `blocks` may change only which weights are held. attention_rows() must give those of the pass."
+    "In run(), `blocks` may change only how weights are stored. attention_rows() must return the weights of the pass."
 )
 
 
@@ -38,10 +38,10 @@ def check_selected_sites(e: Examples) -> str:
     for sites in ((), (chosen.key,)):
         with torch.no_grad():
             trace = run_for(few.adapter, few.inputs, sites)
-        what = f"the logits of run() with sites={list(sites)} and of run() for all sites differ"
+        what = f"the logits of run() for all sites and with sites={list(sites)} differ"
         worst = max(worst, require_same_logits(trace.logits, few.trace.logits, what, ADVICE))
         for key in sites:
-            what = f"the attention at '{key}' of run() with sites={list(sites)} and of run() for all sites differs"
+            what = f"the attention at '{key}' in run() for all sites and with sites={list(sites)} differs"
             require_close(trace.attention[key], few.trace.attention[key], what, ADVICE)
     if few.capabilities.differentiable:
         _require_same_gradient(few, chosen.key)
@@ -58,7 +58,7 @@ def _require_same_gradient(e: Examples, site: str) -> None:
             output = projected(run_for(e.adapter, e.inputs, sites, embeddings=leaves).logits)
             gradients.append(torch.autograd.grad(output, leaves[TEXT])[0])
     expected, found = gradients
-    what = f"the gradients of run() with sites={[site]} and of run() for all sites differ"
+    what = f"the gradients of run() for all sites and with sites={[site]} differ"
     require_close(found, expected, what, ADVICE, tolerance=1e-3 * max(expected.abs().max().item(), 1e-6))
 
 
@@ -187,6 +187,6 @@ def _require_same_detached_gradient(e: Examples) -> None:
             gradients.append(torch.autograd.grad(projected(trace.logits), leaves[TEXT])[0])
     expected, found = gradients
     size = max(expected.abs().max().item(), 1e-6)
-    what = "the gradients of run() with detached=True and with an intervention that detaches all weights differ"
+    what = "the gradients with detached=True and those with an intervention that detaches all weights differ"
     advice = "In run(), `detached` must stop all gradients through the weights, and only these."
     require_close(found, expected, what, advice, tolerance=1e-3 * size)

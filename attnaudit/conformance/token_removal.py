@@ -35,8 +35,8 @@ def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
 
 @contract("deletion")
 def check_deletion(e: Examples) -> str:
-    """delete() gives the same inputs and logits as encoding the shorter input, and so does keep() with all other
-    positions."""
+    """delete() gives the same inputs and logits as encoding the shorter input. keep() of all other positions gives
+    the same as delete()."""
     rows = _candidates(e)[: 4 if e.thorough else 1]
     if not rows:
         return "no instance has two tokens, so nothing was deleted"
@@ -94,7 +94,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
     require_same_logits(
         e.run(e.adapter.keep(e.inputs, TEXT, kept_rows, kept)).logits,
         logits,
-        "the logits after keep() of all positions but one and after delete() of that position differ",
+        "the logits after delete() of a position and after keep() of all other positions differ",
         "keep() must return the marked positions in their original order, as delete() does.",
     )
     if bool((variants.special[TEXT] & ~variants.mask[TEXT]).any()):

@@ -121,8 +121,8 @@ class InstanceReader:
                 where,
                 "file_sha256",
                 f"{shorten(instance.file_sha256)!r}",
-                f"the hash of the file, {sha256}" if file else "no hash without a file",
-                "Leave file_sha256 out: it is then computed.",
+                f"the hash of the file, {sha256}" if file else "no hash, because the row has no file",
+                "Leave file_sha256 out; the hash is then computed.",
             )
         checked = dataclasses.replace(
             instance,

@@ -93,7 +93,7 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         try:
             measure: Measure = measures.get(family)(argument)
         except AuditError as error:
-            raise CheckError(f"Need '{name}': {error}") from error
+            raise CheckError(f"Required measure '{name}': {error}") from error
         planned = PlannedMeasure(measure, reading if measure.depends_on_reading else "")
         if planned.name in ordered:
             return

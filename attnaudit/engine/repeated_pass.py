@@ -158,7 +158,7 @@ class FirstPass:
             what = "logits" if in_logits else "weighted sum of the attention weights"
             raise ChangedModelError(
                 f"{instance.where or instance.id}: when this row was measured a second time, its {what} differed by "
-                f"{worst[row]:.2g}{' of their size' if in_logits else ''}; expected at most {limit:g}. "
+                f"{worst[row]:.2g}{' relative to their size' if in_logits else ''}; expected at most {limit:g}. "
                 f"{different:,} of the {len(chosen):,} rows that ran again differed. A model must give the same "
                 "result for the same text throughout an audit. Look for dropout or sampling that eval() does not "
                 "switch off (use nn.Dropout instead of functional dropout), for state that forward() or the "

@@ -149,7 +149,7 @@ def _refuse_deaths(member: _Member, deaths: int) -> None:
     rows = member.shard.instances
     raise AuditError(
         f"Shard {member.shard.index} ({plural(len(rows), 'row')}, from id {rows[0].id!r}) could not be measured: "
-        f"{deaths} processes in a row died ({how}). Perhaps the machine ran out of memory. "
+        f"{deaths} processes died one after another ({how}). Perhaps the machine ran out of memory. "
         "Give fewer --audit-workers, and resume the run with --audit-resume."
     )
 

@@ -219,7 +219,7 @@ def _places(value: object, at: str, name: str, shape: tuple[int, int]) -> Tensor
         expected = (
             "x, y, width and height as fractions of the width and the height of the picture, from 0 to 1"
             if name == BOXES
-            else "a start of at least 0 and an end that is not before it, in seconds"
+            else "a start of at least 0 and an end that is not before the start, in seconds"
         )
         found = [round(number, 6) for number in places[row].tolist()]
         raise DataError(f"{at}: '{name}' of unit {row} is {found}, expected {expected}.")

@@ -45,7 +45,7 @@ def find_file(name: str, folder: Path | None, where: str) -> NamedFile:
     if folder is not None and (given.is_absolute() or ".." in given.parts):
         raise DataError(
             f"{where}: found the path '{name}', expected a path inside the folder of the data file. Move the data file "
-            "to a folder that contains the files, or put a symbolic link to them next to it."
+            "to a folder that contains the files, or put a symbolic link to their folder next to the data file."
         )
     path = ((folder or Path()) / given).absolute()
     suffix = path.suffix.lower()

@@ -35,7 +35,7 @@ def extent_of(text: str) -> Extent:
     """Parse the argument of a measure of this module: "", "layer", "everywhere.live" or "everywhere.frozen"."""
     extent = next((extent for extent in EXTENTS if extent == (text or "reading")), None)
     if extent is None:
-        raise CheckError(f"unknown place '{text}' to replace attention weights at. {nearest(text, EXTENTS)}")
+        raise CheckError(f"'{text}' is not a place where attention can be replaced. {nearest(text, EXTENTS)}")
     return extent
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from attnaudit.errors import AuditError, DataError, nearest
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import plural, terminal_safe
 from attnaudit.models.base_encoders import find
 from attnaudit.models.output_folder import reserved
 from attnaudit.models.training_options import (
@@ -190,7 +190,7 @@ def _fine_tune(options: argparse.Namespace, base: Base, data: TrainingData) -> i
     _print_scores(tuned, seconds)
     for part, count in tuned.truncated.items():
         if count:
-            print(f"{part}: texts truncated to {tuned.max_tokens} tokens: {count}")
+            print(f"{part}: truncated {plural(count, 'text')} to {tuned.max_tokens} tokens")
     record = _training_record(options, settings, tuned, data) | {
         "description": f"{base.name}, fine-tuned on {data.train.name}",
         "base": {"name": base.name, "version": base.version, "weights_sha256": base.weights_sha256()},

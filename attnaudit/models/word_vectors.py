@@ -129,7 +129,7 @@ def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary
     if weight.shape[1] != vectors.width:
         raise ModelError(
             f"{vectors.path}: its vectors have {vectors.width} numbers, but the embedding size is {weight.shape[1]}. "
-            f"Use the embedding size {vectors.width}, or leave the option out."
+            f"Use the embedding size {vectors.width}, or leave --embedding-size out."
         )
     words = vocabulary.entries[len(RESERVED) :]
     vector_of = vectors.read(words)

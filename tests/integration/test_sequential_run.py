@@ -53,7 +53,7 @@ def test_a_run_stops_when_all_gates_have_settled_and_is_verified(audited: Audite
         if record["severity"] == "gate":
             assert record["parameters"]["sampling"] == "sequential"
             assert record["interval"]["method"] == "betting confidence sequence"
-            assert 30 <= record["details"]["rows in random order until the verdict"] <= 250
+            assert 30 <= record["details"]["rows needed for the verdict, in random order"] <= 250
             assert record["details"]["upper bound on the probability of a wrong verdict"] == pytest.approx(0.025)
         else:
             assert "valid only for a fixed number of rows" in record["note"]

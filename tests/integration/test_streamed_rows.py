@@ -73,7 +73,7 @@ def test_of_a_file_only_the_audited_rows_are_read(audited: AuditedProject) -> No
     assert (data["rows"], data["audited"], data["sample_seed"], data["hashed"]) == (1200, 250, 0, "file")
     assert data["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert "sha256 of the file" in alone.page("report.html")
-    settled = max(record["details"]["rows in random order until the verdict"] for record in alone.audit["checks"])
+    settled = max(record["details"]["rows needed for the verdict, in random order"] for record in alone.audit["checks"])
     assert 30 <= settled <= 250
     assert verify(audited, path.name)[0] == 0
     workers = run(audited, path.name, "-n2")
@@ -96,7 +96,7 @@ def test_a_broken_row_ends_the_rows_and_loses_nothing_that_was_measured(audited:
     audited.write(path.name, "\n".join(lines))
     order = lines_in_order(path)
     whole = run(audited, path.name)
-    settled = max(record["details"]["rows in random order until the verdict"] for record in whole.audit["checks"])
+    settled = max(record["details"]["rows needed for the verdict, in random order"] for record in whole.audit["checks"])
 
     def broken_at(position: int, line: str = '{"text": "never closed', **arguments: Any) -> Run:
         changed = [*lines]

@@ -42,7 +42,7 @@ def test_invalid_settings(settings: dict[str, Any], message: str) -> None:
         ('[target]\nkind = "score"\nlabels = ["x"]\nscale = 1.0', "labels is for a target of kind 'label'"),
         ('[target]\nkind = "label"\nlabels = []', "expected a list of label names"),
         ('[target]\nkind = "label"\nlabels = ["x", "x"]', "expected every label once"),
-        ('[target]\nkind = "label"\nlabels = ["x"]\nname = "y"', "give one of them, not both"),
+        ('[target]\nkind = "label"\nlabels = ["x"]\nname = "y"', "both name and labels are given. Remove one of them."),
     ],
 )
 def test_invalid_tables_name_the_file(text: str, message: str) -> None:

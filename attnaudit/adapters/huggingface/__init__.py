@@ -78,8 +78,8 @@ def transformer(
     if isinstance(source, str | Path):
         if classes is not None or logits is not None:
             raise ModelError(
-                f"transformer({source}): classes and logits are for a model in memory. For a folder, write "
-                "the class names to id2label in config.json."
+                f"transformer({source}): the arguments classes and logits are only for a model in memory. Remove them, "
+                "and write the class names to id2label in config.json."
             )
         return from_folder(
             Path(source),

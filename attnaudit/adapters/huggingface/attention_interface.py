@@ -86,8 +86,9 @@ def eager_function(attention_class: type) -> EagerAttention:
         if function is not None:
             return function
     raise AdapterError(
-        f"{attention_class.__name__}: {attention_class.__module__} defines no eager_attention_forward to delegate to. "
-        "Define one there, as Transformers' own architectures do, or write a custom adapter for the model."
+        f"{attention_class.__name__}: its module {attention_class.__module__} has no function eager_attention_forward, "
+        "which must compute the attention weights. Define this function, as Transformers' own architectures do, or "
+        "write a custom adapter for the model."
     )
 
 

@@ -86,8 +86,8 @@ def from_folder(
     note, requested = "", None
     if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
         note = (
-            f"the kernel {checkpoint.requested_kernel}, which the checkpoint asks for, was not compared with "
-            "the audited one"
+            f"the attention kernel {checkpoint.requested_kernel}, which the checkpoint requests, was not compared with "
+            "the audited kernel"
         )
         requested = _PORTABLE_KERNELS[0]
     dtype = torch.float32
@@ -153,9 +153,9 @@ def from_model(
     name = name_of(model)
     _require_usable(model, tokenizer, name)
     implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
-    note = f"without its {' and '.join(removed)}" if removed else ""
+    note = f"the audit runs the model inside {' and '.join(removed)}" if removed else ""
     if implementation not in _PORTABLE_KERNELS:
-        note = f"the kernel {implementation}, which the model uses, was not compared with the audited one"
+        note = f"the attention kernel {implementation}, which the model uses, was not compared with the audited kernel"
         implementation = _PORTABLE_KERNELS[0]
     if not attention_interface.uses_interface(model) and implementation != "eager":
         raise ModelError(
@@ -234,9 +234,9 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
         logits = runner.logits(inputs)
     if not close(logits.float(), expected.float()):
         raise AdapterError(
-            f"{runner.name}: without its {' and '.join(removed)}, the logits differ by "
-            f"{largest_difference(logits, expected):.2g}, so the audit would measure a different model. Merge the "
-            "PEFT adapter into the model first (`merge_and_unload()`), and audit the result."
+            f"{runner.name}: the audit runs the model inside {' and '.join(removed)}, but its logits differ by "
+            f"{largest_difference(logits, expected):.2g} from those of the whole model. Merge the PEFT adapter into "
+            "the model first (`merge_and_unload()`), and audit the result."
         )
 
 
@@ -312,14 +312,16 @@ def _build(
     if task == IMAGES:
         if labels is not None or template is not None or max_tokens is not None:
             raise ModelError(
-                f"{where}: the settings labels, template and max_tokens are for texts, but the model reads pictures."
+                f"{where}: the settings labels, template and max_tokens are for texts, but the model reads pictures. "
+                "Remove them."
             )
         return picture_build.build_picture_adapter(
             model, tokenizer, original, where=where, classes=classes, erased=erased
         )
     if erased is not None:
         raise ModelError(
-            f"{where}: the setting 'erased' is for models that read pictures, but {type(model).__name__} reads texts."
+            f"{where}: the setting 'erased' is for models that read pictures, but {type(model).__name__} reads texts. "
+            "Remove it."
         )
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
@@ -394,7 +396,7 @@ def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> N
     if size is not None and highest >= size:
         raise ModelError(
             f"{where}: the tokenizer gives ids up to {highest}, but the model has only {size} embeddings. Save the "
-            "tokenizer that the model was trained with into the folder."
+            "model's own tokenizer to the folder."
         )
 
 

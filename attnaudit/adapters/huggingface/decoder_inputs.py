@@ -110,7 +110,7 @@ class DecoderInputs:
             if count == 0 or count != expected:
                 raise DataError(
                     f"{name}: the encoded text has {count} end-of-text tokens, and {names[0]} has {expected}. The "
-                    "model reads its prediction from the last of these tokens. It needs the same number of them, at "
-                    "least one, in every row. Remove the token from the texts, and do not mix rows with and without a "
-                    "query."
+                    "model reads its prediction from the last of these tokens, so every row must have the same number "
+                    "of them, and at least one. Remove the token from the texts, and do not mix rows with and without "
+                    "a query."
                 )

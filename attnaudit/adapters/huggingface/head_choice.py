@@ -75,8 +75,8 @@ def head_for(
         )
     if target.at_tokens and model.config.is_encoder_decoder:
         raise ModelError(
-            f"{where}: {name} reads the text in an encoder and a decoder, and targets at tokens of the text are "
-            "supported only for models with a single stack of layers."
+            f"{where}: {name} has an encoder and a decoder, but a target of kind '{target.kind}' can be audited only "
+            "for models with a single stack of layers."
         )
     if target.kind == "string":
         return StringHead(target, task)
@@ -150,8 +150,8 @@ def _index(model: Any, names: Sequence[str], target: Target, where: object) -> i
     """
     if target.kind == "label" and getattr(model.config, "problem_type", None) == "single_label_classification":
         raise ModelError(
-            f"{where}: target: the model assigns one label to a text (problem_type single_label_classification), so "
-            "its labels are classes. Remove the target."
+            f"{where}: target: a target of kind 'label' is for models that assign any number of labels to a text, but "
+            "this model assigns one class (problem_type single_label_classification). Remove the target."
         )
     if target.name in names:
         return list(names).index(target.name)

@@ -107,8 +107,8 @@ class InputBuilder:
         for one in instances:
             if one.file is not None:
                 raise DataError(
-                    f"{one.where or one.id}: the row names a file, but the model reads texts. Give its text in the "
-                    "column 'text'."
+                    f"{one.where or one.id}: the row names a file, but the model reads texts. Write the text itself "
+                    "in the column 'text'."
                 )
         texts = self.text_encoder.encode(instances)
         device = self.device
@@ -161,7 +161,7 @@ class InputBuilder:
         if int(real[0].sum()) < 4:
             raise ModelError(
                 f"The tokenizer encodes a test text of nine words as {int(real[0].sum())} tokens; expected at least 4. "
-                "Save the tokenizer that the model was trained with into the folder."
+                "Save the model's own tokenizer to the folder."
             )
         reserved = set(self.tokenizer.all_special_ids) | {self.pad_id}
         size = min(int(self.model.config.vocab_size), len(self.tokenizer))
@@ -300,8 +300,8 @@ class InputBuilder:
         if missing != 0:
             raise AdapterError(
                 f"Inputs.extra['{TOKEN_TYPES}'] has {types.shape[1]} entries per row, but there are {mask.shape[1]} "
-                "token ids; expected one entry per token. Whenever you add, remove or move tokens, change its entries "
-                "in the same way, as delete() and keep() do."
+                "token ids; expected one entry per token. Whenever you add, remove or move tokens, change these "
+                "entries in the same way, as delete() and keep() do."
             )
         return types
 

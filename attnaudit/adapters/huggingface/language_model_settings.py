@@ -53,7 +53,7 @@ class Settings:
             return named.get(label) or Target(kind="label", name=label)
         if len(self.targets) > 1:
             raise ModelError(
-                f"{where}: [target] names several labels, but one is explained at a time. Name one, as in "
+                f"{where}: [target] names several labels, but an audit explains only one. Name it, as in "
                 f"FOLDER[{next(iter(named))}] or transformer(FOLDER, target=Target(kind='label', "
                 f"name={next(iter(named))!r}))."
             )

@@ -75,12 +75,14 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
             f"expected at most {limit:.2g}. The audit would measure a different model from the one in use. Please "
             f"report this architecture, {runner.name}, to the maintainers of attnaudit."
         )
-    sentences = [f"{original.implementation} kernel of the original model: logits differ by at most {difference:.1e}"]
+    clauses = [
+        f"with the original model's {original.implementation} kernel, the logits differ by at most {difference:.1e}"
+    ]
     if original.note:
-        sentences.append(original.note)
+        clauses.append(original.note)
     if converted and original.dtype not in (torch.float32, torch.float64):
-        sentences.append(_describe_precision(runner, original, inputs, trace))
-    return "; ".join(sentences)
+        clauses.append(_describe_precision(runner, original, inputs, trace))
+    return "; ".join(clauses)
 
 
 def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inputs) -> Tensor:
@@ -121,39 +123,50 @@ def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs
         )
     rows = QueryComparison(runner.layout.sites, inputs, wide)
     runner.logits(inputs, rows)
-    changed = int((_predicted(logits) != _predicted(wide.logits)).sum())
     return (
-        f"the model's own {original.implementation} kernel gives logits that differ by at most {difference:.2g}; "
-        f"recomputed attention rows differ from eager rows by at most {rows.from_eager:.2g}; from float32, logits "
-        f"differ by at most {float((logits - wide.logits).abs().max()):.2g}, attention weights by at most "
-        f"{rows.from_audited:.2g}, and {changed} of {plural(len(logits), 'prediction')} "
-        f"{'differs' if changed == 1 else 'differ'}, so in float32, "
-        f"{'any verdict' if changed else 'a verdict near its threshold'} could be different"
+        f"with the model's own {original.implementation} kernel, the logits differ by at most {difference:.2g}; "
+        f"{_differences('float32', logits, wide.logits, rows)}"
     )
 
 
 def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs, audited: Trace) -> str:
     """Describe how far the logits and the weights of the model in its own precision are from the audited ones."""
     dtype = name_of_type(original.dtype)
+    converted = f"the type of the weights is {dtype}, but the model is audited in float32"
     if original.load is None:
-        return f"the type of the weights is {dtype}, but the model is audited in float32"
-    weights = ""
+        return converted
+    rows = None
     try:
         model = original.load(original.dtype, original.implementation).to(runner.builder.device).eval()
         logits = _logits(runner, model, inputs)
         if runner.kernel.calls_attention_function:
-            weights = _describe_weights(runner, model, inputs, audited)
+            rows = _compare_weights(runner, model, inputs, audited)
     except RuntimeError as error:
-        return (
-            f"the type of the weights is {dtype}, but the model is audited in float32; it could not be run "
-            f"in {dtype} here ({error})"
+        return f"{converted}; it could not be run in {dtype} here ({error})"
+    return f"{converted}; {_differences(dtype, logits, audited.logits.float(), rows)}"
+
+
+def _differences(dtype: str, logits: Tensor, audited: Tensor, rows: QueryComparison | None) -> str:
+    """Describe how far the results of a model in another precision are from the audited ones.
+
+    Args:
+        dtype: The other precision.
+        logits: The logits (B, C) in one of the two precisions.
+        audited: The logits (B, C) in the other one.
+        rows: The compared attention weights; None if they were not compared.
+    """
+    changed = int((_predicted(logits) != _predicted(audited)).sum())
+    weights = recomputed = ""
+    if rows is not None:
+        weights = f"the attention weights by at most {rows.from_audited:.2g}, "
+        recomputed = (
+            "; the attention rows that the audit recomputes differ from those of eager attention by at most "
+            f"{rows.from_eager:.2g}"
         )
-    changed = int((_predicted(logits) != _predicted(audited.logits)).sum())
     return (
-        f"the type of the weights is {dtype}, but the model is audited in float32: logits differ by at most "
-        f"{float((logits - audited.logits.float()).abs().max()):.2g}, {weights}and {changed} of "
-        f"{plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}, so in {dtype}, "
-        f"{'any verdict' if changed else 'a verdict near its threshold'} could be different"
+        f"in {dtype}, the logits differ by at most {float((logits - audited).abs().max()):.2g}, {weights}and {changed} "
+        f"of {plural(len(logits), 'prediction')} {'differs' if changed == 1 else 'differ'}, so "
+        f"{'any verdict' if changed else 'a verdict near its threshold'} could be different{recomputed}"
     )
 
 
@@ -162,8 +175,8 @@ def _predicted(logits: Tensor) -> Tensor:
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
 
-def _describe_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace) -> str:
-    """Describe how far the attention weights of the model in its own precision are from the audited weights.
+def _compare_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace) -> QueryComparison:
+    """Compare the attention weights of the model in its own precision with the audited weights.
 
     The weights of the first and the last query of each text are compared, at every site. They are computed by the
     architecture's own function, for these queries and for all queries.
@@ -171,10 +184,7 @@ def _describe_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace
     comparison = QueryComparison(runner.layout.sites, inputs, audited)
     with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):
         _logits(runner, model, inputs)
-    return (
-        f"attention weights by at most {comparison.from_audited:.2g} (recomputed "
-        f"rows differ from eager rows by {comparison.from_eager:.2g}), "
-    )
+    return comparison
 
 
 class QueryComparison(FunctionObserver):

@@ -149,7 +149,7 @@ def label_token_ids(tokenizer: Any, labels: Mapping[str, str]) -> dict[str, int]
         token_ids[name] = int(ids[0])
     if OTHER in token_ids and len(token_ids) == 1:
         raise ModelError(
-            f"labels: with a single label, the class of all other words is called '{OTHER}'. Give the label another "
-            "name."
+            f"labels: the name '{OTHER}' is taken. If only one label is given, the class of all other words is called "
+            f"'{OTHER}'. Give the label another name."
         )
     return token_ids

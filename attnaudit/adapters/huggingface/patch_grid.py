@@ -135,7 +135,7 @@ def find_patches(model: Any, argument: str, pixels: Tensor, erased: Erased) -> P
     if not grids or outer is None or outer[1].shape[1] < embedded.shape[1]:
         raise AdapterError(
             f"{name}: its patches do not become tokens one by one ({type(patch_module).__name__} returns the shape "
-            f"{tuple(embedded.shape)}). Attention over windows, pooled or merged patches cannot be audited."
+            f"{tuple(embedded.shape)}). Attention over windows, or over pooled or merged patches, cannot be audited."
         )
     conv, output = grids[0]
     if len(seen.maps) > 1 or conv.padding not in ((0, 0), "valid") or conv.dilation != (1, 1):

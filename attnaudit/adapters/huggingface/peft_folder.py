@@ -128,5 +128,5 @@ def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
         ) from error
     missing = sorted(set(get_peft_model_state_dict(wrapped)) - set(peft_folder.shapes))
     if missing:
-        raise ModelError(f"{folder / WEIGHTS}: no weights for {', '.join(missing[:4])}. Save the adapter again.")
+        raise ModelError(f"{folder / WEIGHTS}: it lacks weights for {', '.join(missing[:4])}. Save the adapter again.")
     return wrapped.eval(), tokenizer

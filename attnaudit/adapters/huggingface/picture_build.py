@@ -158,15 +158,15 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     except Exception as error:
         raise ModelError(
             f"{where}: the image processor {type(encoder.processor).__name__} cannot process a picture of {width} × "
-            f"{height} pixels ({type(error).__name__}: {checkpoint_files.first_line(error)}). Save the image processor "
-            "that the model was trained with into the folder."
+            f"{height} pixels ({type(error).__name__}: {checkpoint_files.first_line(error)}). Save the model's "
+            "own image processor to the folder."
         ) from error
     channels = getattr(model.config, "num_channels", pixels.shape[1])
     if tuple(pixels.shape[1:]) != (channels, height, width):
         raise ModelError(
             f"{where}: the image processor gives pixels of the shape {tuple(pixels.shape[1:])}, but the model reads "
-            f"{(channels, height, width)} (channels, height, width). Save the image processor that the model was "
-            "trained with into the folder."
+            f"{(channels, height, width)} (channels, height, width). Save the model's own image processor to the "
+            "folder."
         )
     return channels, height, width
 

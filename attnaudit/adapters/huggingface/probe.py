@@ -215,7 +215,7 @@ def _how_padding_enters(runner: Runner, trace: Trace) -> str:
                 "encoder(input_ids, attention_mask=attention_mask)."
             )
     return (
-        "No attention reaches padding, so the layers after it read the states of padding. Leave these states out, for "
+        "No attention reaches padding, so later layers read the states of padding. Leave these states out, for "
         "example with the attention mask in a mean over tokens, or with pack_padded_sequence() before an LSTM."
     )
 

@@ -220,9 +220,9 @@ def of_every_token(output: Any, name: str, model: Any) -> Tensor:
         values = output[name == "end_logits"]
     if not isinstance(values, Tensor):
         raise AdapterError(
-            f"{name_of(model)} returns no {name}, so its target cannot be audited. If it is a custom module, pass as "
-            "logits a function that returns the logits (B, T, C) of tags, or the pair (start, end) of logits (B, T) of "
-            "spans."
+            f"{name_of(model)} returns no {name}, so its target cannot be audited. For a custom module, pass a "
+            "function as the argument logits. For tags, it must return logits of shape (B, T, C); for spans, a pair "
+            "(start, end) of logits of shape (B, T)."
         )
     return widened(values)
 

@@ -193,7 +193,8 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
         held = ", ".join(type(one).__name__ for one in found) or "none"
         raise ModelError(
             f"transformer({name}): expected a checkpoint folder, a Transformers model, or a module that contains "
-            f"exactly one; it contains {held}. For other models, write a custom adapter: see docs/adapters.md."
+            f"exactly one Transformers model, but this module contains {held}. For other models, write a custom "
+            "adapter: see docs/adapters.md."
         )
     model = CustomModel(module, found[0], read_logits)
     if not accepted_arguments(model)[0] & {"input_ids", "pixel_values"}:

@@ -197,7 +197,7 @@ class BagAdapter(PooledAttentionAdapter):
             output = logits.new_empty((len(rows), logits.shape[-1])) if output is None else output
             output[these] = logits
         if output is None:
-            raise AdapterError("logits_without(): there are no variants.")
+            raise AdapterError("logits_without(): got no variants; expected at least one.")
         return output
 
 

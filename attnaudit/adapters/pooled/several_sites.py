@@ -192,7 +192,8 @@ class SeveralAttentionsAdapter(TokenStreams):
         def attend(site: str, weights: Tensor, values: Tensor) -> Tensor:
             if site not in by_key:
                 raise AdapterError(
-                    f"attend() was called for the site '{site}'. {nearest(site, by_key)} Declare it in sites."
+                    f"attend() was called for the site '{site}', which is not declared. {nearest(site, by_key)} Add it "
+                    "to the argument `sites`."
                 )
             if site in attention:
                 raise AdapterError(

@@ -138,8 +138,8 @@ class TokenStreams:
     def _encode(self, instance: Instance, stream: str) -> Encoding:
         if instance.file is not None:
             raise DataError(
-                f"{instance.where or instance.id}: the row names a file, but the model reads texts. Give its text in "
-                "the column 'text'."
+                f"{instance.where or instance.id}: the row names a file, but the model reads texts. Write the text "
+                "itself in the column 'text'."
             )
         text = self._text_of(instance, stream)
         if text is None:

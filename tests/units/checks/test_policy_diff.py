@@ -73,7 +73,7 @@ def of(**arguments: Any) -> Check:
         (
             checks.RetrainedUniform(at_least=0.1, severity="gate"),
             checks.RetrainedUniform(at_least=0.1, severity="gate", seeds=1),
-            "compare by hand: retrained_uniform: seeds changed from 3 to 1: it may measure something else",
+            "compare by hand: retrained_uniform: seeds changed from 3 to 1, so it may measure something else",
         ),
         (
             checks.RetrainedUniform(),
@@ -128,7 +128,7 @@ def test_the_code_of_a_custom_check() -> None:
     (change,) = differences(old, new)
     assert (change.kind, change.text) == (
         "compare by hand",
-        "the code that computes it changed: it may measure something else",
+        "the code that computes it changed, so it may measure something else",
     )
 
 

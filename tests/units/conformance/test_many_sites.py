@@ -118,8 +118,8 @@ def test_extra_entries_per_token_are_padded_and_cut_with_their_tokens() -> None:
 
 def test_the_allowed_check_describes_the_structure_of_attention() -> None:
     details = {name: {one.check: one.detail for one in full(make(), INSTANCES)} for name, make in SOUND.items()}
-    assert details["causal"]["allowed"] == "causal, without padding"
-    assert details["within a window"]["allowed"] == "bidirectional, within a window, without padding"
+    assert details["causal"]["allowed"] == "attention is causal and excludes padding"
+    assert details["within a window"]["allowed"] == "attention is bidirectional within a window and excludes padding"
     assert "at most one" in details["with sinks"]["sums"]
 
 
@@ -177,7 +177,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "query": [(declaring(query=True), "Encode Instance.query in collate")],
     "evaluation_mode": [(shown.IsNoisy, "random in evaluation mode")],
     "sums": [
-        (shown.ShowsPaddingQueries, "Multiply the weights by allowed"),
+        (shown.ShowsPaddingQueries, "Multiply the weights by the allowed mask"),
         (shown.ForgetsTheMask, "Mask the scores with -inf"),
         (shown.ShowsScores, "not the scores"),
         (lambda: shown.KeepsItsSinksToItself(sinks=True), r"declare Site\(sinks=True\)"),
@@ -185,9 +185,9 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "allowed": [
         (shown.AllowsPaddingKeys, "True on padding keys"),
         (shown.AllowsPaddingQueries, "True at padding queries"),
-        (shown.LeavesATokenNothing, "is False on every key of some token"),
-        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, where the weights are always zero"),
-        (lambda: shown.KeepsItsStructureToItself(window=3), "at some distances"),
+        (shown.LeavesATokenNothing, "is False on all keys for some token"),
+        (lambda: shown.KeepsItsStructureToItself(causal=True), "later tokens, but these weights are always zero"),
+        (lambda: shown.KeepsItsStructureToItself(window=3), "at certain distances"),
     ],
     "self_replacement": [
         (shown.MovesWhenReplaced, "not with those passed to it"),
@@ -243,9 +243,9 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.TransformsNothing, "rows, heads, keys"),
     ],
     "selected_sites": [
-        (computed.ComputesRoughlyAtOtherSites, "the logits of run.. with sites="),
+        (computed.ComputesRoughlyAtOtherSites, "the logits of run.. for all sites and with sites="),
         (computed.ShowsOtherWeightsAtChosenSites, "the attention at 'layer 1'"),
-        (computed.LosesGradientsAtOtherSites, "the gradients of run.. with sites="),
+        (computed.LosesGradientsAtOtherSites, "the gradients of run.. for all sites and with sites="),
     ],
     "selected_queries": [
         (computed.ReturnsAllQueries, "returned weights of shape"),
@@ -284,7 +284,10 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (half.DeclaresAnotherPrecision, "precision is 'float8'; expected 'float32' or one of float16, bfloat16"),
     ],
     "target": [
-        (computed.ReadsAnotherOutput, "those computed from the raw output of the model differ.*Read the output"),
+        (
+            computed.ReadsAnotherOutput,
+            "those computed from the raw output of the model differ.*Compute the logit from the output",
+        ),
         (
             declaring(target=LABEL, classes=LABEL.classes, labels=("toxic",)),
             "returns 2 logits; expected one, the logit",

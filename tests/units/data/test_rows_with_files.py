@@ -173,5 +173,5 @@ def test_instances_in_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert reader.from_instance(known, 3).file_sha256 == relative.file_sha256
     with pytest.raises(DataError, match=r"mine:4: column 'file_sha256'.*the hash of the file"):
         reader.from_instance(Instance(id="d", text="one", file="one.npy", file_sha256="0" * 64), 4)
-    with pytest.raises(DataError, match=r"no hash without a file"):
+    with pytest.raises(DataError, match=r"no hash, because the row has no file"):
         reader.from_instance(Instance(id="e", text="one", file_sha256="0" * 64), 5)

@@ -144,6 +144,6 @@ def test_the_limit_of_deaths_counts_the_processes_of_one_shard(model: str, monke
         return member(number, job, shard)
 
     monkeypatch.setattr(process_pool, "_Member", counted)
-    with pytest.raises(AuditError, match="5 processes in a row died"):
+    with pytest.raises(AuditError, match="5 processes died one after another"):
         run(source, load_model(source).sha256)
     assert started == [0] * process_pool.MOST_DEATHS

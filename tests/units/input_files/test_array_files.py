@@ -120,7 +120,7 @@ def test_invalid_arrays(tmp_path: Path, array: np.ndarray[Any, Any], parts: tupl
         ({"boxes": BOXES}, ("'boxes'", "expected a tensor 'features'")),
         (PLACES | {"boxes": BOXES[:2]}, ("'boxes' has the shape (2, 4), expected (3, 4)",)),
         (PLACES | {"boxes": BOXES * 300}, ("'boxes' of unit 0", "fractions of the width")),
-        (PLACES | {"times": TIMES.flip(1)}, ("'times' of unit 0", "an end that is not before it")),
+        (PLACES | {"times": TIMES.flip(1)}, ("'times' of unit 0", "an end that is not before the start")),
         (PLACES | {"times": TIMES * torch.nan}, ("'times' at index [0, 0] is NaN",)),
         (PLACES | {"names": ["a"]}, ("1 names for 3 units",)),
         (PLACES | {"names": [1, 2, 3]}, ("'names'", "expected a list of texts")),

@@ -159,7 +159,7 @@ def test_the_interval_is_that_of_the_paired_difference():
     expected = (low + number - 0.2, high + number - 0.2)
     assert (record.interval.low, record.interval.high) == pytest.approx(expected, abs=0.1 * width)
     assert record.verdict == "pass"
-    assert "paired difference to floor + 0.2" in record.interval.method
+    assert "paired difference from floor + 0.2" in record.interval.method
     apart = checks.Agreement(at_least=round(number, 6)).judge(m)
     assert apart.interval.high - apart.interval.low > 4 * (record.interval.high - record.interval.low)
     assert "required at least" in failure_message(record)

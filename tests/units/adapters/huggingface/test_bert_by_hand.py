@@ -166,5 +166,5 @@ def test_minilm_keeps_the_whole_adapter_contract(minilm: Any, instances: list[In
     assert minilm.description == "BertForSequenceClassification, 6 layers × 12 heads, interface"
     assert minilm.capabilities.max_tokens == 512
     assert minilm.compare_with_original(minilm.collate(instances)).startswith(
-        "sdpa kernel of the original model: logits differ by at most "
+        "with the original model's sdpa kernel, the logits differ by at most "
     )

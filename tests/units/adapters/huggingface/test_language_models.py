@@ -74,7 +74,7 @@ def test_settings_are_read_from_the_folder(folder: Callable[[str], Path]) -> Non
         ("labels", "not valid TOML"),
         ('[labels]\npositive = " unbelievably beautiful"\nnegative = " bad"', r"is \d+ tokens \(.+\)"),
         ('[labels]\npositive = " good"\nnegative = " good"', "stand for the same token"),
-        ('[labels]\nother = " good"', "the class of all other words is called 'other'"),
+        ('[labels]\nother = " good"', "the name 'other' is taken"),
         ('template = "It was"\n[labels]\npositive = " good"', r"expected \{text\} once"),
     ],
 )

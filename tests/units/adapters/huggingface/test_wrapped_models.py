@@ -242,8 +242,16 @@ def inner_kernel() -> Any:
         (Reviews, {"classes": ["a", "b", "c"]}, r"returned shape .*expected logits of shape \(B, 3\).*logits=lambda"),
         (Reviews, {"classes": ["a", "a"]}, "expected at least two different names"),
         (Unusual, {"classes": CLASSES}, "forward\\(\\) has no argument input_ids.*logits=lambda"),
-        (two_encoders, {"classes": CLASSES}, "exactly one; it contains BertModel, BertForSequenceClassification"),
-        (lambda: nn.Linear(2, 2), {"classes": CLASSES}, "exactly one; it contains none"),
+        (
+            two_encoders,
+            {"classes": CLASSES},
+            "exactly one Transformers model, but this module contains BertModel, BertForSequenceClassification",
+        ),
+        (
+            lambda: nn.Linear(2, 2),
+            {"classes": CLASSES},
+            "exactly one Transformers model, but this module contains none",
+        ),
         (partly_compiled, {"classes": CLASSES}, "a module inside it is compiled"),
         (prompts, {}, "PREFIX_TUNING adds virtual tokens"),
         (quantised, {}, r"quantised \(bitsandbytes\)"),
