@@ -112,8 +112,8 @@ def explanations(records: Sequence[CheckRecord], *, all_of_them: bool) -> list[s
     levels = {r.fail_interval.level for r in records if r.gated == gates and r.fail_interval is not None}
     if all_of_them and gates > 1 and len(levels) == 1:
         lines.append(
-            f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold, because "
-            f"{plural(gates, 'check')} can block this release."
+            f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold. This "
+            f"interval is wider because {plural(gates, 'check')} can block this release."
         )
     for record in records:
         subject = f" for {record.model} on {record.data}" if several else ""

@@ -62,7 +62,7 @@ def test_a_policy_file_replaces_the_gates_that_count(project: pytest.Pytester) -
     assert agreement["requirement"]["expression"] == "floor + 0.5 * (gradient_loo - floor)"
     result.stdout.fnmatch_lines(
         [
-            "A gate fails only if its whole 96.7% interval is on the wrong side of the threshold, because 3 checks "
-            "can block this release.",
+            "A gate fails only if its whole 96.7% interval is on the wrong side of the threshold. This interval is "
+            "wider because 3 checks can block this release.",
         ]
     )
