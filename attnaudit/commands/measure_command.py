@@ -23,8 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Afterwards, `attnaudit merge` merges the shards of all jobs, and pytest judges them with "
         "--audit-resume. Exit status: 0 if the shards were measured; 2 if not."
     )
-    parser.add_argument("--model", action="append", required=True, help="as for pytest; may be repeated")
-    parser.add_argument("--data", action="append", help="as for pytest; may be repeated")
+    parser.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        help="the model to audit, in the same form as for pytest --model; may be repeated",
+    )
+    parser.add_argument(
+        "--data", action="append", help="the data to audit on, in the same form as for pytest --data; may be repeated"
+    )
     parser.add_argument("--policy", metavar="FILE", required=True, help="the policy file (.toml)")
     parser.add_argument(
         "--shard",
@@ -33,18 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="divide the shards into N parts, and measure the I-th one (default: 1/1, all shards)",
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="the folder to write the shards to")
+    parser.add_argument("--max-instances", type=whole_number, metavar="N", help="same as pytest --audit-max-instances")
+    parser.add_argument("--device", default="auto", help="same as pytest --audit-device (default: auto)")
     parser.add_argument(
-        "--max-instances", type=whole_number, metavar="N", help="same as --audit-max-instances of pytest"
+        "--unit", choices=("tokens", "words", "sources"), default="tokens", help="same as pytest --audit-unit"
     )
-    parser.add_argument("--device", default="auto", help="same as --audit-device of pytest (default: auto)")
-    parser.add_argument(
-        "--unit", choices=("tokens", "words", "sources"), default="tokens", help="same as --audit-unit of pytest"
-    )
-    parser.add_argument("--seed", type=whole_number, default=0, help="same as --audit-seed of pytest (default: 0)")
-    parser.add_argument(
-        "--workers", type=whole_number, default=1, metavar="N", help="same as --audit-workers of pytest"
-    )
-    parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="same as --audit-batch-tokens of pytest")
+    parser.add_argument("--seed", type=whole_number, default=0, help="same as pytest --audit-seed (default: 0)")
+    parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help="same as pytest --audit-workers")
+    parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="same as pytest --audit-batch-tokens")
     parser.add_argument(
         "--threads", type=whole_number, default=1, metavar="N", help="number of PyTorch threads (default: 1)"
     )

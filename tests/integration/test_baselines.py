@@ -180,7 +180,7 @@ def test_a_baseline_from_its_first_run_to_a_worse_model(release: Project) -> Non
     assert 0 < abs(release.record()["value"]) < 0.005
     page = (newest_run(release.path) / "report.html").read_text(encoding="utf-8")
     assert "All differences from the last release" in page
-    assert "Instances that moved most" in page
+    assert "Instances whose values changed most" in page
     assert page.count('of-base"') == page.count('of-candidate"') > 1
     assert "Accuracy" in page
 

@@ -117,9 +117,9 @@ def paper_svg(numbers: Sequence[PaperNumber]) -> str:
     parts += [_dot(across.at(one.paper), up.at(one.ours), 3.5, BLUE, opacity=0.6) for one in numbers]
     parts += [
         _text(230, 388, "number in the paper", anchor="middle"),
-        _text(412, 30, "number in this reproduction:"),
+        _text(412, 30, "number in this reproduction"),
     ]
-    parts += [_text(412, 48, "on the line, it equals the paper's.")]
+    parts += [_text(412, 48, "(dots on the line equal the paper)")]
     close = sum(one.is_close for one in numbers)
     return _svg(
         396, f"{close} of {len(numbers)} reproduced numbers differ from the paper's by at most {CLOSE:g}.", parts

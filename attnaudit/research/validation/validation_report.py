@@ -198,7 +198,7 @@ def _check_table(family: FamilyFigures) -> list[str]:
             (
                 f"`{check.check}`",
                 figure_text.QUESTIONS[check.question],
-                "yes" if check.gated else "may" if check.may_gate else "no",
+                "yes" if check.gated else "no, but allowed" if check.may_gate else "no",
                 figure_text.required(check),
                 figure_text.area(figures.area if figures else None),
                 figure_text.area(check.against_all),
@@ -223,7 +223,7 @@ def _inapplicable_laws(invariances: Sequence[Invariance]) -> list[str]:
 def _turn_table(turn: InTurn) -> list[str]:
     rows = [(row.name, *figure_text.short_errors(row.errors), "; ".join(row.gates) or "none") for row in turn.rows]
     rows.append(("all", *figure_text.short_errors(turn.total), ""))
-    head = (turn.what, "false alarms", "misses", "graded passes", f"gates chosen without the {turn.what}")
+    head = (turn.what, "false alarms", "misses", "graded models that pass", f"gates chosen without the {turn.what}")
     return markdown_table(head, rows)
 
 

@@ -81,7 +81,7 @@ def _print_family(family: FamilyFigures, console: Console) -> None:
 
 
 def _print_turn(turn: InTurn, console: Console) -> None:
-    table = terminal_table((f"{turn.what} left out", "false alarms", "misses", "graded passes"))
+    table = terminal_table((f"{turn.what} left out", "false alarms", "misses", "graded models that pass"))
     for row in turn.rows:
         table.add_row(row.name, *figure_text.short_errors(row.errors))
     console.print(table)
