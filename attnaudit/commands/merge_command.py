@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return CANNOT_MERGE
     print(
         terminal_safe(
-            f"Merged {plural(count, 'shard')} into {options.into}. Judge them with pytest and the same options, and "
+            f"Merged {plural(count, 'shard')} into {options.into}. To judge them, run pytest with the same options and "
             f"--audit-resume {options.into}."
         )
     )

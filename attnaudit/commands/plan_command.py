@@ -178,7 +178,7 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
         f"{cost.memory / 2**20:,.0f} MiB of memory, estimated from {plural(cost.probed, 'row')}. Loading, statistics "
         "and the report take further time.",
         *_aligned(cells, left=(0,)),
-        "Several checks may need the same measure. It is then computed once, so the times do not add up. A pass is one "
+        "Checks that need the same measure share the time for computing it, so the times do not add up. A pass is one "
         "row, or one variant of a row, that runs through the model.",
         *(f"{check}: the model does not support this check." for check in cost.unmeasurable),
     ]

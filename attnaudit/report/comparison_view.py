@@ -149,8 +149,8 @@ def _policy_sentence(comparison: Comparison) -> str:
     laxer = sum(change.kind in ("laxer", "disappeared", "compare by hand") for change in changes)
     if laxer:
         return (
-            f"The policies differ. {laxer} of {plural(len(changes), 'difference')} may let the candidate's "
-            "policy pass a model that the policy of the base run blocks. The list begins with them."
+            f"The policies differ. {laxer} of {plural(len(changes), 'difference')} may let the candidate's policy pass "
+            "a model that the policy of the base run blocks. These are listed first."
         )
     return "The policies differ, and nothing became laxer."
 

@@ -84,7 +84,9 @@ def interchange(
         own = values[0]
         predicted = _predicted(trace.logits)
         if bool((predicted == predicted[0]).all()):
-            raise ValueError("the model predicts the same class for all texts, so there are no donors")
+            raise ValueError(
+                "the model predicts the same class for all texts, so no text of another class can replace values"
+            )
         embeddings = adapter.embed(inputs)[TEXT]
         site = adapter.sites()[_layer(adapter, chosen)]
         weights = _attention(inputs, trace.attention[site.key][:, list(heads)], chosen)
