@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from attnaudit.adapters.huggingface import checkpoint_files
+from attnaudit.adapters.huggingface.half_precision import HALF_TYPES
 from attnaudit.errors import ModelError
 
 WEIGHTS = "adapter_model.safetensors"
@@ -97,7 +98,9 @@ def examine_peft(folder: Path) -> PeftFolder:
 
 
 def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
-    """Load the base model with its adapter in float32, and the tokenizer.
+    """Load the base model with its adapter, and the tokenizer.
+
+    A base model in half precision keeps its type. PEFT computes the adapter itself in float32.
 
     Raises:
         ModelError: The base model, the adapter or the tokenizer cannot be loaded, or the adapter lacks weights.
@@ -117,7 +120,8 @@ def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
     )
     own = any(next(folder.glob(pattern), None) for pattern in checkpoint_files.TOKENIZER_FILES)
     tokenizer = checkpoint_files.read_tokenizer(folder if own else base)
-    model = checkpoint_files.read_model(checkpoint, torch.float32, None)
+    dtype = checkpoint.dtype if checkpoint.dtype in HALF_TYPES else torch.float32
+    model = checkpoint_files.read_model(checkpoint, dtype, None)
     try:
         with checkpoint_files.quiet():
             wrapped = PeftModel.from_pretrained(model, str(folder))

@@ -73,7 +73,10 @@ def test_every_measure_equals_that_of_weights_that_are_held(
     stack = ",stack=encoder" if name in ("t5", "bart") else ""
     needs = [f"{one}/{reading}{stack}" for one in MEASURES for reading in READINGS]
     needs += [f"{one}/rollout@query={query}{stack}" for one in ("permutation", "uniform") for query in ("cls", "mean")]
-    needs += ["permutation", "gradient.jain_wallace.inputs", "leave_one_out.inputs"]
+    # ModernBERT normalises its embeddings, so scaling one changes nothing. The product of gradient and input is then 0
+    # except for rounding errors, and its shares cannot be compared.
+    needs += ["permutation", "leave_one_out.inputs"]
+    needs += [f"gradient.{'meister' if name == 'modernbert' else 'jain_wallace'}.inputs"]
     if adapter.capabilities.mask:
         needs += [f"pointing.held/{READINGS[0]}{stack}", "pointing.held"]
     held = measured(adapter, needs)

@@ -175,6 +175,19 @@ def test_results_that_depend_on_the_batch_beyond_rounding_are_refused(instances:
     assert "precision='float32'" in message
 
 
+def test_a_peft_folder_keeps_the_precision_of_its_base_model(tmp_path: Path, instances: list[Instance]) -> None:
+    peft = pytest.importorskip("peft")
+    saved("bert", torch.bfloat16, tmp_path / "base")
+    model, _ = architectures.build("bert")
+    config = peft.LoraConfig(r=2, target_modules=["query", "value"], task_type="SEQ_CLS", init_lora_weights=False)
+    wrapped = peft.get_peft_model(model, config)
+    wrapped.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    wrapped.save_pretrained(tmp_path / "lora")
+    adapter = load_model(str(tmp_path / "lora")).adapter
+    assert adapter.capabilities.precision == "bfloat16"
+    assert any(one.check == "half_precision" for one in quick(adapter, instances))
+
+
 def test_numbers_that_are_too_large_for_float16_are_refused() -> None:
     model, tokenizer = architectures.build("bert")
     model.half()
