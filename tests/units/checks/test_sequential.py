@@ -97,7 +97,7 @@ def test_a_gate_that_does_not_settle_is_inconclusive_and_blocks():
 @pytest.mark.parametrize(
     ("measurements", "check", "reason"),
     [
-        (measured(sources=200), checks.Agreement(at_least=0.1), "the rows have sources"),
+        (measured(sources=200), checks.Agreement(at_least=0.1), "rows may share a source"),
         (measured(), checks.Agreement(at_least="floor + 0.1"), "relative to references"),
         (measured(labelled=False), checks.TotalEffect(at_least=0.1), "rows have no label"),
         (measured(n=40), checks.TotalEffect(at_least=0.1), "too few rows"),
