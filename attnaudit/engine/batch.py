@@ -21,6 +21,7 @@ from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
+from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
 
@@ -237,10 +238,10 @@ class Batch(CleanPass):
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
         widths, order = (stays if operator == "deletion" else mask).sum(1).sort(descending=True, stable=True)
-        start = 0
+        per_pass = tokens_per_pass(self.adapter, self.device.type)
+        sizes = sizes_of_batches(widths.tolist(), self.budget, per_pass=per_pass)
         with torch.no_grad():
-            while start < len(rows):
-                chunk = order[start : start + max(1, self.budget // max(1, int(widths[start])))]
+            for chunk in torch.split(order, sizes):
                 self.count_forward(len(chunk))
                 if operator == "deletion":
                     variants = self.adapter.keep(self.inputs, TEXT, rows[chunk], stays[chunk])
@@ -254,8 +255,8 @@ class Batch(CleanPass):
                     self.adapter, variants, sites, queries=changed, intervene=intervention, blocks=blocks
                 ).logits
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
-                start += len(chunk)
-                self.report_progress(done + start, total, ERASING)
+                done += len(chunk)
+                self.report_progress(done, total, ERASING)
         return output
 
     def _finite_probabilities(self, logits: Tensor, rows: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from attnaudit.engine.batch_sizes import sizes_of_batches
 from attnaudit.engine.clean_pass import full_precision
 from attnaudit.engine.failures import out_of_memory, with_its_row
 from attnaudit.errors import AuditError
@@ -22,6 +23,7 @@ def run_in_batches(
     device: str,
     budget: int,
     most: int | None = None,
+    per_pass: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> int:
     """Run some instances in batches. The instances with the most tokens run first.
@@ -36,6 +38,7 @@ def run_in_batches(
         device: the device of the model.
         budget: largest number of tokens (rows × padded length) in one batch. A batch always has at least one row.
         most: largest number of rows in one batch; None for no limit.
+        per_pass: as in `sizes_of_batches`.
         report: called after every batch with the number of finished instances; None to report no progress.
 
     Returns:
@@ -47,9 +50,13 @@ def run_in_batches(
     """
     remaining = sorted(positions, key=lambda i: (-widths[i], instances[i].id))
     total, largest = len(remaining), 0
+
+    def sizes() -> list[int]:
+        return sizes_of_batches([widths[i] for i in remaining], budget, per_pass=per_pass, most=most)
+
+    planned = sizes()
     while remaining:
-        size = max(1, budget // widths[remaining[0]])
-        batch = remaining[: size if most is None else min(size, most)]
+        batch = remaining[: planned[0]]
         try:
             with full_precision(torch.device(device)):
                 run(batch, budget)
@@ -66,8 +73,9 @@ def run_in_batches(
                     f"({width} tokens). Shorten the text, or audit on another device (--audit-device cpu)."
                 ) from error
             budget = max(1, min(budget, len(batch) * width) // 2)
+            planned = sizes()
         else:
-            remaining = remaining[len(batch) :]
+            remaining, planned = remaining[len(batch) :], planned[1:]
             largest = max(largest, len(batch))
             if report is not None:
                 report(total - len(remaining))

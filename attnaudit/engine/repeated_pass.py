@@ -27,6 +27,7 @@ from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
 from attnaudit.conformance.contract import SMALLEST_SIZE
 from attnaudit.engine.batch_loop import run_in_batches
+from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import ChangedModelError
@@ -148,7 +149,14 @@ class FirstPass:
             differences[positions, 1] = _largest(np.abs(again - self.summaries[positions]))
 
         run_in_batches(
-            run, instances, chosen, widths, device=device, budget=budget // 2, most=math.ceil(len(chosen) / 2)
+            run,
+            instances,
+            chosen,
+            widths,
+            device=device,
+            budget=budget // 2,
+            most=math.ceil(len(chosen) / 2),
+            per_pass=tokens_per_pass(adapter, torch.device(device).type),
         )
         worst, limit = differences.max(1), tolerance(adapter.capabilities.precision)
         if worst.max() > limit:

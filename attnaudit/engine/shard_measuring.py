@@ -20,6 +20,7 @@ from attnaudit.adapters.protocol import ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.batch_loop import run_in_batches
+from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
@@ -205,7 +206,14 @@ class ShardMeasurer:
             self._run_batch(batch, store, first_pass, spent)
 
         largest = run_in_batches(
-            run, instances, range(len(instances)), widths, device=self.device, budget=self.budget, report=report
+            run,
+            instances,
+            range(len(instances)),
+            widths,
+            device=self.device,
+            budget=self.budget,
+            per_pass=tokens_per_pass(self.adapter, torch.device(self.device).type),
+            report=report,
         )
         refuse_changed_model(self._identity, identity_of(self.adapter))
         repeated = first_pass.repeat(
