@@ -8,7 +8,7 @@ Shapes: B instances, T tokens (padded), V variants, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Literal, cast
 
@@ -285,7 +285,8 @@ class Batch(CleanPass):
         order = (stays.sum(1) // LENGTH_BAND * -mask.shape[1] + first_erased).argsort(stable=True)
         with torch.no_grad():
             costs = adapter.variant_cost(self.inputs, self.shared_states, rows[order], stays[order])
-            for chunk in self._within_budget(order, costs.tolist()):
+            sizes = sizes_of_batches(costs.tolist(), self.budget, per_pass=tokens_per_pass(adapter, self.device.type))
+            for chunk in torch.split(order, sizes):
                 self.pass_counts["logits_without"] += 1
                 self.pass_counts["resumed_rows"] += len(chunk)
                 logits = adapter.logits_without(self.inputs, self.shared_states, rows[chunk], stays[chunk])
@@ -293,17 +294,3 @@ class Batch(CleanPass):
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)
         return output
-
-    def _within_budget(self, order: Tensor, costs: Sequence[int]) -> Iterator[Tensor]:
-        """Split `order` into chunks. The size of a chunk times its largest cost is within the token budget.
-
-        A variant whose own cost exceeds the budget is a chunk of its own.
-        """
-        start = largest = 0
-        for stop, cost in enumerate(costs):
-            largest = max(largest, cost)
-            if stop > start and largest * (stop + 1 - start) > self.budget:
-                yield order[start:stop]
-                start, largest = stop, cost
-        if len(order):
-            yield order[start:]

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnaudit.adapters.protocol import ModelAdapter
 
+IntegerArray = NDArray[np.int64]
 #: Time of a pass of a Transformer on a CPU, in addition to the time of its tokens, as a number of tokens. Measured on a
 #: BERT of the size of MiniLM: a pass over 120 tokens takes 42 ms, and one over 1,008 tokens takes 254 ms.
 TOKENS_PER_PASS = 52
@@ -33,28 +35,38 @@ def sizes_of_batches(
     """Split rows into batches of neighbours.
 
     Args:
-        widths: number of tokens of each row; the longest row first.
+        widths: number of tokens of each row.
         budget: largest number of tokens (rows × length of the longest) in a batch. A batch always has at least one row.
         per_pass: the time of a pass, as a number of tokens. The sum of this number and of the tokens of each batch is
-            then as small as possible. If None, all batches but the last have as many rows as the budget allows.
+            then as small as possible. If None, each batch has as many rows as the budget allows.
         most: largest number of rows in one batch; None for no limit.
 
     Returns:
         The number of rows of each batch.
     """
     count = len(widths)
-    largest = [min(count - i, max(1, budget // max(1, width)), most or count) for i, width in enumerate(widths)]
-    if per_pass is None:
-        next_size = largest
-    else:
-        cost, next_size = np.zeros(count + 1), [0] * count
-        rows = np.arange(1, max(largest, default=0) + 1)
-        for i in range(count - 1, -1, -1):
-            costs = per_pass + rows[: largest[i]] * widths[i] + cost[i + 1 : i + 1 + largest[i]]
-            # Of several sizes with the same cost, the largest one needs the fewest passes.
-            next_size[i] = largest[i] - int(costs[::-1].argmin())
-            cost[i] = costs[next_size[i] - 1]
+    lengths = np.maximum(np.array(widths, dtype=np.int64), 1)
+
+    def tokens_from(start: int) -> IntegerArray:
+        """Return the tokens of the batches that begin with a row and have 1, 2, ... rows, within the limits."""
+        limit = min(count - start, max(1, budget // int(lengths[start])), most or count)
+        longest = np.maximum.accumulate(lengths[start : start + limit])
+        tokens = longest * np.arange(1, limit + 1)
+        return tokens[: max(1, int((tokens <= budget).sum()))]
+
     sizes, start = [], 0
+    if per_pass is None:
+        while start < count:
+            sizes.append(len(tokens_from(start)))
+            start += sizes[-1]
+        return sizes
+    cost, next_size = np.zeros(count + 1), [0] * count
+    for first in range(count - 1, -1, -1):
+        tokens = tokens_from(first)
+        costs = per_pass + tokens + cost[first + 1 : first + 1 + len(tokens)]
+        # Of several sizes with the same cost, the largest one needs the fewest passes.
+        next_size[first] = len(costs) - int(costs[::-1].argmin())
+        cost[first] = costs[next_size[first] - 1]
     while start < count:
         sizes.append(next_size[start])
         start += sizes[-1]

@@ -134,6 +134,14 @@ def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, lengt
     """
     from transformers.cache_utils import Cache, DynamicLayer
 
+    same_row = bool((rows == rows[0]).all())
+
+    def prefix(states: Tensor) -> Tensor:
+        """Return the states of the first tokens. If all variants come from the same row, they share its memory."""
+        if same_row:
+            return states[rows[:1], :, :length].expand(len(rows), -1, -1, -1)
+        return states[:, :, :length].index_select(0, rows)
+
     class PrefixLayer(DynamicLayer):  # type: ignore[misc]
         def __init__(self, keys: Tensor, values: Tensor) -> None:
             super().__init__()
