@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from attnaudit.research.planted_units.planted_pool import PlantedPool, two_logits
+from attnaudit.research.planted_units.planted_pool import Pooled, Replace, two_logits
 
 #: The share of a reading's weight that the exchanged units have.
 COVERED = 0.8
@@ -81,7 +81,15 @@ class UnitRows:
     marked: Tensor
 
 
-def known_truth(model: PlantedPool, rows: UnitRows, *, heads: Sequence[int], hops: bool, seed: int) -> KnownTruth:
+class Runs(Protocol):
+    """A model that runs without an adapter (see `PlantedPool.run`)."""
+
+    def run(self, vectors: Tensor, mask: Tensor, replace: Replace | None = None, *, hops: bool = False) -> Pooled:
+        """Return the logits and the weights, which `replace` may change."""
+        ...
+
+
+def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int], hops: bool, seed: int) -> KnownTruth:
     """Apply the rule to a reading.
 
     Args:
@@ -143,7 +151,7 @@ def judged(used: Tensor, points: Tensor, accuracy: float) -> KnownTruth:
 
 
 def _used(
-    model: PlantedPool,
+    model: Runs,
     rows: UnitRows,
     weights: Sequence[Tensor],
     heads: set[int],
@@ -168,7 +176,7 @@ def _used(
 
 
 def _points(
-    model: PlantedPool,
+    model: Runs,
     rows: UnitRows,
     weights: Sequence[Tensor],
     held: set[int],

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attnaudit.research.planted_units.planted_pool import Looks, PlantedHead, PoolDesign, Value
+from attnaudit.research.planted_units.trained_pool import Teaching
 from attnaudit.research.planted_units.unit_codes import UnitTask
 
 #: How the attentions of a model are arranged: one attention over a bag, hops over a text, or heads over a text.
@@ -45,6 +46,7 @@ class UnitKind:
         levels: As in `UnitTask`.
         everywhere: As in `UnitTask`.
         pointed: As in `UnitTask`.
+        teaching: What a trained model is taught; None for a compiled model.
     """
 
     name: str
@@ -56,6 +58,7 @@ class UnitKind:
     levels: bool = False
     everywhere: bool = False
     pointed: bool = False
+    teaching: Teaching | None = None
 
 
 ONE: tuple[Arrangement, ...] = ("bag", "heads")
@@ -96,6 +99,12 @@ KINDS = (
         marked=(0.2, 0.5, 0.7), arrangements=("hops",), read=(1,),
     ),
 )  # fmt: skip
+#: Kinds of trained models. They are only built in the held-out half.
+TRAINED_KINDS = (
+    UnitKind(name="trained_attention", looks=(("key", 1.0),), teaching="labels"),
+    UnitKind(name="taught_decoys", looks=(("decoy", 1.0),), value="max", teaching="decoys"),
+    UnitKind(name="taught_keys", looks=(("key", 1.0),), value="max", teaching="keys"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +150,16 @@ class UnitVariant:
 
 def kind_of(name: str) -> UnitKind:
     """Return the kind with a name."""
-    return next(kind for kind in KINDS if kind.name == name)
+    return next(kind for kind in (*KINDS, *TRAINED_KINDS) if kind.name == name)
 
 
-def unit_plans(arrangements: Sequence[Arrangement], seeds: Iterable[int]) -> list[UnitPlan]:
-    """Return the models with some arrangements and seeds."""
+def unit_plans(
+    arrangements: Sequence[Arrangement], seeds: Iterable[int], *, kinds: Sequence[UnitKind] = KINDS
+) -> list[UnitPlan]:
+    """Return the models of some kinds, with some arrangements and seeds."""
     return [
         UnitPlan(kind=kind.name, arrangement=arrangement, seed=seed, marked=marked)
-        for kind in KINDS
+        for kind in kinds
         for arrangement in kind.arrangements
         if arrangement in arrangements
         for seed in seeds
@@ -169,7 +180,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     least, most = WORDS
     if plan.arrangement == "bag":
         mixes = PoolDesign(heads=tuple(PlantedHead(looks=look) for look, _ in looks), value=kind.value).mixes
-        least, most = generator.choice(MIXED_SIZES if mixes else SIZES)
+        least, most = (100, 100) if kind.teaching else generator.choice(MIXED_SIZES if mixes else SIZES)
     # The mean of uniform weights is multiplied by the number of units, so that one key unit decides.
     gains = [gain / count if len(kind.looks) == 1 else gain for _, gain in looks]
     heads = tuple(

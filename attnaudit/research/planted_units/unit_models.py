@@ -14,9 +14,10 @@ from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.input_files import UnitArray
 from attnaudit.instances import Dataset, Instance
 from attnaudit.research.planted_units.planted_pool import PlantedPool, classes_of
+from attnaudit.research.planted_units.trained_pool import TrainedPool, train_pool
 from attnaudit.research.planted_units.truth_rule import KnownTruth, UnitRows, known_truth
 from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, draw_row
-from attnaudit.research.planted_units.unit_kinds import UnitPlan, UnitVariant, variant_of
+from attnaudit.research.planted_units.unit_kinds import UnitPlan, UnitVariant, kind_of, variant_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class PlantedUnits:
 
     plan: UnitPlan
     variant: UnitVariant
-    model: PlantedPool
+    model: PlantedPool | TrainedPool
     rows: UnitRows
     dataset: Dataset
     adapter: ModelAdapter
@@ -55,7 +56,12 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
     variant = variant_of(plan)
     task = variant.task
     space = UnitSpace(task.classes, variant.width, task.noise, plan.seed)
-    model = PlantedPool(variant.design, space, plan.seed + 1).eval()
+    teaching = kind_of(plan.kind).teaching
+    model: PlantedPool | TrainedPool = (
+        PlantedPool(variant.design, space, plan.seed + 1).eval()
+        if teaching is None
+        else train_pool(task, space, width=variant.width, teaching=teaching, seed=plan.seed)
+    )
     generator = random.Random(f"rows {plan.kind} {plan.arrangement} {plan.seed}")
     units = [draw_row(task, number % task.classes, generator) for number in range(variant.rows)]
     if plan.arrangement == "bag":
@@ -68,6 +74,7 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
         table[:2] = 0  # padding, and the word for all unknown words
         vectors = [table[[words[unit] for unit in row]] for row in units]
         texts = [" ".join(unit.word for unit in row) for row in units]
+        assert isinstance(model, PlantedPool)
         adapter = _text_adapter(model, plan, variant, table, {unit.word: i for unit, i in words.items()})
     names = classes_of(task.classes)
     instances = tuple(
@@ -96,7 +103,7 @@ def _words(units: list[list[UnitRole]], classes: int) -> dict[UnitRole, int]:
     return {unit: number for number, unit in enumerate([*reserved, *known])}
 
 
-def _bag_adapter(model: PlantedPool, variant: UnitVariant, vectors: list[Tensor]) -> BagAdapter:
+def _bag_adapter(model: PlantedPool | TrainedPool, variant: UnitVariant, vectors: list[Tensor]) -> BagAdapter:
     def read(instance: Instance) -> UnitArray:
         return UnitArray(features=vectors[int(instance.id)])
 
