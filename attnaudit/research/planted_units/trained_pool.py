@@ -1,7 +1,7 @@
 """Classifiers of bags that are trained, so that nobody wrote down what their attention shows.
 
-The attention is the gated attention of Ilse et al. (2018). In one kind, nothing but the labels is taught. In the others,
-the value in every state is a maximum over all units, which is a bypass, and the attention is taught where to
+The attention is the gated attention of Ilse et al. (2018). In one kind, nothing but the labels is taught. In the
+others, the value in every state is a maximum over all units, which is a bypass, and the attention is taught where to
 look. `truth_rule` decides the truth of each model, as for compiled models.
 
 Shapes: B rows, T units, d features of a vector, m features of a state, C classes.

@@ -17,8 +17,9 @@ from attnaudit.research.planted_units.planted_pool import Looks, PlantedHead, Po
 from attnaudit.research.planted_units.trained_pool import Teaching
 from attnaudit.research.planted_units.unit_codes import UnitTask
 
-#: How the attentions of a model are arranged: one attention over a bag, hops over a text, or heads over a text.
-Arrangement = Literal["bag", "hops", "heads"]
+#: How the attentions of a model are arranged: one attention over a bag, hops over a text, heads over a text, or heads
+#: over a bag.
+Arrangement = Literal["bag", "hops", "heads", "bag_heads"]
 #: The sizes of bags (least, most) among which the seed chooses: for models that encode each unit on its own, and for
 #: models whose encoder mixes units, in which every erased unit takes another pass.
 SIZES = ((100, 120), (120, 160), (240, 240))
@@ -46,6 +47,7 @@ class UnitKind:
         levels: As in `UnitTask`.
         everywhere: As in `UnitTask`.
         pointed: As in `UnitTask`.
+        right: The numbers of the heads that decide, if the reading is the mean over these and others; else empty.
         teaching: What a trained model is taught; None for a compiled model.
     """
 
@@ -58,6 +60,7 @@ class UnitKind:
     levels: bool = False
     everywhere: bool = False
     pointed: bool = False
+    right: tuple[int, ...] = ()
     teaching: Teaching | None = None
 
 
@@ -99,7 +102,17 @@ KINDS = (
         marked=(0.2, 0.5, 0.7), arrangements=("hops",), read=(1,),
     ),
 )  # fmt: skip
-#: Kinds of trained models. They are only built in the held-out half.
+#: Four heads over a text, of which some decide together. The others look at decoys. The reading is the mean of all
+#: heads. These kinds, and those of trained models, are only built in the held-out half.
+MIXED_KINDS = tuple(
+    UnitKind(
+        name=f"{count}_of_4_heads",
+        looks=tuple(("key", 1 / count) if head < count else ("decoy", IDLE) for head in range(4)),
+        arrangements=("heads",),
+        right=tuple(range(count)),
+    )
+    for count in (1, 2, 3)
+)
 TRAINED_KINDS = (
     UnitKind(name="trained_attention", looks=(("key", 1.0),), teaching="labels"),
     UnitKind(name="taught_decoys", looks=(("decoy", 1.0),), value="max", teaching="decoys"),
@@ -150,17 +163,20 @@ class UnitVariant:
 
 def kind_of(name: str) -> UnitKind:
     """Return the kind with a name."""
-    return next(kind for kind in (*KINDS, *TRAINED_KINDS) if kind.name == name)
+    return next(kind for kind in (*KINDS, *MIXED_KINDS, *TRAINED_KINDS) if kind.name == name)
 
 
 def unit_plans(
     arrangements: Sequence[Arrangement], seeds: Iterable[int], *, kinds: Sequence[UnitKind] = KINDS
 ) -> list[UnitPlan]:
-    """Return the models of some kinds, with some arrangements and seeds."""
+    """Return the models of some kinds, with some arrangements and seeds.
+
+    Several heads over a bag are built for the kinds that are built with one attention over a bag.
+    """
     return [
         UnitPlan(kind=kind.name, arrangement=arrangement, seed=seed, marked=marked)
         for kind in kinds
-        for arrangement in kind.arrangements
+        for arrangement in (*kind.arrangements, *(("bag_heads",) if kind.arrangements == ONE else ()))
         if arrangement in arrangements
         for seed in seeds
         for marked in kind.marked
@@ -173,12 +189,12 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     generator = random.Random(f"{plan.kind} {plan.arrangement} {plan.seed}")
     classes = generator.choice((2, 2, 3, 4))
     count = 1 if plan.arrangement == "bag" else len(kind.looks)
-    if plan.arrangement == "heads" and count == 1:
+    if plan.arrangement in ("heads", "bag_heads") and count == 1:
         count = generator.choice((2, 3, 4))
     looks = kind.looks * (count if len(kind.looks) == 1 else 1)
     simple = not kind.levels and not any(look == "sink" for look, _ in looks)
     least, most = WORDS
-    if plan.arrangement == "bag":
+    if plan.arrangement.startswith("bag"):
         mixes = PoolDesign(heads=tuple(PlantedHead(looks=look) for look, _ in looks), value=kind.value).mixes
         least, most = (100, 100) if kind.teaching else generator.choice(MIXED_SIZES if mixes else SIZES)
     # The mean of uniform weights is multiplied by the number of units, so that one key unit decides.

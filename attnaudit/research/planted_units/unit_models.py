@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,13 +42,27 @@ class PlantedUnits:
     adapter: ModelAdapter
 
     def truth(self, reading: str) -> KnownTruth:
-        """Return what the rule says about a reading, given in text form ("" for the only one)."""
+        """Return what the rule says about a reading, given in text form ("" for the only one).
+
+        The rule cannot tell the heads of a mean apart. If only some of them decide, the rule is applied to these and to
+        the others. If the former are faithful and the latter unfaithful, the reading is graded, with the share of heads
+        that decide.
+        """
+        heads = self.variant.readings[reading]
+        right = kind_of(self.plan.kind).right
+        if not right:
+            return self._truth_of_heads(heads)
+        deciding = self._truth_of_heads(right)
+        others = self._truth_of_heads([head for head in heads if head not in right])
+        share = len(right) / len(heads)
+        if (deciding.truth, others.truth) == ("faithful", "unfaithful"):
+            return replace(deciding, truth="graded", share=share, fails=("points",))
+        reason = "the heads that should decide do not, or others do"
+        return replace(deciding, truth="", share=share, reason=deciding.reason or reason)
+
+    def _truth_of_heads(self, heads: Sequence[int]) -> KnownTruth:
         return known_truth(
-            self.model,
-            self.rows,
-            heads=self.variant.readings[reading],
-            hops=self.plan.arrangement == "hops",
-            seed=self.plan.seed,
+            self.model, self.rows, heads=heads, hops=self.plan.arrangement == "hops", seed=self.plan.seed
         )
 
 
@@ -64,7 +79,7 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
     )
     generator = random.Random(f"rows {plan.kind} {plan.arrangement} {plan.seed}")
     units = [draw_row(task, number % task.classes, generator) for number in range(variant.rows)]
-    if plan.arrangement == "bag":
+    if plan.arrangement.startswith("bag"):
         vectors = [space.vectors(row, 1000 * plan.seed + number) for number, row in enumerate(units)]
         adapter: Any = _bag_adapter(model, variant, vectors)
         texts = [f"bag {number}" for number in range(len(units))]
@@ -116,6 +131,8 @@ def _bag_adapter(model: PlantedPool | TrainedPool, variant: UnitVariant, vectors
         independent=not variant.design.mixes,
         read=read,
         modules=(model,),
+        heads=len(variant.design.heads),
+        reading=next(iter(variant.readings)),
     )
 
 

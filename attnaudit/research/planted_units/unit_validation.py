@@ -1,0 +1,212 @@
+"""Validate a policy on planted bags, on several pooled attentions, or on planted vision transformers.
+
+Each population has two halves, with different seeds. For bags and for several attentions, `threshold_rule` chooses the
+gates from the tuning half. For pictures, the gates are those of the policy for Transformers that read texts, unchanged,
+so there is no tuning half. The figures come from the held-out half.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnaudit.progress import ProgressCallback
+from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
+from attnaudit.research.planted_transformers.planted_patches import patch_plans
+from attnaudit.research.planted_units.unit_audits import AuditedReading, audit_all, audit_each, gate_candidates
+from attnaudit.research.planted_units.unit_kinds import MIXED_KINDS, TRAINED_KINDS, Arrangement, UnitPlan, unit_plans
+from attnaudit.research.study.text_tables import fixed, markdown_table
+from attnaudit.research.validation import figure_text
+from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
+from attnaudit.research.validation.detection_rates import check_figures, half_of, policy_figures
+from attnaudit.research.validation.errors_in_turn import errors, in_turn
+from attnaudit.research.validation.figures_schema import Errors, InTurn, Rate
+from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
+from attnaudit.research.validation.population_schema import Half
+from attnaudit.research.validation.scoring import Gate, JudgedModel, score
+from attnaudit.research.validation.threshold_rule import choose
+
+PopulationName = Literal["bags", "attentions", "pictures"]
+POPULATIONS: tuple[PopulationName, ...] = ("bags", "attentions", "pictures")
+#: The seeds of the two halves. Held-out kinds that always fail, and graded kinds, have fewer seeds.
+TUNING_SEEDS, HELD_OUT_SEEDS = range(4), range(100, 110)
+UNFAITHFUL_SEEDS, GRADED_SEEDS, ATTENTION_SEEDS = range(100, 107), range(100, 103), range(100, 105)
+HEADS_OVER_BAGS = range(100, 103)
+PICTURE_SEEDS = (10, 11)
+FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
+#: Seed of the bootstrap intervals of areas under ROC curves.
+SEED = 0
+#: Population -> the families that a policy which is validated on it may name.
+VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
+    "bags": ("bag of vectors",),
+    "attentions": ("several-site attention", "several-head attention"),
+    "pictures": ("transformer, vit, pictures", "transformer, deit, pictures"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitValidation:
+    """The outcome of a validation.
+
+    Attributes:
+        population: The name of the population.
+        readings: All audited readings.
+        gates: The gates of the policy.
+        turns: The errors if each mechanism or encoder is left out in turn; empty if the rule chose no gate.
+    """
+
+    population: PopulationName
+    readings: Sequence[AuditedReading]
+    gates: Sequence[Gate]
+    turns: Sequence[InTurn]
+
+    @property
+    def models(self) -> list[JudgedModel]:
+        """The readings, as the rule takes them."""
+        return [one.judged for one in self.readings]
+
+    @property
+    def held_out(self) -> list[JudgedModel]:
+        """The readings of the held-out half."""
+        return half_of(self.models, "held_out")
+
+
+def unit_tasks(population: Literal["bags", "attentions"]) -> list[tuple[UnitPlan, Half]]:
+    """Return the models of a population of units, each with its half."""
+    arrangements: tuple[Arrangement, ...] = ("bag",) if population == "bags" else ("hops", "heads")
+    tasks: list[tuple[UnitPlan, Half]] = [(plan, "tuning") for plan in unit_plans(arrangements, TUNING_SEEDS)]
+    if population == "attentions":
+        held_out = unit_plans(arrangements, ATTENTION_SEEDS)
+        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=MIXED_KINDS)
+        held_out += unit_plans(("bag_heads",), HEADS_OVER_BAGS)
+        return tasks + [(plan, "held_out") for plan in held_out]
+    planned = unit_plans(arrangements, HELD_OUT_SEEDS)
+    kept = [plan for plan in planned if plan.seed in _seeds(plan)]
+    kept += unit_plans(arrangements, HELD_OUT_SEEDS, kinds=TRAINED_KINDS)
+    return tasks + [(plan, "held_out") for plan in kept]
+
+
+def _seeds(plan: UnitPlan) -> range:
+    if plan.kind in FAITHFUL_KINDS:
+        return HELD_OUT_SEEDS
+    return GRADED_SEEDS if plan.marked else UNFAITHFUL_SEEDS
+
+
+def validate_units(
+    population: PopulationName, *, out: Path, jobs: int = 1, progress: ProgressCallback | None = None
+) -> UnitValidation:
+    """Plant a population, audit it, and choose or read the gates.
+
+    Args:
+        population: The name of the population.
+        out: The folder for results and pictures. Results that exist are reused.
+        jobs: The number of processes that share the work.
+        progress: Called after each model, with its name as the note. None to report no progress.
+    """
+    results = out / population
+    if population == "pictures":
+        plans = [plan for half in ("tuning", "held_out") for plan in patch_plans(half, PICTURE_SEEDS)]
+        tasks = [(plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files")) for plan in plans]
+        readings = audit_each(tasks, audit_patches, out=results, jobs=jobs, progress=progress)
+        gates = list(read_policy(shipped_policy("transformer")).gates)
+        return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
+    readings = audit_all(unit_tasks(population), out=results, jobs=jobs, progress=progress)
+    models = [one.judged for one in readings]
+    candidates = gate_candidates()
+    found = [in_turn(models, candidates, what, seed=SEED) for what in ("mechanism", "encoder")]
+    return UnitValidation(
+        population=population,
+        readings=readings,
+        gates=choose(models, candidates, seed=SEED),
+        turns=[turn for turn in found if turn is not None],
+    )
+
+
+def report(validation: UnitValidation) -> list[str]:
+    """Return the results as lines of Markdown."""
+    held_out = validation.held_out
+    lines = [f"Gates: {'; '.join(gate.text for gate in validation.gates) or 'none'}.", ""]
+    rows = [("held out", errors(held_out, validation.gates))]
+    rows += [(f"each {turn.what} left out in turn", turn.total) for turn in validation.turns]
+    lines += markdown_table(
+        ["", "false alarms", "unfaithful that pass", "graded (right on at most 60%) that pass"],
+        [[name, *map(figure_text.share, _rates(e))] for name, e in rows],
+    )
+    for turn in validation.turns:
+        wrong = [row for row in turn.rows if any(rate.hits for rate in _rates(row.errors))]
+        lines += [
+            f"* Without the {turn.what} `{row.name}`, the gates would be {'; '.join(row.gates)}: "
+            f"{'; '.join(figure_text.error_phrases(row.errors))}."
+            for row in wrong
+        ]
+        lines += [""] if wrong else []
+    lines += _by_kind(validation)
+    unlabelled = Counter(one.entry.kind for one in validation.readings if one.entry.truth == "trend")
+    if unlabelled:
+        counts = ", ".join(f"`{kind}` {count}" for kind, count in sorted(unlabelled.items()))
+        lines += [f"Readings without a label, which are not scored: {counts}.", ""]
+    return lines
+
+
+def _rates(found: Errors) -> tuple[Rate, Rate, Rate]:
+    return found.false_alarms, found.misses, found.graded_passes
+
+
+def _by_kind(validation: UnitValidation) -> list[str]:
+    """Return a table of the held-out readings of each kind and truth."""
+    groups: dict[tuple[str, str, str], list[JudgedModel]] = {}
+    for model in validation.held_out:
+        if model.entry.truth != "trend":
+            shown = (
+                f"{model.entry.truth}, {model.entry.share:.1f}" if model.entry.truth == "graded" else model.entry.truth
+            )
+            groups.setdefault((model.entry.kind, shown, model.entry.encoder), []).append(model)
+    table = []
+    for (kind, truth, encoder), models in sorted(groups.items()):
+        passed = sum(not score(model, validation.gates).alarm for model in models)
+        table.append([kind, encoder, truth, str(len(models)), str(passed), *_ranges(models, validation.gates)])
+    names = [gate.check for gate in validation.gates]
+    return markdown_table(["kind", "form", "truth", "readings", "pass", *names], table, numeric=["readings", "pass"])
+
+
+def _ranges(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[str]:
+    ranges = []
+    for gate in gates:
+        values = [record.value for model in models if (record := model.records.get(gate.check)) is not None]
+        known = [value for value in values if value is not None]
+        ranges.append(f"{fixed(min(known), 2)} to {fixed(max(known), 2)}" if known else "undefined")
+    return ranges
+
+
+def policy_of(validation: UnitValidation, base: PolicyBase) -> str:
+    """Return the policy with the gates and the figures of a validation, as TOML.
+
+    Args:
+        validation: The validation.
+        base: The first comment, the name, the remedies and the informational checks of the policy.
+    """
+    models = validation.models
+    candidates = gate_candidates()
+    labelled = [model for model in models if model.entry.truth != "trend"]
+    tuning, held_out = half_of(labelled, "tuning"), half_of(labelled, "held_out")
+    mechanisms = [len({model.entry.mechanism for model in half}) for half in (tuning, held_out)]
+    chosen = f"Chosen from {len(tuning)} readings of planted models with {mechanisms[0]} kinds; validated"
+    basis = [
+        f"{chosen if tuning else 'Validated'} on {len(held_out)} readings of "
+        f"{'other planted' if tuning else 'planted'} models with {mechanisms[1]} kinds, drawn with other seeds."
+    ]
+    basis += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, validation.gates))]
+    for turn in validation.turns:
+        basis += [f"The rule, each {turn.what} left out in turn: {p}." for p in figure_text.error_phrases(turn.total)]
+    return policy_text(
+        validation.gates,
+        candidates,
+        [check_figures(models, candidate, validation.gates, skipped=0, seed=SEED) for candidate in candidates],
+        policy_figures(held_out, validation.gates, seed=SEED),
+        validated_on=VALIDATED_ON[validation.population],
+        basis=basis,
+        base=base,
+    )

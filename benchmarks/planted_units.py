@@ -1,0 +1,98 @@
+"""Validate policies on planted bags, heads, hops and patches: `python -m benchmarks.planted_units DIR`.
+
+The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and one
+policy per population to DIR. Results of single models are stored in DIR, so a run that was stopped resumes. All three
+populations take about half an hour of CPU time. With `--population`, only one of them is planted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from attnaudit.records import PolicyRemedy
+from attnaudit.research.planted_units.unit_validation import (
+    POPULATIONS,
+    VALIDATED_ON,
+    PopulationName,
+    policy_of,
+    report,
+    validate_units,
+)
+from attnaudit.research.validation.policy_writer import PolicyBase
+
+PAGE = "planted_units.md"
+TITLES: dict[PopulationName, str] = {
+    "bags": "Bags of feature vectors",
+    "attentions": "Several heads or hops of pooled attention",
+    "pictures": "Vision transformers",
+}
+#: Population -> the first sentence of its policy, and the name of the policy and of its file.
+SUBJECTS: dict[PopulationName, tuple[str, str]] = {
+    "bags": ("bags of feature vectors with a single attention", "bags"),
+    "attentions": ("models with several heads or hops of pooled attention", "attentions"),
+    "pictures": ("vision transformers (ViT and DeiT)", "pictures"),
+}
+WRITTEN = "`python -m benchmarks.planted_units` wrote this file. docs/planted_units.md describes the planted models."
+#: Informational checks that all of these models support.
+EVIDENCE = """# Evidence: these checks are reported and never gate a release.
+
+[[check]]
+name = "Pointing"
+on = "logits"
+measure = "share"
+severity = "report"
+
+[[check]]
+name = "PermutationFragility"
+severity = "report"
+
+[[check]]
+name = "UniformFragility"
+measure = "f1_drop"
+severity = "report"
+
+[[check]]
+name = "Agreement"
+severity = "report"
+"""
+
+
+def base_of(population: PopulationName) -> PolicyBase:
+    """Return what the policy of a population does not take from the validation."""
+    subject, name = SUBJECTS[population]
+    advice = "do not present attention as a reason for the prediction; show leave-one-out importance instead"
+    remedy = PolicyRemedy(text=advice, families=list(VALIDATED_ON[population]), accuracy="unchanged")
+    return PolicyBase(
+        head=(f"# The policy for {subject}.\n# {WRITTEN}"),
+        name=name,
+        remedies={"used": [remedy], "points": [remedy]},
+        evidence=EVIDENCE.rstrip(),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder for results")
+    parser.add_argument("--population", choices=POPULATIONS, action="append", help="default: all")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
+    options = parser.parse_args()
+    lines = ["# Planted bags, heads, hops and patches", "", "Written by `python -m benchmarks.planted_units`.", ""]
+    for population in options.population or POPULATIONS:
+        found = validate_units(
+            population,
+            out=options.folder,
+            jobs=options.jobs,
+            progress=lambda done, total, note: print(f"{done}/{total} {note}", flush=True),
+        )
+        lines += [f"## {TITLES[population]}", "", *report(found)]
+        if found.gates:
+            policy = policy_of(found, base_of(population))
+            (options.folder / f"{SUBJECTS[population][1]}.toml").write_text(policy, encoding="utf-8")
+    text = "\n".join(lines).rstrip() + "\n"
+    (options.folder / PAGE).write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
