@@ -14,6 +14,9 @@ TEMPLATES = {
     "test_attention_faithfulness.py": "test_attention_faithfulness.template",
     "policy.toml": "policy.toml",
     "transformer.toml": "transformer.toml",
+    "attentions.toml": "attentions.toml",
+    "pictures.toml": "pictures.toml",
+    "bags.toml": "bags.toml",
     "conftest_example.py": "conftest.template",
 }
 

@@ -45,6 +45,26 @@ def test_the_policy_for_transformers_is_installed_and_applies_to_them_alone() ->
     assert all(one.remedy for one in policy.record.questions)
 
 
+@pytest.mark.parametrize(
+    ("name", "families"),
+    [
+        ("bags.toml", ["bag of vectors"]),
+        ("attentions.toml", ["several-site attention", "several-head attention", "several-head attention, bag of vectors"]),
+        ("pictures.toml", ["transformer, vit, pictures", "transformer, deit, pictures"]),
+    ],
+)
+def test_each_other_family_has_its_policy(name: str, families: list[str]) -> None:
+    shipped = ROOT / "audits" / name
+    installed = files("attnaudit.run") / "templates" / name
+    assert installed.read_text(encoding="utf-8") == shipped.read_text(encoding="utf-8")
+    policies = [load_policy(path) for path in sorted((ROOT / "audits").glob("*.toml"))]
+    policy = load_policy(shipped)
+    for family in families:
+        assert choose_policy(policies, {"model": family}) == policy
+    assert {gate.question for gate in read_policy(shipped).gates} == {"used", "points"}
+    assert all(one.remedy for one in policy.record.questions)
+
+
 def test_it_asks_the_two_questions_by_name() -> None:
     policy = load_policy(POLICY)
     gated = {one.id for one in policy if one.severity == "gate"}

@@ -89,13 +89,13 @@ class Runs(Protocol):
         ...
 
 
-def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int], hops: bool, seed: int) -> KnownTruth:
+def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int] | None, hops: bool, seed: int) -> KnownTruth:
     """Apply the rule to a reading.
 
     Args:
         model: The model.
         rows: The rows.
-        heads: The heads of the reading. Its weights are the mean over them.
+        heads: The heads of the reading. Its weights are the mean over them. None for the head of the predicted class.
         hops: Whether the heads of the model are hops. The site of a hop has one head; otherwise, all heads are at one
             site.
         seed: The seed of the choice of donors.
@@ -105,9 +105,16 @@ def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int], hops: bool
         logits = two_logits(plain.logits)
         predicted = logits.argmax(-1)
         accuracy = float((predicted == rows.labels).double().mean())
-        held = set(heads) if hops else set(range(len(plain.weights)))
-        reading = torch.stack([plain.weights[head] for head in heads]).mean(0)
-        used = _used(model, rows, plain.weights, set(heads), hops, logits, predicted)
+        count = len(plain.weights)
+        of_row = torch.zeros(count, len(predicted), dtype=torch.bool)  # which heads the reading shows in each row
+        if heads is None:
+            of_row[predicted, torch.arange(len(predicted))] = True
+        else:
+            of_row[list(heads)] = True
+        held = set(heads) if hops and heads is not None else set(range(count))
+        shown = torch.stack(plain.weights) * of_row[..., None]
+        reading = shown.sum(0) / of_row.sum(0)[:, None]
+        used = _used(model, rows, plain.weights, of_row, hops, logits, predicted)
         points = _points(model, rows, plain.weights, held, hops, reading, predicted, seed)
     return judged(used, points, accuracy)
 
@@ -154,7 +161,7 @@ def _used(
     model: Runs,
     rows: UnitRows,
     weights: Sequence[Tensor],
-    heads: set[int],
+    of_row: Tensor,
     hops: bool,
     logits: Tensor,
     predicted: Tensor,
@@ -169,7 +176,7 @@ def _used(
         source = torch.where(rows.mask, (places[None] + shift[:, None]) % lengths[:, None], places[None])
 
         def rotated(head: int, own: Tensor, source: Tensor = source) -> Tensor:
-            return weights[head].gather(1, source) if head in heads else own
+            return torch.where(of_row[head][:, None], weights[head].gather(1, source), own)
 
         after += _margin(two_logits(model.run(rows.vectors, rows.mask, rotated, hops=hops).logits), predicted)
     return after / ROTATIONS < MARGIN_LEFT * before

@@ -130,7 +130,7 @@ def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
     for reading, heads in built.variant.readings.items():
         truth = built.truth(reading)
         several = len(built.variant.readings) > 1
-        role = f"{plan.kind}.{heads[0] + 1}" if several else plan.kind
+        role = f"{plan.kind}.{heads[0] + 1}" if several and heads is not None else plan.kind
         entry = entry_of(
             truth,
             name=plan.name,

@@ -48,6 +48,8 @@ class UnitKind:
         everywhere: As in `UnitTask`.
         pointed: As in `UnitTask`.
         right: The numbers of the heads that decide, if the reading is the mean over these and others; else empty.
+        by_class: Whether the model has one head per class. A head that looks at key units looks at those of its class.
+            The reading is the head of the predicted class.
         teaching: What a trained model is taught; None for a compiled model.
     """
 
@@ -61,6 +63,7 @@ class UnitKind:
     everywhere: bool = False
     pointed: bool = False
     right: tuple[int, ...] = ()
+    by_class: bool = False
     teaching: Teaching | None = None
 
 
@@ -113,6 +116,11 @@ MIXED_KINDS = tuple(
     )
     for count in (1, 2, 3)
 )
+BRANCHED_KINDS = (
+    UnitKind(name="branches", looks=(("key", 1.0),), arrangements=("heads",), by_class=True),
+    UnitKind(name="branches_bypassed", looks=(("key", 1.0),), value="mean", arrangements=("heads",), by_class=True),
+    UnitKind(name="branches_at_decoys", looks=(("decoy", 1.0),), value="max", arrangements=("heads",), by_class=True),
+)
 TRAINED_KINDS = (
     UnitKind(name="trained_attention", looks=(("key", 1.0),), teaching="labels"),
     UnitKind(name="taught_decoys", looks=(("decoy", 1.0),), value="max", teaching="decoys"),
@@ -149,21 +157,22 @@ class UnitVariant:
     Attributes:
         task: The task.
         design: The design.
-        readings: Text form of each audited reading ("" for the only one) -> the numbers of its heads.
+        readings: Text form of each audited reading ("" for the only one) -> the numbers of its heads. None for the head
+            of the predicted class.
         width: The number of features of a vector.
         rows: The number of rows.
     """
 
     task: UnitTask
     design: PoolDesign
-    readings: dict[str, tuple[int, ...]]
+    readings: dict[str, tuple[int, ...] | None]
     width: int
     rows: int
 
 
 def kind_of(name: str) -> UnitKind:
     """Return the kind with a name."""
-    return next(kind for kind in (*KINDS, *MIXED_KINDS, *TRAINED_KINDS) if kind.name == name)
+    return next(kind for kind in (*KINDS, *MIXED_KINDS, *BRANCHED_KINDS, *TRAINED_KINDS) if kind.name == name)
 
 
 def unit_plans(
@@ -191,6 +200,8 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     count = 1 if plan.arrangement == "bag" else len(kind.looks)
     if plan.arrangement in ("heads", "bag_heads") and count == 1:
         count = generator.choice((2, 3, 4))
+    if kind.by_class:
+        count = classes
     looks = kind.looks * (count if len(kind.looks) == 1 else 1)
     simple = not kind.levels and not any(look == "sink" for look, _ in looks)
     least, most = WORDS
@@ -200,8 +211,12 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     # The mean of uniform weights is multiplied by the number of units, so that one key unit decides.
     gains = [gain / count if len(kind.looks) == 1 else gain for _, gain in looks]
     heads = tuple(
-        PlantedHead(looks=look, gain=gain * (most if look == "all" else 1.0))
-        for (look, _), gain in zip(looks, gains, strict=True)
+        PlantedHead(
+            looks=look,
+            gain=gain * (most if look == "all" else 1.0),
+            label=number if kind.by_class and look == "key" else None,
+        )
+        for number, ((look, _), gain) in enumerate(zip(looks, gains, strict=True))
     )
     design = PoolDesign(
         heads=heads,
@@ -211,7 +226,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
         gated=simple and generator.random() < 0.4,
         jitter=generator.choice((0.0, 0.3, 0.8)),
         relu=generator.random() < 0.5,
-        one_logit=classes == 2 and generator.random() < 0.5,
+        one_logit=classes == 2 and generator.random() < 0.5 and not kind.by_class,
     )
     task = UnitTask(
         classes=classes,
@@ -234,7 +249,9 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     )
 
 
-def _readings(arrangement: Arrangement, kind: UnitKind, count: int) -> dict[str, tuple[int, ...]]:
+def _readings(arrangement: Arrangement, kind: UnitKind, count: int) -> dict[str, tuple[int, ...] | None]:
+    if kind.by_class:
+        return {"own@heads=predicted": None}
     if arrangement == "bag":
         return {"": (0,)}
     if arrangement == "hops":

@@ -50,7 +50,7 @@ class PlantedUnits:
         """
         heads = self.variant.readings[reading]
         right = kind_of(self.plan.kind).right
-        if not right:
+        if not right or heads is None:
             return self._truth_of_heads(heads)
         deciding = self._truth_of_heads(right)
         others = self._truth_of_heads([head for head in heads if head not in right])
@@ -60,7 +60,7 @@ class PlantedUnits:
         reason = "the heads that should decide do not, or others do"
         return replace(deciding, truth="", share=share, reason=deciding.reason or reason)
 
-    def _truth_of_heads(self, heads: Sequence[int]) -> KnownTruth:
+    def _truth_of_heads(self, heads: Sequence[int] | None) -> KnownTruth:
         return known_truth(
             self.model, self.rows, heads=heads, hops=self.plan.arrangement == "hops", seed=self.plan.seed
         )

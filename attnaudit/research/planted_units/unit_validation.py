@@ -17,7 +17,14 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.planted_patches import patch_plans
 from attnaudit.research.planted_units.unit_audits import AuditedReading, audit_all, audit_each, gate_candidates
-from attnaudit.research.planted_units.unit_kinds import MIXED_KINDS, TRAINED_KINDS, Arrangement, UnitPlan, unit_plans
+from attnaudit.research.planted_units.unit_kinds import (
+    BRANCHED_KINDS,
+    MIXED_KINDS,
+    TRAINED_KINDS,
+    Arrangement,
+    UnitPlan,
+    unit_plans,
+)
 from attnaudit.research.study.text_tables import fixed, markdown_table
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
@@ -81,6 +88,7 @@ def unit_tasks(population: Literal["bags", "attentions"]) -> list[tuple[UnitPlan
     if population == "attentions":
         held_out = unit_plans(arrangements, ATTENTION_SEEDS)
         held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=MIXED_KINDS)
+        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=BRANCHED_KINDS)
         held_out += unit_plans(("bag_heads",), HEADS_OVER_BAGS)
         return tasks + [(plan, "held_out") for plan in held_out]
     planned = unit_plans(arrangements, HELD_OUT_SEEDS)
