@@ -28,6 +28,7 @@ class PlantedUnits:
     Attributes:
         plan: The plan.
         variant: The details that the seed decided.
+        space: The rotation of codes into vectors.
         model: The model.
         rows: The rows, to which `truth_rule` is applied.
         dataset: The same rows, to audit.
@@ -36,6 +37,7 @@ class PlantedUnits:
 
     plan: UnitPlan
     variant: UnitVariant
+    space: UnitSpace
     model: PlantedPool | TrainedPool
     rows: UnitRows
     dataset: Dataset
@@ -84,7 +86,7 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
         adapter: Any = _bag_adapter(model, variant, vectors)
         texts = [f"bag {number}" for number in range(len(units))]
     else:
-        words = _words(units, task.classes)
+        words = _words(units)
         table = space.vectors(list(words), plan.seed)
         table[:2] = 0  # padding, and the word for all unknown words
         vectors = [table[[words[unit] for unit in row]] for row in units]
@@ -108,10 +110,12 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
     dataset = Dataset(
         name=plan.name, source="planted", description="", instances=instances, classes=tuple(sorted(names))
     )
-    return PlantedUnits(plan=plan, variant=variant, model=model, rows=rows, dataset=dataset, adapter=adapter)
+    return PlantedUnits(
+        plan=plan, variant=variant, space=space, model=model, rows=rows, dataset=dataset, adapter=adapter
+    )
 
 
-def _words(units: list[list[UnitRole]], classes: int) -> dict[UnitRole, int]:
+def _words(units: list[list[UnitRole]]) -> dict[UnitRole, int]:
     """Return the number of each word in the table of embeddings. Numbers 0 and 1 are padding and the unknown word."""
     known = sorted({unit for row in units for unit in row}, key=lambda unit: unit.word)
     reserved = [UnitRole("padding"), UnitRole("unknown")]

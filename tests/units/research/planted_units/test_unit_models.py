@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from attnaudit.conformance import full
-from attnaudit.research.planted_units.planted_pool import two_logits
+from attnaudit.research.planted_units.planted_pool import PlantedHead, PlantedPool, two_logits
 from attnaudit.research.planted_units.truth_rule import judged
 from attnaudit.research.planted_units.unit_audits import audit_units
 from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, UnitTask, code_names, code_of, draw_row
@@ -40,6 +41,34 @@ def test_the_rule_finds_the_truth(kind: str, arrangement: Arrangement, truth: li
     found = [built.truth(reading) for reading in built.variant.readings]
     assert [one.truth for one in found] == truth
     assert fails is None or [one.fails for one in found] == fails
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 0.25), (3, 0.75)])
+def test_a_mean_of_heads_is_right_on_the_share_of_heads_that_decide(count: int, share: float) -> None:
+    found = planted(f"{count}_of_4_heads", "heads").truth("own@heads=mean")
+    assert (found.truth, found.share, found.fails) == ("graded", share, ("points",))
+
+
+def test_a_mean_of_heads_has_no_label_if_the_wrong_heads_decide() -> None:
+    built = planted("2_of_4_heads", "heads")
+    heads = (PlantedHead(looks="decoy", gain=0.0),) * 2 + (PlantedHead(looks="key"),) * 2
+    model = PlantedPool(replace(built.variant.design, heads=heads), built.space, seed=0)
+    found = replace(built, model=model).truth("own@heads=mean")
+    assert found.truth == ""
+    assert found.reason == "the heads that should decide do not, or others do"
+
+
+def test_the_branch_of_the_predicted_class_is_right_only_where_it_decides() -> None:
+    kinds = ("branches", "branches_bypassed", "branches_at_decoys")
+    found = [planted(kind, "heads").truth("own@heads=predicted") for kind in kinds]
+    assert [one.truth for one in found] == ["faithful", "unfaithful", "unfaithful"]
+    assert [one.fails for one in found] == [(), ("used",), ("used", "points")]
+
+
+@pytest.mark.slow
+def test_attention_that_learns_the_labels_is_faithful_and_taught_attention_is_not() -> None:
+    assert planted("trained_attention", "bag").truth("").truth == "faithful"
+    assert planted("taught_decoys", "bag").truth("").fails == ("used", "points")
 
 
 def test_the_share_of_a_graded_model_is_that_of_the_rows_without_a_marker() -> None:
