@@ -6,8 +6,8 @@ pytest runs one case per model, data set and check:
     pytest audits/ --model my_checkpoint --data reviews.jsonl
 
 The checks and their thresholds are in the policies in this folder, with the evidence for each threshold in a comment.
-policy.toml applies to models with pooled attention, attentions.toml to those with several heads or hops, transformer.toml
-to Transformers, pictures.toml to vision transformers, and bags.toml to models of bags of vectors.
+policy.toml applies to models with pooled attention, attentions.toml to those with several heads or hops,
+transformer.toml to Transformers, and bags.toml to models of bags of vectors.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from attnaudit import audit, checks
 
 HERE = Path(__file__).parent
-POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "pictures.toml", "bags.toml")
+POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "bags.toml")
 
 
 @audit(*(checks.load_policy(HERE / name) for name in POLICIES))

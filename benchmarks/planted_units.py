@@ -1,8 +1,8 @@
 """Validate policies on planted bags, heads, hops and patches: `python -m benchmarks.planted_units DIR`.
 
-The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and one
-policy per population to DIR. Results of single models are stored in DIR, so a run that was stopped resumes. All three
-populations take about half an hour of CPU time. With `--population`, only one of them is planted.
+The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and the
+policies for bags and for several attentions to DIR. Results of single models are stored in DIR, so a run that was
+stopped resumes. All three populations take about half an hour of CPU time. With `--population`, only one is planted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ TITLES: dict[PopulationName, str] = {
 SUBJECTS: dict[PopulationName, tuple[str, str]] = {
     "bags": ("bags of feature vectors with a single attention", "bags"),
     "attentions": ("models with several heads or hops of pooled attention", "attentions"),
-    "pictures": ("vision transformers (ViT and DeiT)", "pictures"),
 }
 WRITTEN = "`python -m benchmarks.planted_units` wrote this file. docs/planted_units.md describes the planted models."
 #: Informational checks that all of these models support.
@@ -86,7 +85,7 @@ def main() -> None:
             progress=lambda done, total, note: print(f"{done}/{total} {note}", flush=True),
         )
         lines += [f"## {TITLES[population]}", "", *report(found)]
-        if found.gates:
+        if population in SUBJECTS:
             policy = policy_of(found, base_of(population))
             (options.folder / f"{SUBJECTS[population][1]}.toml").write_text(policy, encoding="utf-8")
     text = "\n".join(lines).rstrip() + "\n"

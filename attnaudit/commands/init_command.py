@@ -15,7 +15,6 @@ TEMPLATES = {
     "policy.toml": "policy.toml",
     "transformer.toml": "transformer.toml",
     "attentions.toml": "attentions.toml",
-    "pictures.toml": "pictures.toml",
     "bags.toml": "bags.toml",
     "conftest_example.py": "conftest.template",
 }
