@@ -93,7 +93,7 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
         ),
         (["BertForMultipleChoice"], "is a model that chooses one of several texts.*docs/targets.md"),
         (["ViTForImageClassification"], "no image processor.*image_processor.save_pretrained"),
-        (["ViTForMaskedImageModeling"], "is a model of images.*docs/pictures.md.*docs/adapters.md"),
+        (["ViTForMaskedImageModeling"], "is a computer vision model.*docs/pictures.md.*docs/adapters.md"),
         (["Wav2Vec2ForSequenceClassificationAudio"], "is an audio model.*docs/pictures.md.*docs/adapters.md"),
         (None, "names no architecture.*save_pretrained"),
     ],
