@@ -45,7 +45,8 @@ class HuggingFaceAdapter:
         family: The family of the model, such as "transformer, bert". The key `validated_on` of a policy names families.
         configuration: Everything that determines the logits besides the parameters, as JSON: the model's configuration,
             its tokenizer, the prompt and the label tokens.
-        description: One line for reports: the class of the model, the numbers of layers and heads, and the kernel.
+        description: One line for reports: the class of the model, the numbers of layers and heads, the kernel, and the
+            precision if it is not float32.
     """
 
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel, *, precision: str = FLOAT32) -> None:
@@ -61,6 +62,7 @@ class HuggingFaceAdapter:
         last = PICTURES if isinstance(runner.builder, PictureInputBuilder) else last
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
+        self.description += f", {precision}" if precision != FLOAT32 else ""
         layout, builder = runner.layout, runner.builder
         self.configuration = builder.configuration(runner.head)
         self._capabilities = Capabilities(
