@@ -15,6 +15,9 @@ from typing import TypeVar
 
 from attnaudit.errors import AuditError
 
+#: The number of kernels that oneDNN keeps.
+KERNELS = 64
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -63,6 +66,16 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def limit_kernel_cache() -> None:
+    """Limit the number of kernels that oneDNN keeps in memory. Call this before the first pass of a model.
+
+    By default, it keeps 1,024 kernels. In an audit, nearly every batch has another shape and needs a kernel of its own,
+    so that the cache would need more than 100 MiB without saving time. If the environment variable is set already, it
+    is not changed.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
 
 
 def return_free_memory() -> None:

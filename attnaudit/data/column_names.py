@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from attnaudit.data.cell_values import shorten
@@ -29,6 +30,7 @@ class Column(StrEnum):
 
 #: Columns that are not required, but whose absence changes the audit.
 _MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES, Column.ANSWER)
+_MISSING: Final = "column 'text' is missing."
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
 
@@ -45,16 +47,23 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
         DataError: `text` and `file` are both missing, or the name of an unknown column is similar to that of a missing
             `label`, `query`, `labels`, `position`, `passages` or `answer`.
     """
-    names = list(columns)
+    problem = _problem(tuple(columns))
+    if problem is not None:
+        raise DataError(f"{where}: {problem}{hint if problem.startswith(_MISSING) else ''}")
+
+
+@lru_cache(maxsize=256)
+def _problem(names: tuple[str, ...]) -> str | None:
+    """Return what is wrong with the names of columns; None if nothing is. Every row of a JSON Lines file is checked."""
     folded = {name.strip().casefold(): name for name in names}
     unknown = [one for one, name in folded.items() if name not in set(Column)]
     for column in _MISSED:  # ignoring a misspelt column would silently change the audit
         cutoff = 0.85 if column == Column.ANSWER else 0.8  # "answer_id" is another column, "answers" is not
         near = next((folded[name] for name in difflib.get_close_matches(column, unknown, n=1, cutoff=cutoff)), None)
         if near is not None and column not in names:
-            raise DataError(f"{where}: column {near!r} would be ignored. Rename it to '{column}', in lower case.")
+            return f"column {near!r} would be ignored. Rename it to '{column}', in lower case."
     if Column.TEXT in names or Column.FILE in names:
-        return
+        return None
     likely = difflib.get_close_matches("text", list(folded), n=1, cutoff=0.5)
     likely = likely or [usual for usual in _USUAL_TEXT_COLUMNS if usual in folded]
     files = [usual for usual in _USUAL_FILE_COLUMNS if usual in folded]
@@ -63,9 +72,9 @@ def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None
     else:
         fix = f"If {folded[files[0]]!r} contains paths of arrays or pictures, rename it to 'file'"
     name_list = ", ".join(repr(shorten(name)) for name in names[:8]) + (", ..." if len(names) > 8 else "")
-    raise DataError(
-        f"{where}: column 'text' is missing. Expected the column text (or file, for arrays and pictures) and, "
-        f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}.{hint}"
+    return (
+        f"{_MISSING} Expected the column text (or file, for arrays and pictures) and, "
+        f"optionally, label, query, id and source; found {name_list or 'none'}. {fix}."
     )
 
 

@@ -69,6 +69,8 @@ class LineIndex:
         Args:
             line: The index of the line among the lines that are not blank, counted from 0.
         """
+        if not len(self._lines_before_blank):
+            return line + 1
         return line + 1 + int(np.searchsorted(self._lines_before_blank, line, side="right"))
 
     def read(self, lines: Iterable[int]) -> Iterator[tuple[int, int, bytes]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attnaudit import errors
 from attnaudit.errors import AuditError, ChangedModelError, ModelError
+from attnaudit.processes import limit_kernel_cache, return_free_memory
 from attnaudit.registry import checkpoint_formats, measures, models
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class ShardWorker:
     def __init__(self, job: ShardJob) -> None:
         import torch
 
+        limit_kernel_cache()
         torch.set_num_threads(job.threads)
         if job.search_path:
             sys.path[:] = job.search_path
@@ -159,7 +161,9 @@ class ShardWorker:
         Raises:
             AuditError: The shard cannot be measured.
         """
-        return measured_shard(shard.index, self._measurer.measure(shard))
+        measured = measured_shard(shard.index, self._measurer.measure(shard))
+        return_free_memory()
+        return measured
 
 
 def registering_modules() -> dict[str, str]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.ragged_columns import RaggedColumn
+from attnaudit.instances import Instance
 
 #: Number of instances that are written at once.
 ROWS_AT_ONCE = 16_384
+#: Number of instances whose tokens are converted at once.
+TOKENS_OF_ROWS_AT_ONCE = 1_024
+#: The largest number of numbers in the vectors of one table, unless one instance has more.
+NUMBERS_AT_ONCE = 2**20
 SCHEMA = pa.schema(
     [
         ("model", pa.string()),
@@ -58,77 +65,89 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     schema = pa.schema([*SCHEMA, *PLACES]) if measurements.boxes or measurements.times else SCHEMA
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for first in range(0, len(measurements), ROWS_AT_ONCE):
-            part = _part(measurements, slice(first, first + ROWS_AT_ONCE))
-            for table in _tables(part, schema):
+            for table in _tables(measurements, slice(first, min(first + ROWS_AT_ONCE, len(measurements))), schema):
                 writer.write_table(table)
 
 
-def _part(measurements: Measurements, rows: slice) -> Measurements:
-    """Return the measurements of consecutive instances, without tables."""
-    return dataclasses.replace(
-        measurements,
-        instances=measurements.instances[rows],
-        sources=measurements.sources[rows],
-        tokens=measurements.tokens[rows],
-        labels=measurements.labels[rows],
-        predicted=measurements.predicted[rows],
-        scalars={name: column[rows] for name, column in measurements.scalars.items()},
-        vectors={name: column[rows] for name, column in measurements.vectors.items()},
-        boxes=measurements.boxes[rows],
-        times=measurements.times[rows],
-        tables={},
-    )
+def _tables(measurements: Measurements, rows: slice, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the scalars and vectors of consecutive instances as tables of a single measure.
 
-
-def _tables(measurements: Measurements, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield a table for every scalar and vector, with one row per instance."""
-    n = len(measurements)
-    tokens = pa.array([list(row) for row in measurements.tokens], type=pa.list_(pa.string()))
+    A table has one row per instance. A vector with many numbers per instance is divided into several tables.
+    """
+    n = rows.stop - rows.start
+    instances = measurements.instances[rows]
+    tokens = _tokens(measurements, rows)
     shared = {
         "model": pa.array([measurements.model] * n, type=pa.string()),
         "data": pa.array([measurements.data] * n, type=pa.string()),
         "seed": pa.array([measurements.seed] * n, type=pa.int64()),
-        "instance": pa.array(measurements.ids, type=pa.string()),
-        "source": pa.array(measurements.sources, type=pa.string()),
-        "label": pa.array(_labels(measurements), type=pa.string()),
+        "instance": pa.array([one.id for one in instances], type=pa.string()),
+        "source": pa.array(measurements.sources[rows], type=pa.string()),
+        "label": pa.array(_labels(measurements, instances, rows), type=pa.string()),
         "predicted": pa.nulls(n, pa.string())
         if measurements.no_decision
-        else pa.array([measurements.classes[i] for i in measurements.predicted], type=pa.string()),
+        else pa.array([measurements.classes[i] for i in measurements.predicted[rows]], type=pa.string()),
     }
     places: dict[str, pa.Array] = {}
     if measurements.boxes or measurements.times:
-        shared["file"] = pa.array([instance.file for instance in measurements.instances], type=pa.string())
-        hashes = [instance.file_sha256 or None for instance in measurements.instances]
+        shared["file"] = pa.array([instance.file for instance in instances], type=pa.string())
+        hashes = [instance.file_sha256 or None for instance in instances]
         shared["file_sha256"] = pa.array(hashes, type=pa.string())
         for name in ("boxes", "times"):
-            rows = [row.tolist() for row in getattr(measurements, name)] or [None] * n
-            places[name] = pa.array(rows, type=PLACES.field(name).type)
+            given = [row.tolist() for row in getattr(measurements, name)[rows]] or [None] * n
+            places[name] = pa.array(given, type=PLACES.field(name).type)
+    del instances
     for name in sorted({*measurements.scalars, *measurements.vectors}):
         scalar = measurements.scalars.get(name)
         vector = measurements.vectors.get(name)
-        columns = {
-            **shared,
-            "measure": pa.array([name] * n, type=pa.string()),
-            "value": pa.nulls(n, pa.float64()) if scalar is None else pa.array(scalar, from_pandas=True),
-            "values": pa.nulls(n, pa.list_(pa.float64())) if vector is None else _lists(vector),
-            "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
-        }
-        for place, rows in places.items():
-            columns[place] = rows if name in measurements.per_token else pa.nulls(n, rows.type)
-        yield pa.table(columns, schema=schema)
+        step = n if vector is None else _rows_of_table(vector, rows)
+        for first in range(0, n, step):
+            stop = min(first + step, n)
+            some = slice(rows.start + first, rows.start + stop)
+            columns = {
+                **shared,
+                "measure": pa.array([name] * n, type=pa.string()),
+                "value": pa.nulls(n, pa.float64()) if scalar is None else pa.array(scalar[rows], from_pandas=True),
+                "tokens": tokens if name in measurements.per_token else pa.nulls(n, pa.list_(pa.string())),
+            }
+            for place, of_rows in places.items():
+                columns[place] = of_rows if name in measurements.per_token else pa.nulls(n, of_rows.type)
+            columns = {column: array[first:stop] for column, array in columns.items()}
+            columns["values"] = (
+                pa.nulls(stop - first, pa.list_(pa.float64())) if vector is None else _lists(vector[some])
+            )
+            yield pa.table(columns, schema=schema)
 
 
-def _labels(measurements: Measurements) -> list[str | None]:
-    """Return the label of each instance.
+def _rows_of_table(vector: Sequence[Floats], rows: slice) -> int:
+    """Return the number of rows of a table of a vector: fewer than `rows` if they have very many numbers."""
+    count: int = rows.stop - rows.start
+    if not isinstance(vector, RaggedColumn):
+        return count
+    numbers = int(vector.ends[rows.stop - 1]) - (int(vector.ends[rows.start - 1]) if rows.start else 0)
+    return max(1, count // -(-max(1, numbers) // NUMBERS_AT_ONCE))
+
+
+def _tokens(measurements: Measurements, rows: slice) -> pa.Array:
+    """Return the tokens of consecutive instances, of which only a few are converted at once."""
+    bounds = [*range(rows.start, rows.stop, TOKENS_OF_ROWS_AT_ONCE), rows.stop]
+    return pa.concat_arrays(
+        pa.array([list(row) for row in measurements.tokens[first:stop]], type=pa.list_(pa.string()))
+        for first, stop in pairwise(bounds)
+    )
+
+
+def _labels(measurements: Measurements, instances: Sequence[Instance], rows: slice) -> list[str | None]:
+    """Return the labels of consecutive instances.
 
     It is the label in the data. If an instance has several labels, it is the class that follows from them. None if the
     output is not a decision.
     """
     if measurements.no_decision:
-        return [None] * len(measurements)
+        return [None] * len(instances)
     return [
         one.label if one.label is not None or index < 0 else measurements.classes[index]
-        for one, index in zip(measurements.instances, measurements.labels.tolist(), strict=True)
+        for one, index in zip(instances, measurements.labels[rows].tolist(), strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
-from attnaudit.processes import return_free_memory
+from attnaudit.processes import limit_kernel_cache, return_free_memory
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import (
     CheckRecord,
@@ -418,6 +418,7 @@ class AuditSession:
                 draws = open_draws(item.source, self.options.seed, lazily=sequential)
                 if draws.hashed == "rows":
                     require_two_classes(draws.first(None))
+                return_free_memory()
                 return draws
 
             self._draws[name] = self._once((_DATA, name), read)
@@ -428,6 +429,7 @@ class AuditSession:
         import torch
 
         if self._threads is None:
+            limit_kernel_cache()
             refuse_two_pools(self.options, self.workers)
             refuse_unused_shards(self.options, self.worker)
             torch.set_num_threads(threads_of(self.options, self.workers))

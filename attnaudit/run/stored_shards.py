@@ -17,7 +17,7 @@ import msgspec
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.executors.shard_job import COST, Executor, MeasuredShard, ShardJob, measured_shard
 from attnaudit.formatting import listed
-from attnaudit.processes import replace_file
+from attnaudit.processes import replace_file, return_free_memory
 
 if TYPE_CHECKING:
     from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
@@ -331,6 +331,7 @@ class StoredShardRunner:
         for index in missing:
             numbers = measurer.measure(shards[index], progress=self._progress, report=_after(done, report))
             store(measured_shard(index, numbers))
+            return_free_memory()
 
     def _in_memory(
         self, measurer: ShardMeasurer, shards: Sequence[Shard], report: Callable[[int], None]
