@@ -18,6 +18,7 @@ from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
+from attnaudit.processes import return_free_memory
 from attnaudit.readings import split
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
@@ -216,11 +217,12 @@ class Measurements:
         for array in chain((self.labels, self.predicted), self.scalars.values(), vectors, self.tables.values()):
             array.setflags(write=False)
 
-    def drop_read_pages(self) -> None:
-        """Remove numbers that are stored in files from memory. They are read again when they are needed."""
+    def release_memory(self) -> None:
+        """Return memory to the operating system: free memory, and numbers that are read again from their files."""
         for column in self.scalars.values():
             if isinstance(column.base, mmap.mmap) and hasattr(column.base, "madvise"):  # not on Windows
                 column.base.madvise(mmap.MADV_DONTNEED)
+        return_free_memory()
 
     def scalar(self, name: str) -> Floats:
         """Return a scalar column (n,).
