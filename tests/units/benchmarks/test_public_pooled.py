@@ -91,6 +91,15 @@ def test_a_difference_stops_the_command(public: PooledModel, tmp_path: Path, par
         line_of(replace(public, plain=wrong), tmp_path)
 
 
+def test_an_undefined_number_stops_the_command(public: PooledModel, tmp_path: Path) -> None:
+    def undefined(model: Any, instance: Instance, left_out: int | None) -> tuple[Tensor, Tensor]:
+        p, weights = plain(model, instance, left_out)
+        return p * torch.nan if left_out == 1 else p, weights
+
+    with pytest.raises(SystemExit, match="'leave-one-out': nan"):
+        line_of(replace(public, plain=undefined), tmp_path)
+
+
 def test_another_commit_is_refused(public: PooledModel, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"is at commit .*; expected 000"):
         line_of(replace(public, commit="000"), tmp_path)
