@@ -137,7 +137,7 @@ class ShardNumbers:
             columns = {one: table.column(one) for one in table.column_names}
             summaries = _from_lists(columns.pop("summary"), ())
             tokens = columns.pop("tokens").to_pylist()
-            return cls(
+            numbers = cls(
                 ids=columns.pop("instance").to_pylist(),
                 tokens=tokens,
                 sequences=columns.pop("sequence").to_pylist(),
@@ -162,6 +162,11 @@ class ShardNumbers:
                 facts=facts["facts"],
                 shared=set(facts["shared"]),
             )
+            lengths = [len(row) for row in tokens]
+            for column_name in sorted(numbers.per_token):
+                if numbers.vectors[column_name].counts.tolist() != lengths:
+                    raise ValueError(f"column '{column_name}' does not have one number per token")
+            return numbers
         except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
             first = (str(error).splitlines() or ["unknown"])[0]
             raise ReportError(

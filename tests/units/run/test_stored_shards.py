@@ -18,7 +18,7 @@ import pytest
 
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
-from attnaudit.engine.shard_numbers import ShardNumbers
+from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.errors import ChangedModelError, ReportError
 from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
 from attnaudit.run.partial_measurement import merge_shards
@@ -210,6 +210,15 @@ def test_a_file_with_empty_cells_is_refused(tmp_path: Path) -> None:
     pq.write_table(table.set_column(table.column_names.index("predicted"), "predicted", edited), file)
     with pytest.raises(ReportError, match="column 'predicted' has empty cells"):
         ShardNumbers.from_parquet(file.getvalue(), "x")
+
+
+def test_a_vector_of_another_length_than_the_tokens_is_refused(tmp_path: Path) -> None:
+    measured(tmp_path)
+    numbers = ShardNumbers.from_parquet(next(tmp_path.glob("*/000001.parquet")).read_bytes(), "x")
+    values, counts = numbers.vectors["attention"]
+    numbers.vectors["attention"] = Rows(values[:-1], np.append(counts[:-1], counts[-1] - 1))
+    with pytest.raises(ReportError, match="column 'attention' does not have one number per token"):
+        ShardNumbers.from_parquet(numbers.to_parquet(), "x")
 
 
 def test_numbers_survive_the_file_bit_by_bit() -> None:
