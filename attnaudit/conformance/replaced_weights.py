@@ -30,7 +30,7 @@ def _replace(weights: dict[str, Tensor]) -> Intervention:
 
 @contract()
 def check_self_replacement(e: Examples) -> str:
-    """Replacing attention with the model's own weights does not change the logits, neither at all sites together nor at
+    """Replacing attention with the model's own weights does not change the logits, whether at all sites together or at
     one site alone."""
     own = dict(e.trace.attention)
     offered: dict[str, tuple[Tensor, Tensor]] = {}

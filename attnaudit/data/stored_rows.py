@@ -19,7 +19,7 @@ from attnaudit.instances import Instance
 
 
 class RowReader(InstanceReader):
-    """Converts rows without remembering their ids. `LazyInstances` makes the ids unique."""
+    """Reader of rows that does not check for repeated ids. `LazyInstances` makes the ids unique."""
 
     def _numbered(self, identifier: str) -> str:
         return identifier

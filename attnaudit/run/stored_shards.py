@@ -259,7 +259,7 @@ class StoredShardRunner:
     Args:
         open_folder: Called with the number of shards, it returns the folder for them.
         executor: Measures shards in other processes; None to measure them in this one.
-        job: Describes the measurement for other processes, given the lengths of all instances.
+        job: Called with the lengths of all instances, it returns the job for other processes.
         progress: Called during batches that take long; None to report no progress.
         chosen: Whether to measure a shard, given its number; None to measure all shards.
 

@@ -147,8 +147,8 @@ def layer_matrices(heads: Sequence[Head], space: FeatureSpace, family: Family) -
 def readout(design: Design, space: FeatureSpace) -> Tensor:
     """Return a (C, d) matrix that reads the feature "moved" of every class from the residual stream.
 
-    This feature is the evidence for the class that heads have moved to a token. For the default class, the matrix reads
-    about ½ more.
+    For each class, this feature of a token is the evidence that attention heads have moved to the token. For the
+    default class, the matrix adds a constant of about ½.
     """
     rows = torch.stack([space.row({f"moved.{c}": 1.0}) for c in range(design.classes)])
     if design.default_class is not None:

@@ -85,7 +85,7 @@ def interchange(
         predicted = _predicted(trace.logits)
         if bool((predicted == predicted[0]).all()):
             raise ValueError(
-                "the model predicts the same class for all texts, so no text of another class can replace values"
+                "the model predicts the same class for all texts, so values cannot be exchanged between classes"
             )
         embeddings = adapter.embed(inputs)[TEXT]
         site = adapter.sites()[_layer(adapter, chosen)]

@@ -25,7 +25,8 @@ class PatchTask:
 def audit_patches(task: PatchTask) -> list[AuditedReading]:
     """Build a planted vision transformer, verify its readings, and audit them.
 
-    A reading that is not verified, or whose model predicts the labels of fewer than 90% of the pictures, is a "trend".
+    If a reading is not verified, or its model predicts the labels of fewer than 90% of the pictures, the truth of the
+    reading counts as unknown ("trend").
     """
     torch.set_num_threads(1)
     built = build_patches(task.plan, task.pictures)

@@ -2,8 +2,8 @@
 
 A patch is a picture of 8 × 8 pixels: grey noise, to which a pattern is added for each feature of the patch. The pattern
 of the evidence for a class is the mean of one of scikit-learn's handwritten digits, made orthogonal to all other
-patterns. The patch embedding, which is linear, reads the patterns and writes the features of the patch. A row of words
-with and without roles (see `circuit_texts`) becomes a grid of patches.
+patterns. The patch embedding, which is linear, reads the patterns and writes the features of the patch. The words of a
+text from `circuit_texts` become a grid of patches, one patch per word.
 
 The truth of a reading is decided as for all planted Transformers: by the interchange interventions of `interchange`.
 """

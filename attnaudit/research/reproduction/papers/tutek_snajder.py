@@ -276,7 +276,8 @@ PAPER = Paper(
     deviations=(
         f"The paper does not say for which δ and η it reports results. Here δ = {DELTA:g} and η = {ETA:g}, which had "
         "the best F1 on dev in a trial of both grids with 3,000 sentences of SST. Both are the weakest values that the "
-        "paper names (δ = 1 in its text, but not in its table 4); the last two tables show the others.",
+        "paper names. It names δ = 1 in its text, but its table 4 does not list it. The last two tables show the "
+        "others.",
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
         "averages the tying loss over tokens. Here, both are means, so the paper's δ may correspond to our δ/32. On "
         "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
