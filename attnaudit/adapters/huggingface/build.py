@@ -14,7 +14,7 @@ from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder, picture_build
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
-from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of
+from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
 from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
@@ -152,7 +152,7 @@ def from_model(
             )
     name = name_of(model)
     _require_usable(model, tokenizer, name)
-    implementation, dtype = attention_interface.current_implementation(model), next(model.parameters()).dtype
+    implementation, dtype = attention_interface.current_implementation(model), type_of(model)
     note = f"the audit runs the model inside {' and '.join(removed)}" if removed else ""
     if implementation not in _PORTABLE_KERNELS:
         note = f"the attention kernel {implementation}, which the model uses, was not compared with the audited kernel"
@@ -180,7 +180,7 @@ def from_model(
     original = OriginalModel(
         implementation=implementation,
         dtype=dtype,
-        load=None if given is model else lambda wanted, _kernel: copy.deepcopy(given).to(wanted),
+        load=None if given is model else lambda wanted, _kernel: _copied(given, wanted),
         note=note,
     )
     adapter = _build(
@@ -200,6 +200,12 @@ def from_model(
     if any(one.startswith("PEFT") for one in removed):
         _require_logits_of_container(adapter, container, removed)
     return adapter
+
+
+def _copied(model: Any, dtype: torch.dtype) -> Any:
+    """Return a copy of a model in a data type. In the type of the model, tensors of other types keep theirs."""
+    copied = copy.deepcopy(model)
+    return copied if dtype == type_of(model) else copied.to(dtype)
 
 
 def _require_eager_inside(model: Any, name: str) -> None:

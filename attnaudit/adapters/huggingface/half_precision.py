@@ -37,6 +37,19 @@ def precision_of(model: nn.Module) -> str:
     return name_of_type(most) if most in HALF_TYPES else FLOAT32
 
 
+def type_of(model: nn.Module) -> torch.dtype:
+    """Return the data type of a model whose parameters may have several types.
+
+    The result is that of `precision_of` if it is a half precision. Otherwise, it is the type of the first parameter
+    that is not float32, since such a model can be audited only as a float32 copy; float32 if there is none.
+    """
+    precision = precision_of(model)
+    if precision != FLOAT32:
+        return HALF_TYPES[HALF.index(precision)]
+    types = (one.dtype for one in model.parameters() if one.is_floating_point())
+    return next((dtype for dtype in types if dtype != torch.float32), torch.float32)
+
+
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[None]:
     """Make a model compute in float32 inside the context. Afterwards, it has its own tensors again.

@@ -189,6 +189,36 @@ def test_a_peft_folder_keeps_the_precision_of_its_base_model(tmp_path: Path, ins
     assert any(one.check == "half_precision" for one in quick(adapter, instances))
 
 
+@pytest.mark.parametrize(("precision", "audited"), [(None, "bfloat16"), ("float32", "float32")])
+def test_float32_embeddings_do_not_decide_the_type_of_a_model_in_half_precision(
+    precision: Any, audited: str, instances: list[Instance]
+) -> None:
+    model, tokenizer = architectures.build("bert")
+    model.to(torch.bfloat16)
+    model.bert.embeddings.word_embeddings.float()
+    model.bert.embeddings.LayerNorm.register_forward_pre_hook(lambda one, args: (args[0].to(one.weight.dtype),))
+    before = {name: one.dtype for name, one in model.named_parameters()}
+    adapter = transformer(model, tokenizer, precision=precision)
+    assert adapter.capabilities.precision == audited
+    results = {one.check: one.detail for one in quick(adapter, instances)}
+    if precision is None:
+        assert results["half_precision"].startswith("audited in bfloat16: ")
+    else:
+        assert "bfloat16, but the model is audited in float32; in bfloat16, the logits" in results["original_model"]
+    assert {name: one.dtype for name, one in model.named_parameters()} == before
+
+
+def test_a_model_with_few_parameters_in_half_precision_is_audited_as_a_float32_copy(instances: list[Instance]) -> None:
+    model, tokenizer = architectures.build("bert")
+    model.classifier.to(torch.bfloat16)
+    model.classifier.register_forward_pre_hook(lambda one, args: (args[0].to(one.weight.dtype),))
+    adapter: Any = transformer(model, tokenizer)
+    assert {one.dtype for one in adapter.model.parameters()} == {torch.float32}
+    assert model.classifier.weight.dtype == torch.bfloat16
+    results = {one.check: one.detail for one in quick(adapter, instances)}
+    assert "bfloat16, but the model is audited in float32; in bfloat16, the logits" in results["original_model"]
+
+
 def test_numbers_that_are_too_large_for_float16_are_refused() -> None:
     model, tokenizer = architectures.build("bert")
     model.half()
