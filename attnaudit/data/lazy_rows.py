@@ -36,7 +36,7 @@ class LazyInstances(Sequence[Instance]):
         sorted_by_id: True.
         ids: The ids, in ascending order.
         have_sources: Whether any instance has a source.
-        classes: The labels that occur.
+        classes: The labels that occur in the column `label`.
 
     Raises:
         DataError: The rows cannot be read, or a row is invalid.
@@ -52,8 +52,8 @@ class LazyInstances(Sequence[Instance]):
         def ids() -> Iterator[str]:
             for instance in rows.read(range(len(rows))):
                 self.have_sources |= instance.source is not None
-                for label in {instance.label, *(instance.labels or ())} - {None}:
-                    labels.setdefault(str(label), dataclasses.replace(instance, label=str(label), labels=None))
+                if instance.label is not None:
+                    labels.setdefault(instance.label, instance)
                 yield instance.id
 
         found = _packed(ids())

@@ -13,8 +13,10 @@ from attnaudit.errors import DataError, require_regular_file
 
 #: Number of rows that are read at once.
 ROWS_AT_ONCE: Final = 1024
-#: The name of a part of a split, such as train-00000-of-00004.parquet.
-_PART_OF_SPLIT: Final = re.compile(r"(.+)-\d+-of-\d+\.parquet", re.IGNORECASE)
+#: The name of a part of a split: train-00000-of-00004.parquet, or train-00000-of-00004-1e3ecfb5a6ab5a3f.parquet.
+_PART_OF_SPLIT: Final = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?\.parquet", re.IGNORECASE)
+#: The names of splits, of which each may be one file, such as test.parquet.
+_SPLITS: Final = ("dev", "eval", "test", "train", "val", "valid", "validation")
 
 
 class ParquetRows:
@@ -99,8 +101,8 @@ def parquet_parts(folder: Path) -> list[Path]:
     Files whose names begin with "." or "_" are left out, as other readers of such folders do.
 
     Raises:
-        DataError: The folder has no Parquet file, contains the parts of several splits, or has subfolders with Parquet
-            files, whose rows would be missing.
+        DataError: The folder has no Parquet file, contains the parts of several splits, lacks parts of a split, or has
+            subfolders with Parquet files, whose rows would be missing.
     """
     shown = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
     parts = [path for path in shown if path.suffix.lower() == ".parquet" and not path.is_dir()]
@@ -115,15 +117,43 @@ def parquet_parts(folder: Path) -> list[Path]:
             f"{folder}: the folder contains .parquet files, and its folder {nested.name} contains some, too. Expected "
             "all files of the data set in one folder. Move them there, or give the path of one folder."
         )
-    splits = {found[1] for path in parts if (found := _PART_OF_SPLIT.fullmatch(path.name))}
+    splits = {name for path in parts if (name := _split_of(path))}
     if len(splits) > 1:
         raise DataError(
             f"{folder}: the folder contains the parts of several splits ({', '.join(sorted(splits))}). Move the parts "
             "of one split to a folder of their own, and give its path."
         )
+    _require_all_parts(folder, parts)
     for path in parts:
         require_regular_file(path, "the data", DataError)
     return parts
+
+
+def _split_of(path: Path) -> str:
+    """Return the split to which the name of a file assigns it; "" if the name does not tell."""
+    if found := _PART_OF_SPLIT.fullmatch(path.name):
+        return found[1]
+    return path.stem if path.stem.lower() in _SPLITS else ""
+
+
+def _require_all_parts(folder: Path, parts: list[Path]) -> None:
+    """Require that a folder contains each part of a split once, if the names give the number of parts.
+
+    Raises:
+        DataError: A part is missing or occurs twice.
+    """
+    numbered = [found for path in parts if (found := _PART_OF_SPLIT.fullmatch(path.name))]
+    if not numbered:
+        return
+    counts = sorted({int(found[3]) for found in numbered})
+    numbers = sorted(int(found[2]) for found in numbered)
+    if len(counts) > 1 or numbers != list(range(counts[0])):
+        raise DataError(
+            f"{folder}: the name of {numbered[0][0]} says that there are {int(numbered[0][3]):,} parts, but the folder "
+            f"contains the parts {', '.join(f'{found[2]}-of-{found[3]}' for found in numbered[:4])}"
+            f"{' and others' if len(numbered) > 4 else ''}. Expected each part once. Add the missing parts, or move "
+            "files of other data to another folder."
+        )
 
 
 def require_equal_columns(parts: list[ParquetRows]) -> None:

@@ -105,7 +105,8 @@ def _load_folder(folder: Path, *, in_memory: bool) -> Dataset:
         parts = [ParquetRows(path) for path in parquet_parts(folder)]
         require_equal_columns(parts)
         return _load_parts(parts, folder, in_memory=in_memory)
-    instances = _from_items(rows_of(saved_dataset(folder), str(folder)), str(folder), in_memory=in_memory)
+    produced = rows_of(saved_dataset(folder), str(folder))
+    instances = _from_items(produced, str(folder), in_memory=in_memory, folder=folder)
     return Dataset(
         name=folder.name,
         source=str(folder),
@@ -253,13 +254,16 @@ def _produced(items: Iterable[object], name: str, registered: object) -> Iterato
         raise failure_of(registered, name, error) from error
 
 
-def _from_items(produced: Iterable[object], name: str, *, in_memory: bool) -> Sequence[Instance]:
+def _from_items(
+    produced: Iterable[object], name: str, *, in_memory: bool, folder: Path | None = None
+) -> Sequence[Instance]:
     """Convert Instance objects or dicts to validated instances.
 
     Args:
         produced: The rows.
         name: The name of the data set, for messages.
         in_memory: Whether to keep all rows in memory (see `load`).
+        folder: The folder to which the paths in the column `file` are relative; None for a data set in Python.
     """
     kept: list[object] = []
     size = 0
@@ -271,14 +275,14 @@ def _from_items(produced: Iterable[object], name: str, *, in_memory: bool) -> Se
             from attnaudit.data.lazy_rows import LazyInstances
             from attnaudit.data.stored_rows import CopiedRows, RowReader
 
-            lazy_reader = RowReader(name)
+            lazy_reader = RowReader(name, folder=folder)
             rows = (instance_of(one, number, lazy_reader) for number, one in enumerate(chain(kept, items), start=1))
             given_ids = isinstance(kept[0], Instance) or (isinstance(kept[0], dict) and Column.ID in kept[0])
             return LazyInstances(CopiedRows(rows, name, given_ids=given_ids))
     instances = [item for item in kept if isinstance(item, Instance)]
     if len(instances) == len(kept):
         return checked_instances(instances, name)
-    reader = InstanceReader(name)
+    reader = InstanceReader(name, folder=folder)
     return require_rows([_from_dict(item, number, reader) for number, item in enumerate(kept, start=1)], name)
 
 

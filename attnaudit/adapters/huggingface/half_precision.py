@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attnaudit.precision import FLOAT32, HALF
 
 #: The data types with 16 bits.
-HALF_TYPES = tuple(getattr(torch, name) for name in HALF)
+HALF_TYPES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in HALF)
 
 
 def widened(values: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets as hf
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -135,6 +136,29 @@ def test_several_labels_of_hugging_face_data_are_names(tmp_path: Path) -> None:
     assert [one.labels for one in load(tmp_path / "saved").instances] == [("a", "c"), ()]
 
 
+def test_files_of_a_saved_data_set_are_in_its_folder(tmp_path: Path, small_memory: None) -> None:
+    rows = [{"file": f"array-{i}.npy", "label": str(i % 2)} for i in range(4)]
+    hf.Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
+    for i, row in enumerate(rows):
+        np.save(tmp_path / "saved" / row["file"], np.full((2, 2), i, dtype=np.float32))
+    for in_memory in (True, False):
+        found = load(tmp_path / "saved", in_memory=in_memory)
+        assert sorted(one.text for one in found.instances) == [row["file"] for row in rows]
+    hf.Dataset.from_list([{"file": str(tmp_path / "saved" / "array-0.npy")}]).save_to_disk(str(tmp_path / "absolute"))
+    for in_memory in (True, False):
+        refused(tmp_path / "absolute", "column 'file'", in_memory=in_memory)
+
+
+@pytest.mark.parametrize("labels", [(["x"], ["x"]), (["x", "y"], [])])
+def test_several_labels_of_a_text_are_no_classes_in_memory_or_outside(
+    labels: tuple[list[str], ...], tmp_path: Path, small_memory: None
+) -> None:
+    folder = write_parts(tmp_path / "parts", [{"text": f"text {i}", "labels": labels[i % 2]} for i in range(20)])
+    outside = load(folder, in_memory=False)
+    assert isinstance(outside.instances, LazyInstances)
+    assert outside.classes == load(folder).classes == ()
+
+
 def refused(name: str | Path, *fragments: str, in_memory: bool = True) -> None:
     with pytest.raises(DataError) as caught:
         load(name, in_memory=in_memory)
@@ -150,6 +174,13 @@ def test_folders_that_are_no_single_data_set_are_refused(tmp_path: Path) -> None
     refused(splits, "several splits (test, train)", "Move the parts of one split")
     (splits / "test-00000-of-00001.parquet").unlink()
     assert load(splits).rows == 6
+    (splits / "train-00001-of-00002.parquet").rename(tmp_path / "second.parquet")
+    refused(splits, "says that there are 2 parts, but the folder contains the parts 00000-of-00002. Expected each part")
+    (tmp_path / "second.parquet").rename(splits / "train-00001-of-00002-1e3ecfb5a6ab5a3f.parquet")
+    assert load(splits).rows == 6
+    pq.write_table(pa.Table.from_pylist(ROWS[:3]), splits / "test.parquet")
+    refused(splits, "several splits (test, train)")
+    (splits / "test.parquet").unlink()
     write_parts(splits / "more", ROWS[:2])
     refused(splits, "its folder more contains some, too")
     refused(write_parts(tmp_path / "empty"), "folder without .parquet files")
