@@ -83,7 +83,7 @@ class Registry(Generic[T]):
         return sorted({*self._known, *self._entry_points()})
 
     def origins(self) -> list[str]:
-        """Return the modules that registered the objects which this process has imported, in the order of import."""
+        """Return the module of each object that this process has imported, in the order of import."""
         return [str(getattr(item, "__module__", "")) for item in self._known.values()]
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""Checks that a pass gives the same results for some sites or queries as for all, and in blocks of queries."""
+"""Checks that a pass gives the same results if it records only some sites or queries, or computes weights in blocks."""
 
 from __future__ import annotations
 

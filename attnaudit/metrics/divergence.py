@@ -78,7 +78,9 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
         0.2
     """
     if p.dim() == 0 or q.dim() == 0 or p.shape[-1] != q.shape[-1]:
-        raise ValueError(f"q: expected the classes of p, {tuple(p.shape)}, but got {tuple(q.shape)}")
+        raise ValueError(
+            f"q: expected as many classes as in p, of shape {tuple(p.shape)}, but got the shape {tuple(q.shape)}"
+        )
     try:
         difference = p.to(torch.float64) - q.to(torch.float64)
     except RuntimeError:

@@ -36,7 +36,7 @@ class ResampledLimits:
     unseen: Callable[[float, bool], float] = field(repr=False)
 
     def reach(self, confidence: float, power: float, *, above: bool) -> float:
-        """Return the distance from the true value within which the limit lies in a share `power` of samples.
+        """Return a distance d: in a share `power` of samples, the limit lies within d of the true value.
 
         The limit of a sample depends on its value and on the length of its interval. If values are skewed, the two are
         correlated: on the side of the long tail, a sample with an extreme value also has a long interval. The quantile
@@ -44,9 +44,9 @@ class ResampledLimits:
 
         The distance is proportional to the standard error of the observed sample. It is too short if this error happens
         to be small. Browne (1995) therefore plans samples with an upper confidence limit of the standard deviation of a
-        pilot study. Here, the variance comes from k sources and is proportional to k, and k is treated as a count of
-        rare events. Its mean has the upper limit u at the confidence `power` (Garwood 1936), so the distance is
-        multiplied by √(u / k).
+        pilot study. Here, the estimated variance is treated as proportional to a count of rare events. The observed
+        count is k, the number of sources from which the variance comes. The mean of the count has the upper limit u at
+        the confidence `power` (Garwood 1936), so the distance is multiplied by √(u / k).
 
         Args:
             confidence: The confidence of the interval.

@@ -31,9 +31,9 @@ def decide(
     * "pass": the whole `interval` is on the required side of the threshold; a bound may equal the threshold.
     * "fail": the whole `fail_interval` is on the wrong side of the threshold.
     * "undefined": there is no value, fewer than 80% of the instances have a value, or the threshold of a gate is
-      undefined. Also, for a gate, the model has modules that mix tokens and that the reading (the attention shown to
-      people) leaves out, so the value does not answer the question. Also, for a gate of a model in half precision, if
-      rounding could change the verdict.
+      undefined. A gate is also undefined in two further cases. First, the reading (the attention shown to people)
+      leaves out modules of the model that mix tokens, so the value does not answer the question. Second, the model is
+      in half precision, and rounding could change the verdict.
     * "informational": the check is informational and has no threshold.
     * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
       fewer than 30 instances have a value.

@@ -265,4 +265,4 @@ def _area_sentence(value: Area | None, *, half: str) -> str:
     if value is None:
         return "no area can be computed without both faithful and unfaithful models"
     text = f"{half} area {value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
-    return text if discriminates(value) else f"{text}: the check does not discriminate, so it is evidence only"
+    return text if discriminates(value) else f"{text}: the check does not discriminate, so it should be informational"

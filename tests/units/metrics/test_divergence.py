@@ -53,7 +53,9 @@ def test_negative_weights_and_different_shapes_are_refused() -> None:
         jensen_shannon(torch.ones(1, 2), torch.tensor([[2.0, -1.0]]))
     with pytest.raises(ValueError, match=r"q: expected the shape of p, \(1, 2\), but got \(1, 3\)"):
         jensen_shannon(torch.ones(1, 2), torch.ones(1, 3))
-    with pytest.raises(ValueError, match=r"q: expected the classes of p, \(1, 2\), but got \(1, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"q: expected as many classes as in p, of shape \(1, 2\), but got the shape \(1, 3\)"
+    ):
         total_variation(torch.ones(1, 2), torch.ones(1, 3))
     with pytest.raises(ValueError, match="q: expected a shape that broadcasts"):
         total_variation(torch.ones(2, 2), torch.ones(3, 2))
