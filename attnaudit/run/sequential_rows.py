@@ -72,8 +72,9 @@ def usable(draws: Draws, count: int | None, refuse: Callable[[Dataset], object])
         failure, rows = error, draws.first(draws.read)
 
     def error_among(number: int) -> DataError | None:
+        whole = number == len(rows.instances)  # which may not fit in memory
         try:
-            refuse(dataclasses.replace(rows, instances=rows.instances[:number]))
+            refuse(rows if whole else dataclasses.replace(rows, instances=rows.instances[:number]))
         except DataError as error:
             return error
         return None
