@@ -27,8 +27,8 @@ def weighted_rows(measurements: Measurements, groups: Groups, classes: Classes) 
         measurements: The measurements of n instances.
         groups: The instances that a statistic is computed from.
         classes: "balanced" gives each class the same total weight. The classes are the labels if all n instances have
-            one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight. So does
-            "balanced" if the output is not a decision.
+            one, and otherwise the predicted classes. "as_sampled" gives each instance the same weight. If the output is
+            not a decision, "balanced" does the same.
     """
     if classes == "as_sampled" or measurements.no_decision:
         return WeightedRows.equal(len(measurements), groups)
@@ -47,10 +47,10 @@ def units_of_rows(
         rows_per_class: The number of rows of each class in a unit.
 
     Returns:
-        (U, C, rows_per_class) indices of instances, in random order. U is larger than the number of initial units on
-        which the confidence sequence places no bet (see `unbet_units`). If the rows cannot be divided into enough
-        units, the reason is returned instead, as a clause. Additional instances add units at the end and do not
-        change the existing units.
+        (U, C, rows_per_class) indices of instances, in random order. The confidence sequence places no bet on the first
+        units (see `unbet_units`); U is larger than their number. If the rows cannot be divided into enough units, the
+        reason is returned instead, as a clause. Additional instances add units at the end and do not change the
+        existing units.
     """
     if measurements.no_decision:
         classes = "as_sampled"

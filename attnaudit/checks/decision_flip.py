@@ -29,10 +29,9 @@ class DecisionFlip(PerInstanceCheck):
     """How much earlier the decision flips when weights are removed in the order of attention instead of at random.
 
     Weights are removed one after the other. A removed weight is set to 0 and the other weights are renormalised, while
-    the hidden states stay fixed. For each instance, two shares of weights are compared: the share that must be removed
-    to flip the decision if weights are removed in random order, and the share that must be removed if the largest
-    weights are removed first. The value is the mean over instances of the first share minus the second share. A share
-    is 1 if the decision never flips.
+    the hidden states stay fixed. For each instance, the share of the weights that must be removed to flip the decision
+    is measured twice: in random order, and with the largest weights first. The value is the mean over instances of the
+    first share minus the second share. A share is 1 if the decision never flips.
 
     An instance has no value if it has a single token, if no real token has attention, if all weights are equal, or if
     one token has all of the attention.
@@ -48,10 +47,10 @@ class DecisionFlip(PerInstanceCheck):
         "tokens by their importance for the decision."
     )
     how_to_read = (
-        "The value is a difference between two shares of the weights: the share that must be removed in a random order "
-        "to flip the decision, minus the share that must be removed if the largest weights are removed first. At 0, "
-        "the order of attention flips the decision no sooner than a random order. Compare a positive value with the "
-        "order of attention × gradient."
+        "The share of the weights that must be removed to flip the decision is measured twice: in random order, and "
+        "with the largest weights first. The value is the first share minus the second. At 0, the order of attention "
+        "flips the decision no sooner than a random order. Compare a positive value with the order of "
+        "attention × gradient."
     )
     unit = "share of weights"
     value_name = "mean reduction in the share of weights to remove"

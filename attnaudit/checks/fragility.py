@@ -33,7 +33,7 @@ from attnaudit.statistics.groups import Groups
 
 #: The number of bins into which the chart divides the largest attention weight.
 BINS = 4
-#: A smaller TVD between two outputs is a rounding error.
+#: If the TVD between two outputs is below this limit, it counts as a rounding error.
 ROUNDING = 1e-6
 HOW_TO_READ_TVD = (
     "Total variation distance runs from 0, where replacing the weights does not change the output, to 1. Near 0, it "

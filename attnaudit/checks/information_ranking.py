@@ -45,8 +45,8 @@ class InformationRanking(Check):
     The hidden states of each instance are ranked by attention. For each rank, the states of all instances are clustered
     by k-means. The information of a rank is the mutual information (nats) between these clusters and the outputs of the
     model, minus its mean over shuffles of the outputs. Instances with fewer tokens than there are ranks are left out,
-    and the report gives their number. The interval is computed from subsamples of half of the sources, with the
-    clusters of the whole sample.
+    and the report gives their number. The interval is computed from subsamples, each with half of the sources. They
+    keep the clusters of the whole sample.
 
     The value is undefined if there are fewer than 2 ranks or fewer than 10 instances. It is also undefined if all ranks
     have the same attention or the same information, or if the preset finds no number of clusters.

@@ -30,9 +30,9 @@ class InformationRetained(Check):
     information in nats, null is the mean of MI over shuffled states, and H is the entropy. The value is 1 if the state
     determines the embedding, and 0 if MI is as expected by chance.
 
-    Embeddings and states are taken at up to 50,000 occurrences of up to 1,000 words. The embeddings are clustered by
-    mini-batch k-means, and so are the states, each with ⌊√occurrences⌋ clusters but at most 1,000. The paper uses 1,000
-    clusters for a million occurrences. The interval is computed from subsamples of half of the sources, with the
+    Up to 50,000 occurrences of up to 1,000 words are used. Mini-batch k-means clusters their embeddings and,
+    separately, their states. The number of clusters is ⌊√occurrences⌋, but at most 1,000. The paper uses 1,000 clusters
+    for a million occurrences. The interval is computed from subsamples, each with half of the sources. They keep the
     clusters of the whole sample.
 
     The value is undefined with fewer than 100 occurrences, or if all embeddings fall into one cluster.

@@ -19,10 +19,10 @@ from attnaudit.records import Direction, Reference
 class LinearDatamodellingScore(PerInstanceCheck):
     """Mean over instances of the linear datamodelling score of attention.
 
-    For random subsets of the units, such as the sources of a prompt, the score is Spearman's correlation of the sum of
-    the attention weights over the subset and the log-odds of the prediction from the subset alone. Units are deleted.
-    An instance has no value if it has a single unit, if all units have the same attention, or if no removal changes the
-    output.
+    The score is computed over random subsets of the units, such as the sources of a prompt. It is Spearman's
+    correlation between two numbers of each subset: the sum of its attention weights, and the log-odds of the prediction
+    if all other units are deleted. An instance has no value if it has a single unit, if all units have the same
+    attention, or if no removal changes the output.
 
     Args:
         subsets: Number of random subsets per instance. If there are at most this many non-empty subsets, each of them

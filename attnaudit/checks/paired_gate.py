@@ -39,7 +39,8 @@ class BaselineNumbers:
     Attributes:
         comparison: The comparison, without the value of the candidate.
         numbers: (n,) numbers of the baseline in the order of the instances of the candidate (the audited model), NaN
-            where undefined. None if the two are not comparable, or if only the value of the baseline is known.
+            where undefined. None if the baseline and the candidate are not comparable, or if only the value of the
+            baseline is known.
         accept: The command that accepts the run as the baseline.
     """
 
@@ -71,8 +72,7 @@ class PairedGate(Check):
     how_to_read = (
         "The difference is the value of this model minus the value of the baseline, on the same instances. At 0, "
         "the two models do not differ. The gate passes if the whole interval is on the required side of the "
-        "margin, and fails if the whole of a wider interval, corrected for the number of gates, is on the other "
-        "side."
+        "margin. It fails if a wider interval, which allows for the number of gates, is entirely on the other side."
     )
 
     def validate(self) -> None:

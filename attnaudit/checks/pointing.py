@@ -38,8 +38,9 @@ PRECISION = "precision: effect of a token drawn according to attention, as a sha
 BY_CHANCE = "the same for a token drawn at random"
 #: The largest number of sampled orders per instance.
 MOST_ORDERS = 100_000
-#: Attention points at the influential tokens of a text if its c_x (see `Pointing`) is at least this limit. Right
-#: attention over many unequal effects reaches 0.4 to 0.7, and attention on other tokens lies below 0.
+#: Attention points at the influential tokens of a text if its c_x (see `Pointing`) is at least this limit. If a text
+#: has many unequal effects, c_x is 0.4 to 0.7 for attention on the right tokens. For attention on other tokens, it is
+#: below 0.
 POINTS = 0.25
 #: A higher limit, which is used only for a detail in the report.
 POINTS_CLOSELY = 0.5
@@ -412,7 +413,7 @@ def _gain_and_room(measurements: Measurements, column: str) -> tuple[Floats, Flo
 
 
 def _without_effect(largest: Floats) -> Mask:
-    """Return an (n,) mask, True at texts in which no token has an effect; all False if these are all texts."""
+    """Return an (n,) mask, True at texts in which no token has an effect; all False if no text has an effect."""
     mask: Mask = (largest == 0) & bool((largest > 0).any())
     return mask
 

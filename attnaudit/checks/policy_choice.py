@@ -47,8 +47,8 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
     """
     chosen: dict[str, Policy] = {}
     for model, family in families.items():
-        # Without a policy for what is explained, the policy for the architecture applies. It was not validated on such
-        # models, and decides what happens to them (see `PolicyRecord.unvalidated`).
+        # If no policy names the whole family, including the explained target, the policy for the architecture applies.
+        # It was not validated on such models, and decides what happens to them (see `PolicyRecord.unvalidated`).
         applying = [policy for policy in policies if covers(families_of(policy.record), family)] or [
             policy for policy in policies if covers(families_of(policy.record), split_target(family)[0])
         ]

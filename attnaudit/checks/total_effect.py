@@ -51,7 +51,7 @@ OUTPUTS = {
     "logits": "logits",
     "standardised": "standardised probabilities",
 }
-#: The share of the texts that count as the texts of which the model is least sure.
+#: The share of the texts that count as those about which the model is least sure.
 UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
@@ -187,7 +187,7 @@ class TotalEffect(WhereReplaced):
         )
 
     def typical(self, measurements: Measurements, values: Floats) -> Typical:
-        """Choose texts of which the model is unsure, because their outputs change most easily."""
+        """Choose texts about which the model is unsure, because their outputs change most easily."""
         sure = confidence(measurements)
         if sure is None or np.isnan(values).all():
             return super().typical(measurements, values)

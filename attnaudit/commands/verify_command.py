@@ -249,7 +249,7 @@ def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
     from attnaudit.data.draws import open_draws
 
     draws = {lazily: open_draws(given, 0, lazily=lazily) for lazily in {one.hashed == "file" for one in audited}}
-    # Of a stream, no more rows are read than the run read of a stream, because one of them may be broken.
+    # No more rows of a stream are read than the run read of its streams, because a later row may be broken.
     alike = [one for one in audited if draws[one.hashed == "file"].hashed == one.hashed] or audited
     # If the run read a stream to its end, one more row is asked for, because an added row must change the hash.
     hashes = [draws[one.hashed == "file"].sha256(one.audited + (one.rows is not None)) for one in alike]

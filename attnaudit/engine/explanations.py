@@ -73,7 +73,7 @@ def mean_over_queries(clean: CleanPass, scope: Scope, values_of: Callable[[Tenso
     Args:
         clean: the clean pass of the batch.
         scope: the scope.
-        values_of: weights (B, H, R, K) of R queries -> values (B, H', R, K), which must treat every query alone.
+        values_of: weights (B, H, R, K) of R queries -> values (B, H', R, K). It must treat every query independently.
 
     Returns:
         (B, H', K) means of the values.

@@ -44,7 +44,8 @@ BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
 #: Largest accepted difference between 1 and the sum of an attention row.
 SUM_TOLERANCE = 1e-3
-#: Number of rows in a shard. It decides which rows share a batch, so that another number changes rounding errors.
+#: Number of rows in a shard. It decides which rows share a batch. Another number would therefore change rounding
+#: errors.
 SHARD_ROWS = 256
 #: Smallest number of rows of a shard that run a second time, if there are several shards. When all shards are measured,
 #: some rows of the whole data set run again as well.

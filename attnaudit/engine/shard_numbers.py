@@ -14,12 +14,12 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import Array
 from attnaudit.errors import ReportError
 
-#: The key of the metadata of the Parquet file under which everything is stored that has no row of its own.
+#: The metadata key of the Parquet file under which everything is stored that does not belong to a single row.
 METADATA = b"attnaudit"
 #: The beginnings of the names of the columns of the Parquet file.
 SCALAR, VECTOR, STATE = "scalar ", "vector ", "state "
-#: The names under which the boxes and the times of the units are among the vectors, with four or two numbers per unit.
-#: No measure has such a name, because a measure's name has no space.
+#: The names of the vectors that contain the boxes (four numbers per unit) and the times (two numbers per unit). No
+#: measure has such a name, because a measure's name has no space.
 BOXES, TIMES = "unit boxes", "unit times"
 
 

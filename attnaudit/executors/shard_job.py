@@ -33,7 +33,7 @@ class ShardJob:
         seed: Seed of all random numbers.
         device: The device to measure on.
         batch_tokens: Largest number of tokens in one forward pass; None for the default of the device.
-        unit: "tokens" or "words".
+        unit: "tokens", "words" or "sources".
         threads: Number of threads that torch uses in each process.
         lengths: Number of real units of every instance of the whole data set; empty if no measure uses them.
         modules: Name -> file, for the modules that register models, checkpoint formats and measures.

@@ -85,8 +85,8 @@ def adversarial(view: AttentionView, request: Request) -> Columns:
     The columns are:
 
     * `.jsd`: JSD between the adversarial attention and the model's attention, in nats. NaN for texts with one token.
-    * `.most`: the largest JSD that any attention can have without the limit on the output. NaN for texts with one
-      token.
+    * `.most`: the largest JSD between any attention and the model's attention, without the limit on the output. NaN for
+      texts with one token.
     * `.share`: `.jsd` divided by `.most`.
     * `.tvd`: total variation of the output when the model runs with the adversarial attention.
     * `.upper`: an upper bound on the JSD of any attention within the limit. It equals `.jsd` for an exact optimum. It

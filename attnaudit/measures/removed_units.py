@@ -48,8 +48,9 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
     """Return the linear datamodelling score of attention (Cohen-Wang et al. 2024, "linear datamodeling score").
 
     Each of N random subsets S keeps every unit with probability ½, as in the published code. The empty set is left out.
-    If there are at most N non-empty subsets, each of them is used once. The score is Spearman's correlation, over the
-    subsets, of the sum of α over S and the log-odds log p(S) - log (1 - p(S)), which rank the subsets as p(S) does.
+    If there are at most N non-empty subsets, each of them is used once. Over the subsets, the score is Spearman's
+    correlation between the sum of α over S and the log-odds log p(S) - log (1 - p(S)). The log-odds rank the subsets as
+    p(S) does.
 
     The columns, which are undefined if there is a single unit or if no subset changes the output, are:
 

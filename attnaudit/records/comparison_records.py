@@ -23,8 +23,8 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         candidate: The number in the candidate run; None if it is undefined.
         difference: `candidate` - `base`; None if one of them is undefined.
         interval: The interval of the difference, over sources; None if there is none.
-        detectable: The smallest true difference, up or down, that would have been detected in 80% of samples, that is,
-            whose interval would have excluded 0. None without an interval, or if there is no such difference.
+        detectable: The smallest true difference, in either direction, that is detected in 80% of samples. It is
+            detected if its interval excludes 0. None without an interval, or if there is no such difference.
         n: The number of instances that have a value in both runs.
         changed: The number of these instances whose values differ.
         direction: "at_least" if higher numbers are better, "at_most" if lower numbers are better; None if neither is

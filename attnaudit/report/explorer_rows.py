@@ -1,7 +1,7 @@
 """Read the rows of measurements.parquet, column by column, for the instance explorer of the report.
 
-Of a data set with more than 20,000 instances, only a sample is read, so that the report and the memory that it needs do
-not grow with the data.
+If a data set has more than 20,000 instances, only a sample is read. The size of the report and the memory that it needs
+then do not grow with the data.
 """
 
 from __future__ import annotations

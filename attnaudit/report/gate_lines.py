@@ -54,9 +54,9 @@ def _rank(line: GateLine) -> int:
 
 
 def _heading(model: str, data: str, run: RunRecord) -> str:
-    """Return the names of a model and a data set, and in brackets what is known: the target, the texts, the accuracy.
+    """Return the names of a model and a data set, with the target, the number of texts and the accuracy in brackets.
 
-    The target is left out if it is the class.
+    The target is left out if it is the predicted class. Facts that the run did not record are left out too.
     """
     target = next((one.target for one in run.models if one.name == model), None)
     explained = f"explained: {target.text}; " if target else ""

@@ -83,9 +83,12 @@ def _asked(gate: CheckRecord, run: RunRecord) -> str:
 def policy_notes(run: RunRecord) -> list[str]:
     """Return sentences that explain the outcome of a run by its policy.
 
-    There is one for each model whose explained output is not the class, one for each model with modules that no reading
-    shows, one for each model of a family on which the policy was not validated, and one for each question with a gate
-    that blocks the release.
+    There is one sentence for each
+
+    * model whose explained output is not the predicted class,
+    * model with modules that no reading shows,
+    * model of a family on which the policy was not validated, and
+    * question with a gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]

@@ -13,7 +13,7 @@ import msgspec
 from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
-#: Columns that only runs have whose units have a place in a picture or a recording.
+#: Columns that exist only if the units have a place in a picture or a recording.
 PLACES = ("file", "file_sha256", "boxes", "times")
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
 RUN_AGAIN = "Run the audit again to write a new file."

@@ -9,7 +9,7 @@ from attnaudit.records import PolicyRecord, RunRecord, UnvalidatedModel
 def unvalidated_notes(run: RunRecord) -> list[str]:
     """Return a sentence for each model of a family on which the policy was not validated.
 
-    A policy that has a name, but was validated on no family at all, also gets one such sentence for each model.
+    If the policy has a name but was validated on no family at all, there is a sentence for every model.
     """
     if run.unvalidated:
         return [unvalidated_sentence(one, run.declared_policy) for one in run.unvalidated]

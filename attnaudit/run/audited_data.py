@@ -1,4 +1,4 @@
-"""Describe for audit.json the audited model, and which rows of a data set were audited."""
+"""Describe the audited model and the audited rows of a data set, for audit.json."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from attnaudit.run.declared_checks import (
 from attnaudit.run.gates import run_status
 from attnaudit.statistics.verdict import blocks, decide, fail_confidence
 
-#: How far a value may lie outside of its interval, relative to its size: the rounding of sums.
+#: How far rounding may move a value outside its interval, relative to the size of the value.
 ROUNDING = 1e-9
 
 

@@ -140,8 +140,8 @@ def _tokens(measurements: Measurements, rows: slice) -> pa.Array:
 def _labels(measurements: Measurements, instances: Sequence[Instance], rows: slice) -> list[str | None]:
     """Return the labels of consecutive instances.
 
-    It is the label in the data. If an instance has several labels, it is the class that follows from them. None if the
-    output is not a decision.
+    Each is the label in the data or, if an instance has several labels, the class that follows from them. It is None if
+    the output is not a decision.
     """
     if measurements.no_decision:
         return [None] * len(instances)
@@ -169,7 +169,7 @@ def merge_measurements(parts: Sequence[Path], path: Path) -> None:
         parts[0].replace(path)
         return
     partial = path.with_name(path.name + ".partial")
-    # Of the parts, perhaps only some have the columns of places.
+    # Some of the parts may lack the columns of places.
     schema = pa.unify_schemas([SCHEMA, *(pq.read_schema(part) for part in parts)])
     with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for part in parts:

@@ -28,7 +28,7 @@ from attnaudit.run.stored_shards import COMPLETE
 
 #: The name of the folder of the shards, in the folder of the parts.
 SHARDS = "shards"
-#: The file that the process which writes the run has locked. Its name has no suffix, unlike the names of parts.
+#: The file that a process locks while it writes the run. Its name has no suffix, unlike the names of parts.
 LOCK = "lock"
 
 

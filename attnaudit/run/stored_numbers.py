@@ -249,7 +249,7 @@ def _columns(
 
 
 def _lists(column: Any) -> tuple[NDArray[np.bool_], Integers]:
-    """Return where each list of a column is among the numbers of all lists.
+    """Return the place of each list of a column in the concatenation of all of its lists.
 
     Returns:
         (n,) flags, True for rows that hold a list; and (n + 1,) offsets o: the list of row i is at o[i] to o[i + 1].
