@@ -21,7 +21,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse a command line. The parser of a subcommand gets the words after its name.
+        """Parse a command line. The parser of a subcommand gets the words after the name of the subcommand.
 
         Raises:
             SystemExit: A command or an option is unknown, or argparse refuses a word.

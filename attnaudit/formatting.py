@@ -121,7 +121,8 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
     Args:
         names: At least one name.
-        most: The largest number of names before "and N others". If only one name would remain, it is listed instead.
+        most: The largest number of names before "and N others". "and 1 others" never occurs: a single remaining name is
+            listed.
     """
     if len(names) <= most + 1:
         return ", ".join(names)

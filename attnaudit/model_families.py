@@ -81,8 +81,8 @@ def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRec
 def is_informational(check: str, family: str, validations: Sequence[PolicyValidation]) -> bool:
     """Return whether a gate is informational for a family.
 
-    It is informational if no policy with the gate was validated on the family, and all of these policies set
-    `unvalidated = "report"`.
+    It is informational under two conditions: no policy with the gate was validated on the family, and all policies with
+    the gate set `unvalidated = "report"`.
     """
     own = [validation for validation in validations if check in validation.checks]
     return bool(own) and all(one.unvalidated == "report" and _lacks(one, family) for one in own)

@@ -81,8 +81,8 @@ def limit_kernel_cache() -> None:
 def return_free_memory() -> None:
     """Return memory that this process no longer uses to the operating system, where this is possible.
 
-    Allocators keep free memory for later, so that without this call, the memory of a process is the sum of what its
-    steps needed, instead of the maximum.
+    Allocators keep free memory for later. Without this call, the memory of a process can therefore grow to the sum of
+    what its steps needed. With it, the memory stays near the maximum of a single step.
     """
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:

@@ -14,7 +14,7 @@ from attnaudit.formatting import duration, terminal_safe
 #: the last or current step.
 ProgressCallback = Callable[[int, int | None, str], None]
 
-#: Without a terminal, at least one line is printed in every interval of this number of seconds.
+#: Without a terminal, a line is printed at least once in this number of seconds.
 HEARTBEAT_SECONDS = 60.0
 
 

@@ -47,8 +47,8 @@ class Reading:
             (Chefer et al. 2021).
         query: The token whose attention to the other tokens is read. "cls": the first token. "last": the last token.
             "mean": the mean over all real tokens. "target": the mean over the tokens from whose states the target is
-            computed, such as the tagged word or the tokens before those of an answer. "own": the query of the reading
-            that the model declares, or the only query of a pooled attention.
+            computed, such as the tagged word, or the tokens from which an answer is predicted. "own": the query that
+            the model's own reading names. For pooled attention, it is the only query.
         layer: The number of the layer, counted from 0, or from the end if it is negative. "*" stands for every layer
             separately. "rollout" uses all layers and heads, and ignores `layer` and `heads`.
         heads: "mean" for the mean over the heads, the number of a head, counted from 0, or "*" for every head

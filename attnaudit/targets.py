@@ -1,7 +1,7 @@
 """Targets: which output of a model an audit explains. Importing this module does not import torch.
 
-An audit works with the logits of classes. A model with another output is audited on one target, from which the logits
-follow. A target other than a class or a tag has a single logit, whose sigmoid is the probability of the target.
+An audit works with the logits of classes. A model with another output is audited on one target, which determines
+the logits. A target other than a class or a tag has a single logit, whose sigmoid is the probability of the target.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Target:
 
     @property
     def at_tokens(self) -> bool:
-        """Whether the target is computed from tokens of the text. If they are deleted, the target is undefined."""
+        """Whether the target is computed from tokens of the text. Without these tokens, it is undefined."""
         return self.kind in ("tag", "span")
 
     @property

@@ -1,4 +1,4 @@
-"""Describe in words the record of a case, which is the result of one check on one model and one data set.
+"""Describe the record of a case in words. A record holds the result of one check on one model and one data set.
 
 The terminal, JUnit, Markdown and HTML reports all use these functions. Their results depend only on the record.
 """
@@ -47,7 +47,7 @@ def headline(record: CheckRecord) -> str:
 
 
 def exceeds_margin(record: CheckRecord) -> bool:
-    """Return whether the model is better than its baseline by more than the margin, over the whole interval.
+    """Return whether the whole interval shows that the model is better than its baseline by more than the margin.
 
     The result is False for any check that is not a paired gate, which compares the model with a baseline.
     """
@@ -177,7 +177,7 @@ def interval_range(interval: Interval, places: int) -> str:
 
 
 def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
-    """Return `fail_interval` if this interval alone makes a case inconclusive: it contains the threshold. Else None."""
+    """Return `fail_interval` if a case is inconclusive only because this interval contains the threshold; else None."""
     interval, wider, limit = record.interval, record.fail_interval, record.requirement
     if record.verdict != "inconclusive" or interval is None or wider is None or limit is None:
         return None

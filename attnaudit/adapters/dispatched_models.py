@@ -60,7 +60,9 @@ def stored_value(model: nn.Module, name: str) -> Tensor | None:
 
 
 def value_of(module: nn.Module, name: str) -> Tensor:
-    """Return a parameter of a module, without gradients if it is offloaded, on the device on which the module computes.
+    """Return a parameter of a module, on the device on which the module computes.
+
+    An offloaded parameter is returned without gradients.
 
     Args:
         module: The module.
@@ -101,7 +103,7 @@ def require_same_device(model: nn.Module, device: str, option: str) -> None:
     """Check that a device is the one on which a dispatched model reads its inputs. Other models pass.
 
     Raises:
-        AuditError: It is another device.
+        AuditError: The model reads its inputs on another device.
     """
     if not is_dispatched(model):
         return

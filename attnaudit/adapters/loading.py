@@ -261,7 +261,7 @@ def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
 
 
 def configuration_text(adapter: ModelAdapter) -> str:
-    """Return a text that describes everything except the parameters that determines the outputs of a model.
+    """Return a text that describes everything that determines the outputs of a model, except its parameters.
 
     Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
     or in the scale of their attention. The text contains the classes, the target unless it is a class, the token limit

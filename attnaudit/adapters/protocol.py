@@ -61,8 +61,8 @@ class Capabilities:
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
         unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
-            position. If an audit masks tokens and keeps the attention fixed, it then computes the logits with `decode`,
-            which the adapter must declare. The attention may depend on all tokens.
+            position. An audit then uses `decode` to compute the logits if tokens are masked and the attention is kept
+            fixed. The adapter must therefore declare `decodes`. The attention may depend on all tokens.
         influences: Whether `influence` can compute the influence of tokens on hidden states. It also requires `share`.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.

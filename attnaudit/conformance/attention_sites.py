@@ -219,9 +219,9 @@ def _structure(e: Examples, site: Site, allowed: Tensor) -> str:
     """Describe which keys a query may attend to.
 
     Raises:
-        BrokenContractError: at some distances between query and key, the mask allows attention although all weights
-            are zero. At all other distances that it allows, no weight is zero. The attention then has a causal or
-            sliding-window structure that the mask lacks.
+        BrokenContractError: the attention has a causal or sliding-window structure that the mask lacks. At some
+            distances between query and key, the mask allows attention although all weights are zero. At all other
+            distances that it allows, no weight is zero.
     """
     distance = torch.arange(allowed.shape[-1], device=allowed.device)
     distance = (distance[None, :] - distance[:, None]).expand_as(allowed)

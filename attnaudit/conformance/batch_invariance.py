@@ -63,7 +63,7 @@ def widened(inputs: Inputs, *, left: int, right: int) -> Inputs:
 
 
 def _require_same_rows(e: Examples, inputs: Inputs, trace: Trace, rows: list[int], what: str, advice: str) -> None:
-    """Check that the rows of a trace have the same logits and attention as rows of the trace of the examples.
+    """Check that each row of a trace has the same logits and attention as its row in the trace of the examples.
 
     Args:
         e: The examples.

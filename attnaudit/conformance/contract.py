@@ -45,8 +45,8 @@ Need = Literal[
     "value_vectors",
 ]
 
-#: Requirement of a check -> a function that returns whether an adapter meets the requirement, and the reason for
-#: skipping the check if the adapter does not meet it.
+#: Requirement of a check -> a function that returns whether an adapter meets the requirement, and the reason that is
+#: given if the check is skipped.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,

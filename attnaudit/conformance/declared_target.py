@@ -1,4 +1,4 @@
-"""Checks of the target: what it declares, and that its logits follow from the raw output of the model."""
+"""Checks that the capabilities fit the target, and that the logits follow from the raw output of the model."""
 
 from __future__ import annotations
 

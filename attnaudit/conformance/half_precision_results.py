@@ -1,4 +1,4 @@
-"""A check of models that are audited in half precision: their results do not depend on the batch beyond rounding."""
+"""A check of models in half precision: apart from rounding, their results must not depend on the batch."""
 
 from __future__ import annotations
 
@@ -64,9 +64,10 @@ def _weights(e: Examples, key: str, row: int) -> Tensor:
 
 
 def _other_passes(e: Examples) -> Iterator[tuple[str, Inputs, list[int], Trace]]:
-    """Yield other ways to run the examples: a description, the batch, the index of the example in each row, the trace.
+    """Yield other ways to run the examples.
 
-    A trace may lack attention weights.
+    Each has a description, the batch, the index of the example in each row, and the trace. A trace may lack attention
+    weights.
     """
     for b, one in enumerate(e.instances):
         alone = e.adapter.collate([one])

@@ -35,8 +35,8 @@ def _candidates(e: Examples) -> list[tuple[int, list[int]]]:
 
 @contract("deletion")
 def check_deletion(e: Examples) -> str:
-    """delete() gives the same inputs and logits as encoding the shorter input. keep() of all other positions gives
-    the same as delete()."""
+    """delete() gives the same inputs and logits as encoding the shorter input. keep() of all other positions gives the
+    same result as delete()."""
     rows = _candidates(e)[: 4 if e.thorough else 1]
     if not rows:
         return "no instance has two tokens, so nothing was deleted"
@@ -71,7 +71,7 @@ def _require_deleted(e: Examples, row: int, chosen: list[int]) -> None:
                 "delete() returns special flags that differ from those of the remaining tokens. Move each flag "
                 "together with its token."
             )
-        # The other streams are taken from the variant, because they may depend on the text. A decoder's inputs do.
+        # The other streams are taken from the variant, because they may depend on the text, as a decoder's inputs do.
         shorter = Inputs(
             tables=e.inputs.tables,
             ids={**_unpadded(variants, variants.ids, v), TEXT: e.inputs.ids[TEXT][row, remaining][None]},
@@ -169,7 +169,7 @@ def check_substitution(e: Examples) -> str:
 
 
 def _require_unitwise(e: Examples, replaced: Tensor, masked: Inputs) -> None:
-    """Require that replacing tokens changes their own hidden states only, and that each gets the same state.
+    """Require that all replaced tokens get the same hidden state, and that no other hidden state changes.
 
     Args:
         e: The examples.

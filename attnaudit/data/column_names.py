@@ -79,7 +79,7 @@ def _problem(names: tuple[str, ...]) -> str | None:
 
 
 def reject_duplicates(columns: Sequence[str], where: str) -> None:
-    """Raise DataError if two columns have the same name. Blank names are left to the format of the file."""
+    """Raise DataError if two columns have the same name. Blank names are not checked."""
     duplicates = [name for name, count in Counter(columns).items() if count > 1 and name.strip()]
     if duplicates:
         names = ", ".join(repr(shorten(name)) for name in duplicates)

@@ -23,7 +23,7 @@ from attnaudit.records import HashedContent
 from attnaudit.registry import datasets, has_random_order
 from attnaudit.seeding import keyed_generator
 
-#: What takes the place of a row after the last one.
+#: The object that is returned instead of a row when there are no more rows.
 _END = object()
 
 

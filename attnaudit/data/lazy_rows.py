@@ -173,7 +173,7 @@ def _order(ids: pa.Array) -> Any:
 
 
 def _repeated(ids: pa.Array, order: Any) -> list[tuple[int, int]]:
-    """Return the pairs of lines with the same id: each line with the line before it in the order."""
+    """Return pairs of lines with the same id that follow each other in the order, sorted by the second line."""
     import pyarrow.compute as pc
 
     ordered = ids.take(order)

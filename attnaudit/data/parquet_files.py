@@ -15,7 +15,7 @@ from attnaudit.errors import DataError, require_regular_file
 ROWS_AT_ONCE: Final = 1024
 #: The name of a part of a split: train-00000-of-00004.parquet, or train-00000-of-00004-1e3ecfb5a6ab5a3f.parquet.
 _PART_OF_SPLIT: Final = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?\.parquet", re.IGNORECASE)
-#: The names of splits, of which each may be one file, such as test.parquet.
+#: The names of splits. A split may be a single file, such as test.parquet.
 _SPLITS: Final = ("dev", "eval", "test", "train", "val", "valid", "validation")
 
 
@@ -96,7 +96,7 @@ class ParquetRows:
 
 
 def parquet_parts(folder: Path) -> list[Path]:
-    """Return the Parquet files in a folder, which together are one data set, sorted by name.
+    """Return the Parquet files in a folder, sorted by name. Together, they are one data set.
 
     Files whose names begin with "." or "_" are left out, as other readers of such folders do.
 
@@ -157,7 +157,7 @@ def _require_all_parts(folder: Path, parts: list[Path]) -> None:
 
 
 def require_equal_columns(parts: list[ParquetRows]) -> None:
-    """Require that all parts of a data set have the same columns, among those that are used.
+    """Require that each column that is used is in all parts of a data set or in none.
 
     Raises:
         DataError: A part lacks a column of another part.

@@ -327,9 +327,9 @@ def _labels(value: object, where: str) -> tuple[str, ...] | None:
 
 
 def _position(value: object, where: str) -> int | None:
-    """Return the index of a word. A whole floating point number counts, and NaN counts as blank, as pandas writes both.
+    """Return the index of a word; None for a blank cell.
 
-    A blank cell is None.
+    A whole floating-point number is accepted, and NaN is a blank cell, because pandas writes both.
     """
     if value is None or (isinstance(value, str) and not value.strip()) or (isinstance(value, float) and value != value):
         return None

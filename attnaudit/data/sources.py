@@ -27,7 +27,7 @@ from attnaudit.registry import datasets, has_random_order
 
 #: Data of more than this many bytes are not kept in memory.
 LARGE_FILE = 8 * 1024**2
-#: What a row needs in memory in addition to its texts, roughly.
+#: Approximate number of bytes that a row needs in memory in addition to its texts.
 BYTES_PER_ROW = 200
 _COLUMNS = {column.value for column in Column}
 EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text' or 'file'."

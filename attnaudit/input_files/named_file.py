@@ -33,8 +33,8 @@ def find_file(name: str, folder: Path | None, where: str) -> NamedFile:
     Args:
         name: The path in the row.
         folder: The folder of the data file. The path in the row is relative to this folder and must not leave it.
-            However, symbolic links in the folder may lead elsewhere. None for data sets in Python: their paths may be
-            absolute, or are relative to the current directory.
+            However, symbolic links in the folder may lead elsewhere. None for data sets in Python. Their paths may be
+            absolute, or relative to the current directory.
         where: The row and the column, for messages.
 
     Raises:

@@ -88,8 +88,8 @@ def train(job: TrainingJob) -> Trained:
     """Train a reference model and return the model of the best epoch.
 
     The best epoch has the highest F1 on the development data. Ties are broken by the higher accuracy, then by the
-    earlier epoch. If the job has a `selection_loss`, the best epoch has the smallest mean of this loss on the
-    development data.
+    earlier epoch. If the job has a `selection_loss`, the best epoch is instead the one with the smallest mean of this
+    loss on the development data.
 
     The same job gives the same model on the same machine, even if training was stopped and resumed from its state file.
     The caller must delete this file afterwards. The random state of the caller does not change.

@@ -1,4 +1,4 @@
-"""Attention calls whose weights are computed in blocks of queries, whenever they are read.
+"""Attention calls whose weights are not stored. They are computed in blocks of queries whenever they are read.
 
 Shapes: B rows, H heads, Q queries, R queries of a block, K keys, d features of a head.
 """

@@ -203,7 +203,10 @@ def from_model(
 
 
 def _copied(model: Any, dtype: torch.dtype) -> Any:
-    """Return a copy of a model in a data type. In the type of the model, tensors of other types keep theirs."""
+    """Return a copy of a model in a data type.
+
+    If this is the type of the model, tensors of other types keep their types.
+    """
     copied = copy.deepcopy(model)
     return copied if dtype == type_of(model) else copied.to(dtype)
 
@@ -249,8 +252,8 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
 def _task_in_memory(model: Any, name: str, labels: Mapping[str, str] | None, target: Target | None) -> str:
     """Return the task of a model in memory (see `checkpoint_files.task_of`).
 
-    The task follows from the class of Transformers that the model is an instance of. If there is no such class, it
-    follows from the target. Without a target, the model is a classifier, or a language model if labels are given.
+    If the model is an instance of a Transformers class, the task follows from this class. Otherwise, the task follows
+    from the target. Without a target, the model is a language model if labels are given, and a classifier if not.
 
     Raises:
         ModelError: The class is for a task that cannot be audited.

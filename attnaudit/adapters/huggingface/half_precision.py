@@ -40,8 +40,9 @@ def precision_of(model: nn.Module) -> str:
 def type_of(model: nn.Module) -> torch.dtype:
     """Return the data type of a model whose parameters may have several types.
 
-    The result is that of `precision_of` if it is a half precision. Otherwise, it is the type of the first parameter
-    that is not float32, since such a model can be audited only as a float32 copy; float32 if there is none.
+    If `precision_of` returns a half precision, the result is this type. Otherwise, it is the type of the first
+    parameter that is not float32, since such a model can be audited only as a float32 copy. If all parameters are
+    float32, it is float32.
     """
     precision = precision_of(model)
     if precision != FLOAT32:

@@ -7,8 +7,8 @@ from attnaudit.targets import PAGE
 CUSTOM = "docs/transformers.md#wrapped-and-custom-models"
 ADAPTER = "docs/adapters.md"
 PICTURES = "docs/pictures.md"
-#: Parts of the class name of a model, what such a model is, and the key of what to do in `other_task`. The first entry
-#: with a part that occurs in the name applies.
+#: Each entry has parts of class names, a description of such models, and the key of the advice in `other_task`. The
+#: first entry applies that has a part of the model's class name.
 _TASKS = (
     (("AudioClassification", "SequenceClassificationAudio", "XVector", "AudioFrameClassification", "CTC"),
      "an audio model", "inputs"),

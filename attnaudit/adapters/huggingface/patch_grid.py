@@ -102,7 +102,7 @@ class Replacement:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a pass over random pictures showed: modules with their names and outputs, in the order of their returns."""
+    """The modules seen in a pass over random pictures, with their outputs, in the order in which they returned."""
 
     tokens: list[tuple[str, nn.Module, Tensor]]
     maps: list[tuple[nn.Conv2d, Tensor]]
@@ -222,8 +222,8 @@ def _require_one_by_one(model: Any, grid: PatchGrid, pixels: Tensor, expected: T
 Box = tuple[float, float, float, float]
 #: (pictures) -> the pixels (B, C, h, w) that the model reads.
 ToPixels = Callable[[list[Any]], Tensor]
-#: Largest distance from a straight line, as a fraction of the picture, when places in the pixels that the model reads
-#: are mapped to places in the picture.
+#: The map from places in the pixels that the model reads to places in the picture must be a straight line. This is the
+#: largest accepted distance from the line, as a fraction of the picture.
 STRAIGHT = 0.02
 #: If the pixels that the model reads end at most this far from the edges of the picture, they show the whole picture.
 WHOLE = 0.005

@@ -43,7 +43,7 @@ def can_be_shipped(model: Any, pictures: bool, precision: Precision | None, wher
 
 
 def require_runs_in_half(runner: Runner, precision: str, where: object) -> None:
-    """Check that a model in half precision runs on this machine and gives finite logits. Others are not run.
+    """Check that a model in half precision runs on this machine and gives finite logits. Other models are not run.
 
     Raises:
         ModelError: An operation is not available in this precision.

@@ -174,7 +174,7 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
         return (at_query, *args[1:]), kwargs
 
     def output_of(call: int) -> Any:
-        # Nothing reads the values that a skipped layer returns, so the first position serves for its shape.
+        # Nothing reads the values that a skipped layer returns. Those of the first position have the right shape.
         return map_tensors(
             states.outputs[call], lambda value: repeat_rows(value[:, :1] if value.dim() == 3 else value, rows, variants)
         )

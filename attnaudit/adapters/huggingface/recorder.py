@@ -175,8 +175,8 @@ class Recorder:
             queries: Site key -> (B, R) positions of the queries whose weights are needed. At these sites, the fused
                 kernel computes the output, and the weights of only these queries are computed and may be replaced.
             blocks: The keys of the sites whose weights are computed in blocks of queries.
-            fuses_blocks: Whether the fused kernel computes the output at the sites in `blocks`. Otherwise, it is
-                computed in blocks as well.
+            fuses_blocks: Whether the fused kernel computes the output at the sites in `blocks`. Otherwise, the output
+                is computed in blocks as well.
             detached: Whether gradients treat the weights as constants. All sites must then be in `fused`.
             skips_masks: As in `Observer`.
         """
@@ -367,7 +367,7 @@ class Recorder:
 
 
 def _unexpected_shape(site: Site, found: tuple[int, ...], expected: tuple[int, ...]) -> AdapterError:
-    """Return the error for a site whose attention does not have the lengths of its inputs."""
+    """Return the error for a site whose attention has a shape that does not fit the lengths of its inputs."""
     return AdapterError(
         f"The attention at '{site.key}' has shape {found}; expected {expected}, which follows from the lengths of "
         "its inputs. This architecture cannot be audited."

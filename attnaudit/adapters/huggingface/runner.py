@@ -97,7 +97,8 @@ class Runner:
     def _text_has_padding_token(self, arguments: Mapping[str, Any], mask: Tensor) -> bool:
         """Return whether a text contains the padding token.
 
-        Some models find the last token of a row by searching for the padding token. They then read another token.
+        Some models find the last token of a row by searching for the padding token. In such a text, they find another
+        token.
         """
         return self.builder.decoder is None and bool(((arguments["input_ids"] == self.builder.pad_id) & mask).any())
 
@@ -188,7 +189,7 @@ class Runner:
             queries = None
         fused, selected = self.fused_except(sites), self._queries_by_layer(sites, queries or {})
         if blocks and sites is not None and not self.fuses:
-            # Without the fused kernel, the weights of all other sites would be held.
+            # Without the fused kernel, the weights of all other sites would stay in memory.
             others = {call.site.key for call in self.layout.calls if call.site.key not in sites}
             blocks = {*blocks, *(others - selected.keys())}
         keys = {call.site.key for call in self.layout.calls[first:]}

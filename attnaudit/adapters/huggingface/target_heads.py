@@ -83,9 +83,10 @@ class TagHead:
 
 
 class SpanHead:
-    """The head of a span: the log-odds of p(start) · p(end), the probabilities of its first and its last token.
+    """The head of a span. Its logit is the log-odds of p(start) · p(end).
 
-    The probabilities are the softmax over all tokens of a row, as in training.
+    p(start) and p(end) are the probabilities of the first and the last token of the span. They are given by the softmax
+    over all tokens of a row, as in training.
 
     Attributes:
         target: The span.
@@ -126,7 +127,7 @@ class SpanHead:
 
 
 class StringHead:
-    """The head of a string under a language model: the log-odds of its probability.
+    """The head of a string under a language model. Its logit is the log-odds of the string's probability.
 
     The probability is the product of the probabilities of the string's tokens. In a causal or encoder-decoder model,
     each token is predicted from the text and the earlier tokens of the string (teacher forcing). In a masked model,
@@ -144,7 +145,7 @@ class StringHead:
     def logits(self, model: Any, arguments: Mapping[str, Any], mask: Tensor, extra: Extra) -> Tensor:
         if self.task == "encoder-decoder":
             ids = extra[WRITTEN][:, 0, : mask.shape[1]]
-            # The mask is that of the decoder's tokens, from each of which one token of the string is predicted.
+            # The mask is that of the decoder's tokens. One token of the string is predicted from each of them.
             positions = mask.int().argmax(1)[:, None] + torch.arange(ids.shape[1], device=ids.device)
             positions = positions.clamp_max(mask.shape[1] - 1)
         else:
@@ -160,7 +161,7 @@ class StringHead:
 
 
 def queries_of(marks: Tensor, task: str) -> Tensor:
-    """Return a mask (B, T), True on the tokens whose states the target is computed from, for the marks (B, T)."""
+    """Return a mask (B, T), given marks (B, T). It is True on the tokens from whose states the target is computed."""
     marked = marks > 0
     if task != "causal":
         return marked

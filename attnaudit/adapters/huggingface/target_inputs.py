@@ -77,7 +77,7 @@ class TargetInputs:
 
 
 def _known_answer(tokenizer: Any) -> str:
-    """Return an answer that the vocabulary contains: " b" if possible, and otherwise a word of it."""
+    """Return an answer that the vocabulary contains: " b" if possible, and otherwise another word."""
     unknown = tokenizer.unk_token_id
     special = set(tokenizer.all_special_ids)
     words = [token for token, token_id in sorted(tokenizer.get_vocab().items()) if token_id not in special]

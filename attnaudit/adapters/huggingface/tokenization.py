@@ -189,7 +189,7 @@ class TextEncoder:
         return {"marks": mark_word(instance, offsets, in_text), "candidates": candidates}
 
     def _special_tokens(self, encoded: Any) -> list[bool]:
-        """Mark the tokens that the tokenizer adds, and the same tokens if a text contains them, such as "[SEP]"."""
+        """Mark tokens such as "[SEP]", both where the tokenizer adds them and where the text itself contains them."""
         roles = ("cls", "sep", "pad", "bos", "eos")
         special_ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
         special_ids -= {None, getattr(self.tokenizer, "unk_token_id", None)}
@@ -235,8 +235,8 @@ class TextEncoder:
             passages = passage_of_tokens(instance, prompt, offsets, added_by_tokenizer, start_of_passages)
         for (a, b), added in zip(offsets, added_by_tokenizer, strict=True):
             inside = prompt[max(a, start) : min(b, end)] if max(a, start) < min(b, end) else ""
-            # A token that shares only white space with the text belongs to the template, unless the token is nothing
-            # but white space.
+            # If a token shares only white space with the text, it belongs to the template. If the token is
+            # nothing but white space, it belongs to the text.
             special.append(added or not inside or (not inside.strip() and bool(prompt[a:b].strip())))
         if passages:
             special = [passage < 0 for passage in passages]
@@ -293,7 +293,7 @@ class TextEncoder:
     def _filled(self, instance: Instance, template: str) -> tuple[str, dict[str, tuple[int, int]]]:
         """Fill a template.
 
-        If the template has no {answer}, but the answer is to be masked, it replaces the mask token in the text.
+        If the template has no {answer}, but the answer is to be masked, the answer replaces the mask token in the text.
 
         Returns:
             The prompt; and the placeholders in it, each with the positions of the first character of its filling and of
@@ -309,7 +309,8 @@ class TextEncoder:
                     f"{instance.where or instance.id}: the row has no passages, but the template of the model has "
                     "{passages}. Fill the column 'passages' with a list of texts."
                 )
-            # Each passage ends with a line break, so that the prompt without a passage is that of the other passages.
+            # Each passage ends with a line break. If a passage is removed from the prompt, the result is therefore the
+            # same as a prompt that was built from the other passages.
             fillings["passages"] = "".join(f"{passage}\n" for passage in instance.passages)
         spans: dict[str, tuple[int, int]] = {}
         gap = ""

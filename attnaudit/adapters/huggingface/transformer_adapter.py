@@ -305,9 +305,9 @@ def _describe_size(sites: Sequence[Site]) -> str:
 def _default_reading(runner: Runner, facts: Facts) -> str:
     """Choose the default reading, which says whose attention to the tokens is shown.
 
-    It is the attention of the token that the output head reads, or the mean over all tokens if the head reads all of
-    them. In an encoder-decoder model, it is the cross-attention of the last token of the decoder. If the target differs
-    by row, it is the mean over the tokens from which the target is read.
+    Usually, this is the attention of the token that the output head reads. If the head reads all tokens, it is the mean
+    over all of them. In an encoder-decoder model, it is the cross-attention of the last token of the decoder. If the
+    target differs by row, it is the mean over the tokens from which the target is read.
     """
     if runner.head.target.differs_by_row:
         stack = "" if runner.builder.decoder is None else ",stack=cross"

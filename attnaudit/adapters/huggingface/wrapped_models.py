@@ -114,8 +114,8 @@ def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
     """Return the names of the arguments that a model's forward() accepts, and whether it also accepts **kwargs.
 
     A `CustomModel` accepts the arguments of its backbone if its module accepts **kwargs, or if it has `read_logits`.
-    Otherwise it accepts the arguments of its module. A `CustomModel` with `read_logits` whose backbone does not name
-    `input_ids` also accepts what tokenizers return.
+    Otherwise it accepts the arguments of its module. A `CustomModel` with `read_logits` also accepts what tokenizers
+    return if its backbone does not name `input_ids`.
     """
     if isinstance(model, CustomModel):
         names, others = accepted_arguments(model.module)
@@ -208,8 +208,8 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
 def quantisation_of(model: Any) -> str:
     """Return the method by which a model in memory is quantised, such as "bitsandbytes"; "" if it is unquantised.
 
-    Transformers converts the weights of a GGUF file to floating-point numbers when it loads the file, unless it can
-    compute with the packed weights. A converted model is unquantised, although its configuration names the method.
+    When Transformers loads a GGUF file, it converts the packed weights to floating-point numbers, unless it can compute
+    with the packed weights themselves. A converted model is unquantised, although its configuration names the method.
     """
     settings = getattr(model.config, "quantization_config", None)
     if settings is not None or getattr(model, "is_quantized", False):

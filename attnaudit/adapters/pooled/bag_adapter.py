@@ -209,7 +209,7 @@ def _ids(features: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _names(array: UnitArray) -> list[str]:
-    """Return the names of the units in a file: those in the file, else their time spans, else their numbers."""
+    """Return the names of the units in a file. If it has no names, return their time spans, or else their numbers."""
     if array.names is None and array.times is not None:
         return [f"{start:.2f} to {end:.2f} s" for start, end in array.times.tolist()]
     return list(array.names or map(str, range(len(array.features))))

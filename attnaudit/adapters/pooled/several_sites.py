@@ -98,7 +98,8 @@ class SeveralAttentionsAdapter(TokenStreams):
 
         Args:
             embedding: (B, T) ids -> (B, T, d) embeddings.
-            encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m), which no attention changes.
+            encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m). They must not depend on any attention
+                weights.
             pool: (states (B, T, m), allowed (B, T), attend) -> logits (B, C). It must compute every weighted sum with
                 `attend(site, weights, values)` (see `Attend`), once per site.
             sites: Name of each site -> its number of heads, in the order in which `pool` computes them.

@@ -65,7 +65,7 @@ class PairAttentionAdapter(TokenStreams):
                 sums of the states of the query, and those of the query are weighted sums of the states of the text.
             tokenize: Text -> Encoding. It serves both texts.
             classes: As for `PooledAttentionAdapter`.
-            explained: Which tokens the explanation gives scores to and the audit erases: "text" or "query".
+            explained: The text whose tokens are explained and erased: "text" or "query".
             reading: The attention that is shown. Its layer 0 is the attention to the explained text.
             modules: As for `PooledAttentionAdapter`.
             pad_id: As for `PooledAttentionAdapter`.
@@ -123,7 +123,7 @@ class PairAttentionAdapter(TokenStreams):
         for stream, ids in inputs.ids.items():
             expected = (ids.shape[0], ids.shape[1])
             states[stream] = require_states(self.encoder(embedded[stream], mask[stream]), expected)
-        # The parts of the model get the two texts in the order of their training.
+        # The parts of the model get the two texts in the order in which they were trained to read them.
         first, second = (TEXT, QUERY) if self.explained == "text" else (QUERY, TEXT)
         of_first, of_second = self.attention(states[first], states[second], mask[first], mask[second])
         weights = {second: of_first, first: of_second}  # by the stream that is attended to

@@ -43,8 +43,8 @@ class TokenStreams:
     Args:
         embedding: (B, T) ids -> (B, T, d) embeddings.
         tokenize: Text -> Encoding.
-        capabilities: The capabilities of the adapter. Its classes are the names of all outputs of the model. If the
-            target is a label or a score, those of the target replace them.
+        capabilities: The capabilities of the adapter. Their classes are the names of all outputs of the model. If the
+            target is a label or a score, the classes of the target replace these names.
         target: What is explained: the class, one label or a score.
         modules: The modules that own the parameters.
         streams: The streams that the model reads: the text, or the text and the query.

@@ -39,7 +39,7 @@ class _Layout:
     """The sentences of a batch.
 
     Attributes:
-        slot: (B, T) the sentence among all sentences of the batch that a token belongs to; 0 on padding.
+        slot: (B, T) index of the sentence that a token belongs to, among all sentences of the batch; 0 on padding.
         place: (B, T) position of a token in its sentence.
         row: (R,) the instance that each sentence belongs to.
         column: (R,) the number of each sentence among the sentences of its text.
