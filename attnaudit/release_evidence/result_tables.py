@@ -24,7 +24,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def results_table(run: RunRecord) -> list[str]:
-    """Return a table with one row per check, gates first, and then a table of the gates that are excepted or open."""
+    """Return a table of the checks, gates first, and a table of the gates that are excepted or have no verdict."""
     head = ("Check", "Data", "Verdict", "Value", "Interval", "Confidence", "Required", "n", "No value", "Role")
     lines = table(head, [_row(record, run) for record in sorted(run.checks, key=lambda one: one.severity != "gate")])
     without = [gate for gate in run.gates if gate.state in ("open", "excepted")]

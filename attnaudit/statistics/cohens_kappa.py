@@ -24,8 +24,8 @@ class CohensKappa:
     Use `CohensKappa.of` to create an instance.
 
     Attributes:
-        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ: C columns mark the decision before the
-            change, C columns the decision after it, and the last column marks whether the two agree.
+        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ. C columns mark the decision before the
+            change, C columns mark the decision after it, and the last column marks whether the two agree.
     """
 
     columns: Floats

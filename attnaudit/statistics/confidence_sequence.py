@@ -139,8 +139,8 @@ class ConfidenceSequence:
             bounds: The bounds of a and b.
             confidence: The confidence, between 0 and 1.
             unbet: The number of pairs at the start on which nothing is bet. These pairs are only used to choose the
-                later bets. If a quantity in a or b was estimated from the values, such as the scale of the outputs,
-                these pairs must include all values that it was estimated from.
+                later bets. If a or b contains an estimated quantity, such as the scale of the outputs, these pairs must
+                include all values from which it was estimated.
 
         Raises:
             ValueError: A value is outside its bounds or not a number, or the arguments do not fit together.
@@ -219,7 +219,7 @@ class ConfidenceSequence:
         return Settlement(verdict="inconclusive", count=len(self), spent_error=0.0)
 
     def _first(self, ratio: float, side: Side, confidence: float, least: int) -> int | None:
-        """Return the smallest number of pairs, at least `least`, after which a gambler has won; None if it has not."""
+        """Return the smallest number of pairs, at least `least`, after which a gambler has won; None without a win."""
         won = np.flatnonzero(self.log_capital(ratio, side) >= log_limit(confidence))
         return max(int(won[0]) + 1, least) if len(won) and len(self) >= least else None
 

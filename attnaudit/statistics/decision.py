@@ -38,8 +38,8 @@ class Decision:
         planning: How many instances would decide an inconclusive case. None for any other verdict, without a threshold
             or an interval, or if more instances would not narrow the interval.
         sampling_error: How much the value varies between samples; None without an interval.
-        detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if
-            fewer instances have a value than a verdict requires.
+        detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if too
+            few instances have a value for a verdict.
         coverage_warning: Why the interval may be too narrow; "" if there is no reason to suspect it.
     """
 

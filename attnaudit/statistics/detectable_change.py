@@ -37,19 +37,19 @@ def detectable_change(
 
     For a threshold T that the value must reach or exceed, a sample passes if the lower bound of its interval is at
     least T. The result is the smallest distance of the true value above T at which 80% of samples pass. For a failure,
-    it is the smallest distance below T at which the upper bounds of 80% of samples, at the corrected confidence, are
-    below T. For a normal distribution with a known standard error s, the distance is (z + z_0.8) · s, where z is the
-    normal quantile of the confidence (Cohen 1988, ch. 2).
+    it is the smallest distance below T at which the upper bounds of 80% of samples are below T. These bounds are
+    computed at the corrected confidence. For a normal distribution with a known standard error s, the distance is (z +
+    z_0.8) · s, where z is the normal quantile of the confidence (Cohen 1988, ch. 2).
 
     How far the bounds of samples are from the true value depends on the kind of interval. For the bootstrap, the bounds
     themselves are resampled (see `ResampledLimits`). For a share of rows, the number of rows that count follows a
-    binomial distribution, and the interval is Wilson's. For other intervals, the distance is that between the observed
-    bound and the observed value, plus z_0.8 · s.
+    binomial distribution, and the interval is Wilson's. For other intervals, the distance is z_0.8 · s plus the
+    distance of the observed bound from the observed value.
 
     The spread of the values depends on the true value. For a share of rows, it follows from the share. For other
     statistics, the distances in the observed sample are multiplied by a factor: the standard deviation at the true
-    value relative to that at the observed value, as predicted by the skewness (see `relative_variance`). The prediction
-    is less reliable the further apart the two values are.
+    value divided by the standard deviation at the observed value. This factor is predicted from the skewness (see
+    `relative_variance`). The prediction is less reliable the further apart the two values are.
 
     Args:
         value: The observed value.

@@ -29,11 +29,11 @@ class IntervalEstimate:
             reason to suspect it.
         narrows_with_n: Whether the width of the interval tends to 0 as the number of instances grows. It is False if
             part of the error has another cause, such as a small number of randomised models.
-        slope: The relative change of the variance per unit of the value, if rows with higher values occur more often
-            (exponential tilting, Efron 1981). For a mean, it is κ₃ / κ₂², where κ₂ and κ₃ are the second and the third
-            cumulant of a row. 0 if the variance is assumed to be constant.
-        share: For a share of rows, the number of independent rows, from which the interval around any other share
-            follows; None for other statistics.
+        slope: The relative change of the variance per unit of the value. The value is assumed to rise because rows with
+            higher values occur more often (exponential tilting, Efron 1981). For a mean, it is κ₃ / κ₂², where κ₂ and
+            κ₃ are the second and the third cumulant of a row. 0 if the variance is assumed to be constant.
+        share: The effective number of independent rows of a share. The interval around any other share follows from it.
+            None for other statistics.
         limits: Resampled limits of the interval; None if it is not a bootstrap interval.
     """
 

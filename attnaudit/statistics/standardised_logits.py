@@ -12,9 +12,10 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.balanced_rows import WeightedRows
 
 #: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
-#: with a smaller standard deviation do not vary, and an output does not change if its logits move by less.
+#: count as constant if their standard deviation is at most this fraction of their size. An output counts as unchanged
+#: if its logits move by at most this fraction.
 ROUNDING = 1e-6
-#: The number of rows of which other logits are in memory at once.
+#: The number of rows whose other logits are in memory at once.
 ROWS_AT_ONCE = 256
 
 
@@ -23,8 +24,8 @@ class OtherLogits:
     """The logits that some rows have under other attention weights. Only a block of rows is in memory at once.
 
     Attributes:
-        logits: n arrays, one per row: the logits minus their mean over the classes, under K different attention
-            weights, as K · C numbers. Logits with a NaN are left out.
+        logits: n arrays of K · C numbers, one array per row. It contains the logits of the row under K different
+            attention weights, minus their mean over the classes. Logits with a NaN are left out.
         chosen: (n,) True at the rows whose logits are read.
         classes: C, the number of classes.
     """
@@ -171,7 +172,7 @@ class StandardisedLogits:
         return np.column_stack([deviations, (relative - 1) / 2])
 
     def _moves(self, logits: Floats, others: Floats) -> Floats:
-        """Return the (M, C) changes of the probabilities between M pairs of logits; 0 if they differ by rounding."""
+        """Return the (M, C) changes of the probabilities between M pairs of logits; 0 for a difference by rounding."""
         distances = ((others - logits) ** 2).sum(1)
         moves = self.probabilities(others) - self.probabilities(logits)
         return np.where((distances <= self.rounding)[:, None], 0.0, moves)

@@ -17,7 +17,8 @@ from attnaudit.arrays import Floats
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
-#: Outputs whose standard deviation is at most this fraction of their size do not vary: such differences are rounding.
+#: Outputs count as constant if their standard deviation is at most this fraction of their size, because such small
+#: differences are rounding errors.
 ROUNDING = 1e-6
 
 

@@ -96,7 +96,7 @@ def _rounding_decides(interval: Interval, wider: Interval, requirement: Requirem
     """Return why the verdict may depend on rounding; "" if it does not.
 
     Both intervals are moved by the change that rounding causes, in both directions. A pass must stay a pass, and a
-    verdict that is not a fail must not become one. A fail blocks the release in any case.
+    verdict that is not a fail must not become a fail. A fail blocks the release in any case.
 
     Args:
         interval: The interval that decides a pass.

@@ -11,7 +11,8 @@ from attnaudit.statistics.groups import few_sources_warning
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.shares import ShareSample, weighty_sources
 
-#: In the average of the observed design effect with 1, the value 1 counts for this many sources.
+#: The observed design effect is averaged with the value 1. In this average, the value 1 counts as much as this many
+#: sources.
 PRIOR_SOURCES = 2.0
 
 

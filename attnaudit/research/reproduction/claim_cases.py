@@ -25,7 +25,7 @@ class Case:
             `row_exclusions`). It is "" if the setting counts.
         unfinished: Whether the setting is excluded only because its rows are unfinished (see `Row.unfinished`).
         saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
-            Such a comparison has no information.
+            Such a comparison says nothing.
     """
 
     name: str

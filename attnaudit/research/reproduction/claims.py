@@ -112,9 +112,9 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
 
     Each case has an interval over its seeds, corrected for the number of intervals by Holm's method. The claim does not
     hold if the whole interval of any case is at or below 0. It holds if the intervals of all cases are above 0.
-    Otherwise it is undecided. It is also undecided if more cases are excluded because their models were not trained
-    well enough than count. Cases that only lack planned seeds are unfinished: they are not compared with the cases that
-    count, because starting a row must not make a claim less certain than leaving it out.
+    Otherwise it is undecided. It is also undecided if the cases that count are outnumbered by the cases whose models
+    were not trained well enough. Cases that only lack planned seeds do not enter this comparison. Otherwise, a claim
+    could become less certain because a row was started.
 
     Cases without values were not run and are ignored. Excluded and saturated cases do not count. A case with one seed
     has no interval and cannot decide the claim. If its value is not positive, the claim is at best undecided.
@@ -197,8 +197,8 @@ def holds_in_most(
     """Answer a claim that something happens in most of n settings.
 
     The answer depends on Wilson's 95% interval of the share hits / n. The claim holds if the whole interval is above
-    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if more
-    settings are excluded because their models were not trained well enough than count.
+    one half, and does not hold if it is at or below one half. Otherwise it is undecided. It is also undecided if the
+    settings that count are outnumbered by the settings whose models were not trained well enough.
 
     Args:
         hits: The number of settings in which it happens.

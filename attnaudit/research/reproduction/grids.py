@@ -1,4 +1,4 @@
-"""Trends and charts for rows whose models differ only in one number, such as λ of a projection."""
+"""Rank correlations and charts for rows whose models differ only in one number, such as λ of a projection."""
 
 from __future__ import annotations
 

@@ -199,8 +199,7 @@ class Variant:
         base: The name of the variant that the model is made from. The rest of the plan is the same. None if the model
             is not made from another model.
         has_value: Whether the plan must have a `value`.
-        guided: Whether an audit replaces the attention weights of the model, for each text, by those of the model that
-            it is made from.
+        guided: Whether an audit uses, for each text, the attention weights of the model that this model is made from.
         build: Increase this number when the training of this variant changes, so that its models are trained again.
             BUILD does the same for all variants.
     """

@@ -136,7 +136,7 @@ def html(reports: Mapping[str, Reproduction]) -> str:
 
 
 def by_setting(reports: Mapping[str, Reproduction]) -> dict[str, Reproduction]:
-    """Return reports in the order in which they tell most about the papers.
+    """Return reports sorted by how much they tell about the papers, starting with the most informative ones.
 
     Reports on the corpora of the papers come before reports on the packaged sentences. In both groups, reports with
     word vectors come first, because the models of the papers use word vectors.

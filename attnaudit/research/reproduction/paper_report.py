@@ -51,7 +51,7 @@ class WordVectors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     Attributes:
         name: The file name, without folder and extension.
         width: The length of each vector.
-        sha256: hash of the file.
+        sha256: The hash of the file.
     """
 
     name: str

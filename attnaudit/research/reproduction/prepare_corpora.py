@@ -23,7 +23,7 @@ from attnaudit.research.reproduction.corpora import EMBEDDED, PARTS, Corpus, Row
 from attnaudit.research.study.report_files import not_writable
 
 DEV_SHARE = 0.1
-#: The share of the rows of each class that becomes the test part of a corpus whose test part is drawn.
+#: If the test part of a corpus is drawn at random, it gets this share of the rows of each class.
 TEST_SHARE = 0.2
 #: The largest number of rows of each part in a quick run.
 QUICK = {"train": 800, "dev": 200, "test": 60}

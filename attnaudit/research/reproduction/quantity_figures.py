@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Curves, Figure, Strip, Strips
 from attnaudit.research.reproduction.paper_report import Line, Row
 
-#: The end of the names of quantities without strips: standard deviations over texts.
+#: A quantity whose name ends like this is a standard deviation over texts, and gets no strip plot.
 SPREAD = " std"
 
 
@@ -29,7 +29,7 @@ class PointPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvePlan:
-    """A figure with curves, of which a table has one for each row.
+    """A figure with curves. A table has one such figure for each row.
 
     Attributes:
         name: The name of the figure, unique in the table.
@@ -84,7 +84,7 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
 
 
 def _title(name: str, words: set[str]) -> str:
-    """Return the title of a strip plot. A description that differs between rows, such as by class, is left out."""
+    """Return the title of a strip plot. A description that differs between rows is left out."""
     if len(words) > 1 or name in words:
         return name
     return f"{name}: {words.pop().removeprefix('… ')}"

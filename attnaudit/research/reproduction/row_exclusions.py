@@ -2,8 +2,9 @@
 
 A model counts as trained if its score on the test part is close enough to its score in the paper: at most TOLERANCE
 below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. If the paper gives no score for a
-model, it is compared with the best score here of a model for the same corpus and encoder. This model must itself be
-trained as well as in the paper. If there is none, the best score of the paper for the corpus and the encoder is used.
+model, the model is compared with the best score that was measured here for the same corpus and encoder. Only models
+that are as good as in the paper count for this best score. If there is no such model, the best score of the paper for
+the corpus and the encoder is used.
 """
 
 from __future__ import annotations

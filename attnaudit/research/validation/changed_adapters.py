@@ -124,7 +124,8 @@ def _flagging_encoder(original: PooledAttentionAdapter) -> Callable[[Tensor, Ten
     def encoder(embedded: Tensor, mask: Tensor) -> Tensor:
         flag = embedded[..., -1:]
         read = mask & (flag[..., 0] == 0)
-        # An encoder may refuse a text without tokens. Its first position is then read, and the state is discarded.
+        # An encoder may refuse a text without tokens. It therefore reads the first position of such a text, and the
+        # state of this position is discarded.
         nonempty = read.clone()
         nonempty[:, 0] |= ~read.any(1)
         states = original.encoder(embedded[..., :-1].contiguous(), nonempty)

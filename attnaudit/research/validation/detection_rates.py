@@ -53,7 +53,7 @@ def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed
     """Return how well a policy separates the faithful models from the unfaithful ones.
 
     Args:
-        models: The models. Trends and graded models are ignored.
+        models: The models. Graded models and models of unknown truth ("trend") are ignored.
         gates: The gates of the policy.
         seed: The seed of the bootstrap interval of the area under the ROC curve.
 

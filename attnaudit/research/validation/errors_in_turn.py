@@ -23,7 +23,8 @@ def errors(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Errors:
     """Return how often a policy is wrong on some models.
 
     Args:
-        models: The models. Trends are ignored. Graded models are ignored if attention is right on a share above 0.6.
+        models: The models. Models of unknown truth ("trend") are ignored, and so are graded models whose attention is
+            right on more than 60% of their rows or heads.
         gates: The gates of the policy, at least one.
     """
 
@@ -55,7 +56,7 @@ def in_turn(
     It is then tested on all models with the mechanism or encoder that was left out.
 
     Args:
-        models: The models of one family. Trends are ignored.
+        models: The models of one family. Models of unknown truth ("trend") are ignored.
         candidates: The checks to choose from.
         what: What to leave out in turn: "mechanism" or "encoder".
         seed: The seed of the bootstrap intervals of areas under ROC curves.

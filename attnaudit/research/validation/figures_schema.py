@@ -71,8 +71,8 @@ class GroupRates(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         truth: What is known about the attention of the models.
         models: The number of models.
         alarms: How many of the models raise an alarm. None for a check without a threshold.
-        area: The area under the ROC curve of these models against all models with the other label. None for trends, or
-            if no model has the other label.
+        area: The area under the ROC curve of these models against all models with the other label. None for models of
+            unknown truth ("trend"), or if no model has the other label.
         median_value: The median over the models. For a check, it is the median of the value, and for a policy, the
             median of the policy score. None if the number is undefined on all models.
     """
@@ -120,10 +120,10 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         threshold_from: The source of the threshold: "policy" or "tuning half". It is "" if there is no threshold.
         discriminates: Whether the area is high enough for a gate (`threshold_rule.discriminates`).
         why: The area under the ROC curve that determines `discriminates`, as text.
-        tuning: The figures on the tuning half. Unfaithful models count only if they fail the question of the check, and
-            graded ones only if they must not pass it. None if there are no labelled models.
+        tuning: The figures on the tuning half. Unfaithful models count only if they fail the question of the check.
+            Graded models count only if they must not pass the check. None if there are no labelled models.
         held_out: The same figures on the held-out half.
-        against_all: The area under the ROC curve on the held-out half, if all unfaithful models count. None unless
+        against_all: The area under the ROC curve on the held-out half, computed with all unfaithful models. None unless
             there are both faithful and unfaithful models.
         skipped: The number of models on which the check could not be judged.
     """
@@ -150,7 +150,8 @@ class Errors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         false_alarms: How many of the faithful models raise an alarm.
         misses: How many of the unfaithful models pass.
-        graded_passes: Of the graded models whose attention is right on a share of at most 0.6, how many pass.
+        graded_passes: How many graded models pass, of those whose attention is right on at most 60% of their rows or
+            heads.
     """
 
     false_alarms: Rate

@@ -129,7 +129,7 @@ def guarantee(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Guarantee
     graded mechanisms: it is the lowest share of a model that passes.
 
     Args:
-        models: The models of one family. Trends are ignored.
+        models: The models of one family. Models of unknown truth ("trend") are ignored.
         gates: The gates of the policy.
 
     Returns:
@@ -189,7 +189,7 @@ def _correlation(
 
 
 def _level(model: JudgedModel) -> float:
-    """Return the share of a model, rounded to one decimal. Similar measured shares then form one level."""
+    """Return the share of a model, rounded to one decimal. Similar measured shares then count as the same share."""
     return round(model.entry.share or 0.0, 1) + 0.0
 
 

@@ -141,8 +141,8 @@ class Outcome:
     """How one law has changed the value of one check, over all models and variants.
 
     Attributes:
-        change: The change that exceeds its allowed size by the largest amount. If no change exceeds it, the one that
-            comes closest to it. None if the value was never defined both before and after the change.
+        change: The change that exceeds its allowed size by the largest amount. If no change exceeds its allowed size,
+            the change that comes closest to it. None if the value was never defined both before and after the change.
         allowed: The allowed size of this change.
         model: The name of the model with this change.
         undefined: The model on which the change made the value undefined; "" if there is none.

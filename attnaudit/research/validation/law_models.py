@@ -43,7 +43,8 @@ class LawModel:
         name: The name of the model.
         adapter: The model.
         dataset: The texts, all with a label.
-        moved_weights: The same model with the weights of the fillers exchanged; None if it is not hand-made.
+        moved_weights: The same model with the scores of the fillers exchanged among each other; None if it is not
+            hand-made.
         shifted_scores: The same model with a constant added to all attention scores; None if it is not hand-made.
     """
 
@@ -81,8 +82,8 @@ def hand_made(classes: int, *, seed: int, texts: int = TEXTS, residual: float = 
         seed: The seed of the evidence, the scores and the texts.
         texts: The number of texts.
         residual: The weight r of the evidence that does not depend on attention.
-        decoys: Whether the texts have decoys and weak cues. Attention is then also on words without evidence, and
-            hardly on some words with evidence.
+        decoys: Whether the texts have decoys and weak cues. Some words without evidence then get much attention, and
+            some words with evidence get little.
     """
     random = keyed_generator(seed, "law model", str(classes))
     words = _Words(classes, random, decoys=decoys)

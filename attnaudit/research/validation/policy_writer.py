@@ -35,8 +35,8 @@ class PolicyBase:
         head: The comment at the beginning, up to its first empty line.
         name: The name of the policy.
         remedies: Name of a question -> its remedies.
-        evidence: The informational checks: the file from the comment that begins with `EVIDENCE` to its end. If there
-            is no such comment, the tables of these checks.
+        evidence: The informational checks: all text from the comment that begins with `EVIDENCE` to the end of the
+            file. If there is no such comment, the tables of these checks.
     """
 
     head: str = ""

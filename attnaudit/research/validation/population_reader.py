@@ -13,8 +13,8 @@ from attnaudit.research.validation.population_schema import Entry, Population
 from attnaudit.targets import split_label
 
 POPULATION_FILE = "population.json"
-#: The label "faithful" is accepted if the rank agreement and the share, where they are given, are at least
-#: FAITHFUL_FROM, and the label "unfaithful" if they are at most UNFAITHFUL_TO.
+#: The label "faithful" requires a rank agreement and a share of at least FAITHFUL_FROM. The label "unfaithful" requires
+#: at most UNFAITHFUL_TO for both. A number that is not given is not checked.
 FAITHFUL_FROM = 0.9
 UNFAITHFUL_TO = 0.1
 #: Name of a data set in a population that `attnaudit plant` built -> registered name of the data set.
@@ -32,8 +32,8 @@ def read_population(folder: Path) -> Population:
     """Read population.json and validate each entry.
 
     An unknown key is an error, because a misspelt "half" would put a model into the wrong half. The rank agreement of a
-    faithful model must be at least 0.9, and that of an unfaithful model at most 0.1. A model whose rank agreement
-    contradicts its label becomes a trend. It is then not scored, and a note reports this.
+    faithful model must be at least 0.9, and that of an unfaithful model at most 0.1. If the rank agreement of a model
+    contradicts its label, its truth becomes "trend" (unknown). The model is then not scored, and a note reports this.
 
     Args:
         folder: The folder with population.json.
@@ -130,7 +130,7 @@ def _entry(row: Any, place: str) -> Entry:
 
 
 def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
-    """Return the entry. If its rank agreement contradicts its label, it becomes a trend, and a note is added."""
+    """Return the entry. If its rank agreement contradicts its label, its truth becomes "trend", and a note is added."""
     agreement = entry.rank_agreement
     if entry.truth in ("trend", "graded") or agreement is None:
         return entry

@@ -4,10 +4,11 @@
    area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5. The area compares
    faithful models with the models that must not pass the question of the check (`must_not_pass`).
 2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. The
-   faithful limit is the lowest limit of the faithful models. A share of the lowest limits is ignored: 5% divided by the
-   number of checks that may gate, so that all gates together raise at most 5% false alarms. The opposing limit is the
-   highest limit of the models that must not pass, among those below the faithful limit. The same share of the highest
-   limits is ignored. The opposing limit is at least the value that attention without effect has.
+   faithful limit is the lowest limit of the faithful models, after a share IGNORED of them was left out: those with the
+   lowest limits. This share is 5% divided by the number of checks that may gate, so that all gates together raise at
+   most 5% false alarms. For the opposing limit, only models that must not pass count, and only if their limit is below
+   the faithful limit. A share IGNORED of these models is left out: those with the highest limits. The opposing limit is
+   the highest limit of the others. It is never below the value that a check has if attention has no effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
 4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If
    several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
@@ -57,13 +58,13 @@ class Limits:
     Each model is represented by one limit of its interval, which is negated for "at_most" (see `scoring.bound`).
 
     Attributes:
-        faithful: The lowest of these limits among the faithful models. The models with the lowest limits, a share
-            IGNORED of the group, are left out.
-        opposing: The highest of these limits over the models that must not pass, among the limits below `faithful`. The
-            models with the highest limits, a share IGNORED of the group, are left out. `opposing` is at least the value
-            that the check has for attention without effect.
-        gap: The distance from `opposing` to `faithful`, divided by the distance between the medians of the two groups.
-            Both distances are on the scale of the check.
+        faithful: The lowest limit of the faithful models, after a share IGNORED of the faithful models was left out:
+            those with the lowest limits.
+        opposing: The highest limit of some models: those that must not pass and whose limit is below `faithful`. A
+            share IGNORED of these models is left out first: those with the highest limits. `opposing` is never below
+            the value that the check has if attention has no effect.
+        gap: The distance from `opposing` to `faithful`, divided by the distance between the median limits of the two
+            groups. Both distances are on the scale of the check.
     """
 
     faithful: float
@@ -81,7 +82,7 @@ def must_not_pass(entry: Entry, question: Question) -> bool:
 
     An unfaithful model must not pass the gates of the questions that it fails by construction. No unfaithful model may
     pass the gates of the question "evidence". A graded model that fails the question "points" by construction must not
-    pass if its attention is right on a share of at most 0.6.
+    pass if its attention is right on at most 60% of its rows or heads.
     """
     if entry.truth == "unfaithful":
         return question == "evidence" or question in entry.fails
@@ -124,7 +125,7 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
     """Choose the gates of a policy. The docstring of this module describes the rule.
 
     Args:
-        models: The models of one family. Held-out models and trends are ignored.
+        models: The models of one family. Held-out models and models of unknown truth ("trend") are ignored.
         candidates: The checks to choose from.
         seed: The seed of the bootstrap intervals of areas under ROC curves.
 

@@ -119,7 +119,8 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         gates: The gates of the policy, as text.
         validated_on: The families that the policy may name in `validated_on`: this family if both faithful and
             unfaithful models are held out, otherwise none.
-        basis: What the policy was validated on, and how often it was wrong. Each text is one comment in its file.
+        basis: What the policy was validated on, and how often it was wrong. Each text is one comment in the policy
+            file.
         models: The number of audited models. For Transformers, it is the number of audited readings.
         counts: Label and half, such as "faithful held out" -> number of models.
         held_out: The figures of the policy on the held-out half. None if there are no gates or no labelled models.
@@ -135,7 +136,7 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         trends: How many trend models of each kind raise an alarm. Models of both halves are included.
         remedies: The measured effects of training options on the gated checks.
         scores: The outcome of the policy on each model.
-        looks: The number of runs that have scored the held-out half of this population into this folder.
+        looks: The number of runs with results in this folder that have scored the held-out half of this population.
         notes: Limitations of the figures, such as checks that were left out.
     """
 

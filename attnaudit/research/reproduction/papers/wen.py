@@ -164,8 +164,8 @@ def _first(of: str = MODEL) -> Callable[[Models], Reading]:
 def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
     """Return rows with the means that the paper reports, and figure 2 with one picture per corpus.
 
-    All means are over the same corpora. A corpus is included only if it has every setting that any corpus has. A mean
-    is computed from at least two rows.
+    All means are over the same corpora. A corpus is left out if it lacks a setting that another corpus has. A mean is
+    computed from at least two rows.
     """
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]

@@ -140,7 +140,7 @@ def _number(name: str, words: str, read: Callable[[Models], Reading], *, score_o
 
 
 def _further(models: Models) -> Reading:
-    """Compute how often the adversary differs more from the base model, in its attention, than the next seed does.
+    """Compute how often the adversary's attention differs more from the base model's than the next seed's does.
 
     Returns:
         The share of the texts on which it differs more, and the number of texts on which both differences are defined.
