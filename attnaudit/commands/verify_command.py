@@ -198,7 +198,7 @@ def _expectations(options: argparse.Namespace, after: datetime | None, audited: 
     """
     policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
     paths = [(one, Path(one).is_dir()) for one in options.model] + [
-        (one, Path(one).is_file()) for one in options.data or ()
+        (one, Path(one).exists()) for one in options.data or ()
     ]
     if any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
         read_conftests()
@@ -237,14 +237,14 @@ def _expected_model(given: str) -> Expected:
 def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
     """Read the data set that a value of --data names, and hash it as the run did.
 
-    A value that is neither a registered name nor a file is the name of a data set in the run.
+    A value that is neither a registered name nor a file or folder is the name of a data set in the run.
 
     Args:
         given: The value.
         audited: The data sets of the run.
     """
     require_reachable("--data", Path(given))
-    if given not in datasets and not Path(given).is_file():
+    if given not in datasets and not Path(given).exists():
         return _named(given)
     from attnaudit.data.draws import open_draws
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from attnaudit import cli
@@ -288,6 +290,23 @@ def test_models_and_data_are_compared_by_their_content(reports: Path, capsys: py
     texts.write_text('{"text": "good", "label": "positive"}\n', encoding="utf-8")
     reasons = Verified(capsys, "--model", "demo", "--data", "held_out.jsonl").reasons()
     assert any(reason.startswith("--data held_out.jsonl: ") for reason in reasons)
+
+
+def test_a_data_folder_with_the_name_of_the_data_set_is_compared_by_its_content(
+    reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = reports.parent / "reviews"
+    folder.mkdir()
+    rows = [{"text": f"text {i}", "label": str(i % 2)} for i in range(100)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "part-0.parquet")
+    run = consistent_run(reports / NAME)
+    data = msgspec.structs.replace(run.data[0], sha256=load("reviews").audited_sha256())
+    write_record(reports / NAME, msgspec.structs.replace(run, data=[data]))
+    result = Verified(capsys, *MODEL, "--data", "reviews")
+    assert (result.status, result.lines[1]) == (0, "compared by name only: release"), result.out
+    pq.write_table(pa.Table.from_pylist(rows[1:]), folder / "part-0.parquet")
+    reasons = Verified(capsys, *MODEL, "--data", "reviews").reasons()
+    assert any(reason.startswith("--data reviews: the run audited no data set with this hash") for reason in reasons)
 
 
 def test_a_model_with_equal_weights_and_another_vocabulary_is_not_verified(
