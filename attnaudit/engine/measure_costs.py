@@ -6,8 +6,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.engine.planning import Plan, resolve
 from attnaudit.records import MeasureCost
@@ -16,19 +14,18 @@ from attnaudit.records import MeasureCost
 class Spent:
     """Adds up the time and the passes of each measure.
 
+    The results of a measure are on the CPU before its time is added, so the time on a CUDA device is included.
+
     Args:
         pass_counts: The counts of all passes, which the batches increase.
-        device: The device. On a CUDA device, the time of a measure ends when its kernels have finished.
 
     Attributes:
         seconds: Name of a measure -> wall-clock time in seconds.
         passes: Name of a measure -> kind of work -> how often it was done.
     """
 
-    def __init__(self, pass_counts: Counter[str], device: str) -> None:
+    def __init__(self, pass_counts: Counter[str]) -> None:
         self._pass_counts = pass_counts
-        self._waits = torch.device(device).type == "cuda"
-        self._device = device
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.passes: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.begin()
@@ -40,8 +37,6 @@ class Spent:
 
     def add(self, name: str) -> None:
         """Add the time and the passes since the last call of `begin` or `add` to a measure."""
-        if self._waits:
-            torch.cuda.synchronize(self._device)
         self.seconds[name] += time.perf_counter() - self._began
         self.passes[name].update(self._pass_counts - self._before)
         self.begin()

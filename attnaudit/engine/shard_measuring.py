@@ -186,7 +186,7 @@ class ShardMeasurer:
         encoded = self.encode(shard)
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()
-        spent = Spent(pass_counts, self.device)
+        spent = Spent(pass_counts)
         store = ColumnStore(len(instances), shard.first)
         first_pass = FirstPass(len(instances), shard.first)
 

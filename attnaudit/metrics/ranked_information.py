@@ -80,7 +80,7 @@ def choose_ranks(lengths: ArrayLike, weights: ArrayLike) -> tuple[int, str]:
 
     Examples:
         >>> choose_ranks([3, 3, 4], [[0.8, 0.2, 0.0], [0.9, 0.1, 0.0], [0.5, 0.3, 0.2]])
-        (2, 'weights: at rank 3, only 33% of them exceed 1e-05')
+        (2, 'weights: at rank 3, only 33% of the weights exceed 1e-05')
     """
     counts, ranked = np.asarray(lengths), np.asarray(weights, dtype=np.float64)
     if counts.ndim != 1 or counts.size == 0:

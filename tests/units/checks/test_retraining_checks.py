@@ -173,7 +173,7 @@ def test_a_copy_that_could_not_be_trained_raises_the_reason() -> None:
         (lambda: checks.TrainedAdversary(weight=-1), "weight is -1; expected"),
         (lambda: checks.TrainedAdversary(frozen="yes"), "expected true or false"),  # type: ignore[arg-type]
         (lambda: checks.TrainedAdversary(at_most="seeds"), "has no reference"),
-        (lambda: checks.TrainedAdversary(sweep=True, weight=0), "varies weight by multiplication"),
+        (lambda: checks.TrainedAdversary(sweep=True, weight=0), "multiplies weight by several factors"),
     ],
 )
 def test_invalid_arguments_are_refused(make, message) -> None:

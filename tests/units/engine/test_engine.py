@@ -352,7 +352,7 @@ def test_an_adapter_without_fast_decoding_gives_the_same_numbers() -> None:
         ("gradient.meister.input", "Did you mean 'inputs'"),
         ("leave_one_out.middle", "expected .inputs or .hidden"),
         ("adversarial.two", "expected a total variation between 0 and 1"),
-        ("permutation.tvd", "unknown place"),
+        ("permutation.tvd", "is not a place where attention can be replaced"),
         ("flip.tvd", "takes no argument"),
         ("agreement.gradient.meister", "expected agreement"),
         ("influence.inputs", r"expected \.hidden, but got .\.inputs"),

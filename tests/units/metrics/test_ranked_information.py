@@ -142,7 +142,7 @@ def test_k_is_the_lesser_of_the_length_rule_and_the_weight_rule() -> None:
     sparse = flat.copy()
     sparse[:3, 3:] = 0.0
     k, rule = choose_ranks([6] * 10, sparse)
-    assert (k, rule) == (3, "weights: at rank 4, only 70% of them exceed 1e-05")
+    assert (k, rule) == (3, "weights: at rank 4, only 70% of the weights exceed 1e-05")
     sparse[0, 3:] = 0.1
     assert choose_ranks([6] * 10, sparse)[0] == 6
     assert choose_ranks([1, 5], np.array([[1.0, 0.0], [0.6, 0.4]]))[0] == 1

@@ -122,8 +122,8 @@ def test_the_suite_finds_a_reach_that_is_too_short() -> None:
         check_adapter(told, dataset().instances)
 
 
-@pytest.mark.parametrize("reach", [-1, 2])
-def test_a_reach_that_cannot_be_meant_is_refused(reach: int) -> None:
+@pytest.mark.parametrize(("reach", "message"), [(-1, "reach is -1"), (2, "both reach and lstm are given")])
+def test_a_reach_that_cannot_be_meant_is_refused(reach: int, message: str) -> None:
     lstm = torch.nn.LSTM(6, 5, batch_first=True, bidirectional=True) if reach > 0 else None
-    with pytest.raises(AdapterError, match=f"reach is {reach}"):
+    with pytest.raises(AdapterError, match=message):
         adapter(reach=reach, lstm=lstm)
