@@ -69,7 +69,7 @@ class Agreement(PerInstanceCheck):
     )
     how_to_read = (
         "Kendall's τ-b compares two orderings of the same tokens: 1 is the same order, 0 no relation, and −1 the "
-        "opposite order. Importance measures also disagree with each other, so do not compare the value with 1 but "
+        "opposite order. Two importance measures do not agree perfectly either, so compare the value not with 1 but "
         "with its references: shuffled attention, and the agreement between two importance measures."
     )
     unit = "Kendall τ-b"

@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of(("tokens", "words", "sources")),
         metavar="{tokens,words,sources}",
         default="tokens",
-        help="whether the run must have computed statistics over tokens, words or sources (default: tokens)",
+        help="the units over which the run must have computed statistics (default: tokens)",
     )
     parser.add_argument(
         "--allow-sample", action="store_true", help="accept a run that audited a sample (--audit-max-instances)"

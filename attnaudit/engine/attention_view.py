@@ -41,7 +41,7 @@ WEIGHTS_PER_BUDGET_TOKEN = 1024
 #: - "reading": the rows that the reading selects.
 #: - "layer": all rows of the reading's layer.
 #: - "everywhere.live": all rows of every layer of the reading's stack. Each layer computes its weights from the states
-#:   that the changes in earlier layers lead to, and these weights are changed.
+#:   that result from the changes in earlier layers. These weights are then changed.
 #: - "everywhere.frozen": the same rows, but the weights of the clean pass are changed and used.
 Extent = Literal["reading", "layer", "everywhere.live", "everywhere.frozen"]
 

@@ -27,8 +27,8 @@ from attnaudit.engine.failures import refuse_not_finite
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
-#: Variants that resume from shared states run in the order of their lengths, in bands of this many tokens, and within a
-#: band in the order of the first token that they lack.
+#: Variants that resume from shared states are sorted by length, in bands of this many tokens. Within a band, they are
+#: sorted by the first token that they lack.
 LENGTH_BAND = 4
 #: Largest number of tokens (variants × length) for which leave-one-out variants are laid out at once: without a limit,
 #: their memory would grow with the square of a text's length.

@@ -105,7 +105,7 @@ class FiledColumn(RaggedColumn):
 
 
 class FiledStrings(Sequence[Sequence[str]]):
-    """Lists of strings in a file, of which only the rows that are read are in memory.
+    """Lists of strings that are stored in a file. Rows are loaded into memory only when they are read.
 
     Args:
         path: The file, which contains one list in MessagePack per row.

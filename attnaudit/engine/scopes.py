@@ -164,8 +164,8 @@ def selected_queries(scopes: Iterable[Scope], inputs: Inputs, blocks: Collection
 def sites_in_blocks(scopes: Sequence[Scope], adapter: ModelAdapter, inputs: Inputs) -> frozenset[str]:
     """Return the keys of the sites at which the scopes need all queries, but whose weights are too large to keep.
 
-    Sites at which gradients with respect to the weights are needed are missing. If the adapter cannot select queries,
-    sites at which a scope needs a single query are missing as well.
+    Sites are left out if gradients with respect to their weights are needed. If the adapter cannot select queries,
+    sites at which a scope needs a single query are left out as well.
     """
     keys = {site.key for scope in scopes if not scope.single_row for site in scope.sites}
     for scope in scopes:

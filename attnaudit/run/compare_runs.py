@@ -51,7 +51,7 @@ Mask = np.typing.NDArray[np.bool_]
 MOST_MOVED = 10
 #: The confidence of the intervals of accuracy and F1. The interval of a check has the confidence of the check.
 CONFIDENCE = 0.95
-NOT_STORED = "measurements.parquet does not contain the numbers of each instance from which the value is computed"
+NOT_STORED = "measurements.parquet does not contain the numbers per instance from which the value is computed"
 
 
 def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None = None) -> Comparison:

@@ -42,8 +42,8 @@ def conflicts(folder: RunFolder) -> list[str]:
 def _hashes(parts: Sequence[MeasuredPart], folder: RunFolder) -> Iterator[tuple[str, str]]:
     """Yield the hash of a data set in each part, and the worker that read it.
 
-    The hash of a stream covers the audited rows only. If a part has fewer rows than the largest one, its hash is left
-    out as long as all of its rows are among those of the largest part.
+    The hash of a stream covers the audited rows only. The hash of a smaller part is left out if the largest part
+    contains all of its rows.
     """
     largest = max(parts, key=lambda part: part.data.audited)
     for part in parts:

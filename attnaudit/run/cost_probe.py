@@ -29,8 +29,8 @@ class CostEstimate:
         seconds: The estimated wall-clock time of all measures, in seconds. It does not contain loading, the statistics
             of the checks, and the report.
         checks: The estimated cost of each check, the most expensive one first.
-        memory: The largest memory of the process so far, in bytes, after the longest row was measured. On a CUDA
-            device, the memory of the device.
+        memory: The peak memory of the process, in bytes, after the longest row was measured. On a CUDA device, the peak
+            memory of the device.
         unmeasurable: The ids of the checks that the model does not support.
     """
 

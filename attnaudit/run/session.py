@@ -210,7 +210,7 @@ class AuditSession:
         return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
-        """Return how far an error reaches: the model, the data set, or the pair of both whose cases all fail with it.
+        """Return the model, the data set, or the pair of both whose cases all fail with an error.
 
         Returns:
             (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and

@@ -120,7 +120,8 @@ class ShardedMeasurement:
 
 
 def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
-    """Return the hash of custom code of a model and measures, which is in neither attnaudit nor an installed package.
+    """Return the hash of the custom code of a model and of measures. The code of attnaudit and of installed packages is
+    not custom.
 
     Args:
         source: Where the model was loaded from.
