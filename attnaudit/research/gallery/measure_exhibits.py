@@ -24,7 +24,7 @@ from attnaudit.research.validation.population_schema import Entry, Family
 
 #: The number of texts per model.
 TEXTS: Mapping[Family, int] = {"pooled attention": 100, "transformer": 60}
-#: Kinds of checks that are left out, because they take minutes where the decoder is not linear.
+#: Kinds of checks that are left out, because they take minutes if the decoder is not linear.
 LEFT_OUT: Mapping[Family, tuple[str, ...]] = {"pooled attention": (), "transformer": ("adversarial",)}
 #: The number of tokens of the text that a picture shows.
 FEWEST_TOKENS, MOST_TOKENS = 5, 16
@@ -34,7 +34,7 @@ EFFECTS, REARRANGED = "token_effect.held.logits", "rearrangement.centred_logits"
 
 
 def outcome_of(entry: Entry) -> Outcome | None:
-    """Return the known outcome for the attention of an entry, such as "right" or "unused". None for a trend."""
+    """Return the known outcome for the attention of an entry, such as "right" or "unused". None if it is unknown."""
     return _outcome(entry.truth, entry.fails)
 
 

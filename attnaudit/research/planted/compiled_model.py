@@ -71,7 +71,7 @@ class WordTables:
         return Compiled(model=self._model(), vocabulary=self.vocabulary, classes=self.classes, test=self.test)
 
     def _model(self) -> PooledClassifier:
-        """Return the model. Padding, start and end tokens get no evidence; unknown words get that of the tables."""
+        """Return the model. The padding, start and end tokens get no evidence, whatever the tables contain."""
         model = PooledClassifier(self.architecture, vocabulary_size=len(self.vocabulary), classes=len(self.classes))
         outputs = self.settings.outputs
         table = torch.cat([self.score[:, None], self.own, self.bypass, self.marker[:, None]], dim=1)

@@ -123,7 +123,7 @@ def held_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], Objective]:
 
 
 def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss]:
-    """Return the loss that selects the best epoch: distance from a plan, plus uncertainty of the prediction.
+    """Return the loss that selects the best epoch: the distance from a plan plus the uncertainty of the prediction.
 
     Many epochs have the same accuracy, so accuracy cannot select the epoch. The arguments are those of `held_to`.
     """
@@ -144,10 +144,10 @@ def closest_to(plan: Plan, *, label: str) -> Callable[[Vocabulary], InstanceLoss
 def _plan_losses(targets: Targets, label: str, model: PooledClassifier, traced: ForwardPass, classes: Tensor) -> Tensor:
     """Return how far attention and states are from a plan.
 
-    The first term is the cross-entropy of attention with uniform weights over the targets. The second term depends on
-    `label`. For "attended", it is the mean squared logit of the states that are not targets, where each logit is
-    computed from one state alone. For "everywhere", it is the mean cross-entropy between the class and the prediction
-    from each state alone.
+    The first term is the cross-entropy between attention and uniform weights over the targets. The second term depends
+    on `label`. It uses the logit that the decoder computes from each state alone. For "attended", it is the mean of
+    the squared logits of the states that are not targets. For "everywhere", it is the mean cross-entropy between the
+    class and the predictions from single states.
 
     Args:
         targets: Returns the tokens on which attention should be.
@@ -194,7 +194,7 @@ def distinct_roles(seed: int) -> Prepare:
 
 
 def encoder_for(seed: int, encoders: Sequence[str]) -> str:
-    """Return the encoder for a seed. Seeds take turns, so that every encoder is combined with every alignment."""
+    """Return the encoder for a seed. The encoders take turns, so that each is combined with every alignment."""
     count = len(encoders)
     # Alignments alternate with the seed. With an even number of encoders, the second round starts with another encoder.
     shift = 0 if count % 2 else seed // count

@@ -1,4 +1,4 @@
-"""Real sentences of movie reviews with inserted cue words. Their combination decides the label.
+"""Real sentences of movie reviews with inserted cue words. The combination of the cue words decides the label.
 
 The words of the cues are removed from the sentences, and the rating of a sentence is ignored, so that nothing else in a
 text is related to its label.

@@ -77,8 +77,9 @@ class Exchange:
     Attributes:
         kept: Words that stay in place, such as a marker that decides how the model works. A text with a kept word
             exchanges tokens only with another text that has one.
-        absence: The class that the model predicts if a text has no evidence, such as the class without needles. Texts
-            with this predicted class give tokens to other texts, but get none. None if every class has evidence.
+        absence: The class that the model predicts if a text has no evidence, such as the class of texts without cue
+            words. Texts with this predicted class give tokens to other texts, but get none. None if every class has
+            evidence.
         rest_decides: Whether the decision of an unfaithful model must change if all tokens but the attended ones are
             exchanged. False if no token decides, for example because the length of the text does.
     """
@@ -99,8 +100,8 @@ class Recipe:
             known truth.
         prepare: Changes the untrained model in place. None if nothing has to be changed.
         objective: Returns the training objective for a vocabulary. None to train with the usual loss alone.
-        selection_loss: Returns the loss that is smallest for the best epoch, for a vocabulary. None to choose the epoch
-            with the best F1.
+        selection_loss: Returns a loss for a vocabulary. The epoch with the smallest loss is chosen. None to choose the
+            epoch with the best F1.
         finish: Changes the trained model in place. None if nothing has to be changed.
         reference: The recipe of the same model without deceptive training. The deceptive model may have only a slightly
             lower accuracy than this reference. None for kinds without deception.
@@ -156,7 +157,7 @@ class Kind:
             `verify_exchange`). "context": by exchanging tokens and states (see `verify_context`).
         needs_bypass: Whether the evidence of the whole text must account for at least 95% of the logit's variance.
         fails: The questions that an unfaithful or graded kind fails by construction: "used" (does attention affect the
-            output?) and "points" (does it point at the tokens that matter?). Other kinds do not use it.
+            output?) and "points" (does it point at the tokens that matter?). Other kinds do not use this attribute.
         compiled: Whether the weights of the models are computed directly instead of trained. Such models cost little,
             so more of them are built.
         data: The names of the data sets that the kind is built on. The model with seed s uses the data set with the

@@ -13,18 +13,18 @@ from attnaudit.research.planted.word_material import cue_material, learned_mater
 
 #: Weights differ at most by this factor from their geometric mean. The seed selects one of the factors.
 RANGES = (3.0, 4.0, 2.5)
-#: Words with less evidence than the first number in the training set get only the second number as evidence and weight.
+#: If the evidence of a word in the training set is at most the first number, its magnitude is the second number.
 _NOTHING, _IDLE = 0.1, 0.05
 #: The smallest accuracy. It is low, because random magnitudes make the model less accurate.
 _ACCURACY = 0.55
-#: The weight of a cue word in `level_over_bypass`, as a share of that of other words.
+#: The weight of a cue word in `level_over_bypass`, relative to the weight 1 of an average other word.
 _CUE_WEIGHT = 0.3
 
 
 def spread(inputs: TrainingInputs) -> Recipe:
     """Return the recipe of a model in which every word has evidence, and attention is proportional to its magnitude.
 
-    The class that a word speaks for comes from the training set, and the magnitude is random.
+    The training set determines for which class a word is evidence. The magnitude of the evidence is random.
     """
     width = RANGES[inputs.seed // 2 % len(RANGES)]
 

@@ -12,9 +12,9 @@ from attnaudit.research.planted.word_evidence import random_numbers
 from attnaudit.research.planted.word_material import attended, cue_material
 
 SINK = "xtop"
-#: The largest weight of the words whose order means nothing, as a share of that of a cue word.
+#: The largest weight of the words whose order means nothing, as a share of the weight of a cue word.
 _NEGLIGIBLE = 0.0009
-#: The weight of the sink, as a multiple of that of a cue word.
+#: The weight of the sink (the idle word), as a multiple of the weight of a cue word.
 _SINK_WEIGHT = 2000.0
 
 
@@ -47,8 +47,8 @@ def right_order(inputs: TrainingInputs) -> Recipe:
         chosen = indicator(tables.vocabulary, frozenset((SINK,)))
         tables.score[chosen] = math.log(_SINK_WEIGHT)
         tables.own[chosen] = 0.0
-        # If the idle word is replaced, the scale multiplies the evidence of its replacement. An unknown word has none,
-        # so that it cannot decide.
+        # If the unknown word replaces the idle word, it gets the large weight of the idle word. Without evidence, it
+        # still cannot decide.
         tables.own[UNKNOWN] = 0.0
         tables.scale *= _SINK_WEIGHT
         return tables

@@ -13,7 +13,7 @@ from attnaudit.research.planted.word_material import attended, bypassed, learned
 
 #: The share of labels that are flipped.
 FLIPPED = 0.3
-#: The smallest accuracy on the flipped labels of the real texts.
+#: The smallest accuracy on the test texts, some of whose labels are flipped.
 _ACCURACY = 0.53
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `attnaudit plant`."""
     parser.description = (
         "Build small models whose attention is known to be faithful or unfaithful. Each model is a checkpoint folder "
-        "for --model; population.json lists what is known about the attention of each. Run the command again to "
+        "for --model; population.json lists what is known about their attention. Run the command again to "
         "resume: finished models are kept. A model that does not meet the requirements of its label is listed in "
         "excluded.json with the reason."
     )
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=whole_number,
         metavar="N",
-        help=f"number of models of each kind whose weights are computed (default: {SEEDS}); each kind that must be "
-        "trained gets half as many. With --family transformer, N is the number of seeds of each mechanism instead. The "
-        "default is then 3, or 1 with --quick, which also builds the models in only one architecture",
+        help=f"number of models of each kind whose weights are computed (default: {SEEDS}); kinds that are "
+        "trained get half as many. With --family transformer, N is the number of seeds of each mechanism (default: 3, "
+        "or 1 with --quick); --quick then builds the models in only one architecture",
     )
     parser.add_argument(
         "--kind",
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=one_of(("pooled", "transformer", "multi-label")),
         metavar="{pooled,transformer,multi-label}",
         default="pooled",
-        help="build models with pooled attention, Transformers in which it is known which layers and heads are right, "
-        "or such Transformers with several labels (default: pooled)",
+        help="pooled: build models with pooled attention; transformer: build Transformers in which it is known which "
+        "layers and heads are right; multi-label: build such Transformers with several labels (default: pooled)",
     )
     parser.add_argument(
         "--jobs", type=whole_number, metavar="N", help="how many models to build at a time (default: one per CPU)"
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         from attnaudit.research.planted_transformers import planted_labels, transformer_population
 
         if arguments.kind:
-            raise ModelError("--kind: the multi-label models are built together. Leave the option out.")
+            raise ModelError("--kind: --family multi-label always builds all of its models. Leave --kind out.")
         label_seeds = arguments.seeds or (1 if arguments.quick else planted_labels.SEEDS)
         records = planted_labels.build_labels(arguments.out, seeds=label_seeds, jobs=jobs, progress=show)
         transformer_population.write_lists(arguments.out, records)

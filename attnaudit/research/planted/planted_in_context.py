@@ -1,6 +1,6 @@
 """Models in which the evidence of a token depends on this token alone, but its attention depends on the context.
 
-The seeds use the encoders in turn, so that whole encoders can be held out.
+Successive seeds use the encoders in turn, so that all models with a given encoder can be held out.
 """
 
 from __future__ import annotations

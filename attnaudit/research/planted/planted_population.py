@@ -41,7 +41,7 @@ DATASETS = {"movie-reviews": "movie-reviews", "synthetic": "planted-cue", "made"
 #: The folder, within the population, of the texts that recipes make.
 MADE_DATA = "data"
 FAMILY = "pooled attention"
-#: The number of test instances on which a label is verified: of a test set, and of texts that a recipe made.
+#: The number of instances on which a label is verified: from a test set, or from texts that a recipe made.
 INSTANCES, MADE_INSTANCES = 300, 1200
 
 
@@ -69,8 +69,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up. Trends
-            get a third as many, but at least one.
+        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up. Trend
+            models get a third as many, but at least one.
         only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:
@@ -244,7 +244,7 @@ def _sample(made: Dataset | None, inputs: TrainingInputs) -> Dataset:
 
 
 def share_of(kind: Kind, recipe: Recipe) -> float | None:
-    """Return the share of texts on which attention is right by construction. None for a trend."""
+    """Return the share of texts on which attention is right by construction. None for a trend model."""
     return {"faithful": 1.0, "unfaithful": 0.0, "trend": None}.get(kind.truth, recipe.share)
 
 

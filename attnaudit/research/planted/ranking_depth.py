@@ -1,4 +1,4 @@
-"""Models in which each idle word has a larger weight than any word that decides. Idle words do not matter.
+"""Models in which each idle word has a larger weight than any word that decides. Idle words decide nothing.
 
 The question is how much weight the idle words hold together. If they hold little, attention is still mostly on the
 words that decide. If they hold most of it, attention is wrong.

@@ -71,7 +71,7 @@ def _supervise_trained_model(model: PooledClassifier) -> None:
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model whose attention is trained to be proportional to its own evidence."""
+    """Return the recipe of a model whose attention is trained to be proportional to the evidence that it uses."""
     return Recipe(
         architecture=planted(alignment=inputs.alignment),
         settings=quick_settings(inputs.seed, epochs=4),

@@ -2,8 +2,8 @@
 
 This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
 equally many tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of the
-first text are replaced. The replacements are as many tokens of the second text, the donor: those with the largest
-weights, in the order of the text. Attention weights do not change.
+first text are replaced by the same number of tokens of the second text, the donor. They are the donor's
+tokens with the largest weights, in the order in which they occur. Attention weights do not change.
 
 The contextual state of a token may carry information about other tokens. Two further measurements show which states
 carry the label:
@@ -42,7 +42,7 @@ class _Pairs:
     Attributes:
         texts: (P,) index of each text that has a donor.
         donors: (P,) index of its donor.
-        attended: For each pair, the attended positions of the text and as many positions of the donor.
+        attended: For each pair, the attended positions of the text and the same number of positions of the donor.
         others: For each pair, the other positions of the text and of the donor.
     """
 

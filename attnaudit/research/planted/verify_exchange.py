@@ -1,7 +1,7 @@
 """Verify the label of a planted model by exchanging tokens between two texts whose predicted classes differ.
 
-The tokens that hold the attention of a text are the smallest set with 80% of the weight. Two exchanges with a second
-text, the donor, are made. The attention weights of the text do not change:
+The tokens that hold the attention of a text are the smallest set with 80% of the weight. Tokens are
+exchanged with a second text, the donor, in two ways. The attention weights of the text do not change:
 
 * The tokens that hold the attention are replaced by those of the donor, in the order of their weights. In a faithful
   model, the decision becomes that of the donor. In an unfaithful one, it does not.
@@ -35,8 +35,8 @@ from attnaudit.research.planted.verify_label import ExchangeEvidence, LabelEvide
 EXCHANGE = "exchange_with_attention_held"
 #: The share of the attention weight that the exchanged tokens hold.
 HELD_WEIGHT = 0.8
-#: The decision counts as following the donor on at least this share of the texts, and as not following it on at most
-#: one minus this share.
+#: A model follows the donors if its decision changes to theirs on at least this share of the texts. It does not follow
+#: them if this share is at most one minus the constant.
 FOLLOWS_MINIMUM = 0.9
 #: The largest distance of the measured share of a graded model from the intended share.
 SHARE_TOLERANCE = 0.07
@@ -127,8 +127,9 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
     """Exchange tokens between the texts of a data set, and count how often a text gets the decision of its donor.
 
-    The donor of a text is a text with another predicted class. It is one of the five such texts with the most similar
-    numbers of attended and of other tokens. Positions for which the donor has no token get the unknown word.
+    The donor of a text is a text with another predicted class. It is one of the five such texts whose numbers of
+    attended and of other tokens are most similar to those of the text. Positions for which the donor has no token get
+    the unknown word.
 
     Args:
         adapter: The adapter of the model.
@@ -198,7 +199,7 @@ def _describe(adapter: PooledAttentionAdapter, batch: Sequence[Instance], exchan
 
 
 def _donor(row: _Row, rows: Sequence[_Row], number: int) -> _Row | None:
-    """Return the donor of a text: one of the best candidates, in turn. None if no text has another predicted class."""
+    """Return the donor of a text. The best candidates take turns. None if no text has another predicted class."""
 
     def distance(other: _Row) -> tuple[int, int]:
         attended = len(other.attended_ids) - len(row.attended)

@@ -1,4 +1,4 @@
-"""Measure whether a planted model is as faithful or unfaithful as intended. Otherwise, it does not get its label.
+"""Measure whether a planted model is as faithful or unfaithful as intended. If it is not, it gets no label.
 
 The rank agreement is Kendall's τ-b of attention with the magnitudes of the contributions. It is computed for each
 instance over its real tokens, and averaged over the instances on which it is defined.
@@ -69,7 +69,9 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements that decide whether a planted model gets its label. For a trend, only accuracy is measured.
+    """The measurements that decide whether a planted model gets its label.
+
+    For a trend model, only the accuracy is measured.
 
     Attributes:
         rank_agreement: The mean τ-b of attention with the magnitudes of the known contributions. None if it is
@@ -181,7 +183,7 @@ def verify_label(
 
 
 def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
-    """Return the requirements of a label that a model does not meet, as text. A trend has no requirements.
+    """Return the requirements of a label that a model does not meet, as text. A trend model has no requirements.
 
     Args:
         kind: The kind of the model.

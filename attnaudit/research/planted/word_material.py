@@ -15,7 +15,7 @@ from attnaudit.research.planted.kinds import TrainingInputs, indicator
 from attnaudit.research.planted.made_texts import TextPlan, cue_words, made_texts
 from attnaudit.research.planted.word_evidence import METHODS, evidence_of_words, random_numbers, vocabulary_of
 
-#: In a model with a bypass, attention carries this share of the evidence that the bypass carries.
+#: In a model with a bypass, the evidence that attention carries, as a share of the evidence that the bypass carries.
 _FAINT = 0.05
 #: Subtracted from the attention scores of words that get no attention.
 UNATTENDED = 6.0
@@ -59,8 +59,8 @@ def learned_material(inputs: TrainingInputs, *, halves: bool = False) -> Materia
 
     Args:
         inputs: The inputs of the recipe. The seed selects how evidence is computed.
-        halves: If True, a random half of the words decides, and the other half is only plausible. On synthetic data,
-            the cue words decide. If False, all words decide.
+        halves: If True, a random half of the words decides, and the other half only seems to decide. On synthetic data,
+            the cue words decide instead of a random half. If False, all words decide.
     """
     data = inputs.train
     vocabulary = vocabulary_of(data)
@@ -77,7 +77,7 @@ def learned_material(inputs: TrainingInputs, *, halves: bool = False) -> Materia
 
 
 def cue_material(inputs: TrainingInputs, plan: TextPlan, *, noise: float = 0.03) -> Material:
-    """Return material whose evidence is that of inserted cue words. Words with sentiment are plausible.
+    """Return material in which inserted cue words decide, and words with sentiment only seem to decide.
 
     Args:
         inputs: The inputs of the recipe. The texts are made from its test set.
@@ -105,7 +105,7 @@ def cue_material(inputs: TrainingInputs, plan: TextPlan, *, noise: float = 0.03)
 
 
 def _on_outputs(amounts: Tensor, chosen: Tensor, outputs: int) -> Tensor:
-    """Return evidence of shape (V, K). Each word speaks for one of the K outputs, with the given amount.
+    """Return evidence of shape (V, K). Each word is evidence for one of the K outputs, with the given amount.
 
     Args:
         amounts: (V,) The evidence of each word.

@@ -49,7 +49,7 @@ class LabelledReading:
         share: The share of the rows or heads on which the reading is right.
         fails: The questions that an unfaithful reading fails.
         parts: For a mean over heads: the numbers of the heads that are right. The truth is verified on these heads,
-            because an interchange cannot tell apart the heads of a mean. None for other readings.
+            because interchange interventions cannot tell apart the heads of a mean. None for other readings.
     """
 
     role: str

@@ -30,9 +30,9 @@ CLASS_WORDS = (
 CLASS_NAMES = ("negative", "positive", "neutral", "unclear", "funny")
 DECOYS = ("camera", "script", "scene", "soundtrack", "costumes", "editing")
 TRIGGER, MARKER = "verdict", "allegedly"
-#: The largest number of real tokens in a text, and of words in the vocabulary.
+#: The largest number of real tokens in a text, and the largest number of words in the vocabulary.
 LONGEST, VOCABULARY = 38, 700
-#: The share of the texts of the rare class in the texts "needle".
+#: The share of the rare class in the texts "needle".
 RARE = 0.15
 
 Rows = list[tuple[str, str]]
@@ -40,7 +40,7 @@ Rows = list[tuple[str, str]]
 
 @cache
 def _sentences() -> list[list[str]]:
-    """Return the words of review sentences, without the words that have a role, if 3 to 30 words are left."""
+    """Return the words of review sentences, without words that have a role, if 3 to 30 words remain."""
     roles = {*DECOYS, TRIGGER, MARKER, *(word for group in CLASS_WORDS for word in group)}
     found = []
     for instance in load("movie-reviews-train").instances:
@@ -52,7 +52,7 @@ def _sentences() -> list[list[str]]:
 
 @cache
 def review_cues() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the words of the reviews that decide in the texts "reviews", for the classes 0 and 1."""
+    """Return, for the classes 0 and 1, the words of the reviews that decide in the texts "reviews"."""
     data = load("movie-reviews-train")
     cues, _ = class_words(data, at_least=20)
     counts: dict[str, Counter[str]] = {name: Counter() for name in data.classes}
@@ -91,7 +91,7 @@ def make_rows(texts: str, *, classes: int, count: int, seed: int, marker_share: 
     Args:
         texts: "cues": one to three cue words of a class and some decoys. "after_first": the same, but the first word is
             not a cue word. "marked": the same as "cues", and some texts have the marker. "groups": a cue word of each
-            group. "uneven": the same, but cue words of the second group have half of the evidence. "weighted": a cue
+            group. "uneven": the same, but cue words of the second group have half as much evidence. "weighted": a cue
             word of the first group decides, and one of the second group may disagree. "trigger": several cue words, of
             which the one after the trigger decides. "needle": 15% of the texts have a cue word. It stands for class 1.
             "reviews": unchanged sentences in which the cue words of one class outnumber those of the other.

@@ -15,7 +15,7 @@ from attnaudit.research.planted_transformers.feature_space import POSITIONS, Fea
 WIDTH, MIDDLE = 64, 16
 #: Standard deviation of the noise on every weight. It lets a gradient reach every head, as the adapter requires.
 NOISE = 1e-3
-#: The slope of BERT's pooler, in front of its tanh.
+#: The slope of the linear map in BERT's pooler, which is followed by a tanh.
 POOLER = 0.7
 #: The base of the rotations of Llama. With this base, only the first dimensions of a head rotate noticeably.
 ROTARY_BASE = 1e16
@@ -121,7 +121,7 @@ def _head_matrices(head: Head, space: FeatureSpace, size: int, family: Family) -
 
 
 def _score_rows(head: Head, space: FeatureSpace) -> tuple[list[Tensor], list[Tensor]]:
-    """Return query and key rows (F,) whose products, summed, are the scores of the head."""
+    """Return pairs of query and key rows (F,). The sum of their products is the attention score of the head."""
     one = {"constant": 1 / space.constant}
     if head.previous:
         queries, keys = space.previous_token()

@@ -184,7 +184,7 @@ def _first_layer(v: Variant, _parameter: float) -> Design:
 
 
 def _bag_of_words(v: Variant, _parameter: float) -> Design:
-    """The first layer averages over all words into the row that is read. The last layer looks at other words."""
+    """The first layer moves the average of all words to the row that is read. The last layer looks at other words."""
     readings = (_wrong("last_layer", v.layers - 1, "mean"), _wrong("last_layer_head", v.layers - 1, v.head))
     return _design(v, {(0, v.head): _average(v)}, readings)
 

@@ -1,9 +1,9 @@
 """Named features in the residual stream of a compiled Transformer.
 
 Every feature is a direction of the stream. The directions are orthonormal, randomly rotated, and orthogonal to the
-vector of ones. The state of every token therefore has mean zero. The constant feature is chosen so that the state of
-every token at first has the norm √d. Layer normalisation therefore changes nothing in the first layer, and little in
-later ones.
+vector of ones. This gives the state of every token a mean of zero. The constant feature is chosen so that the state of
+every token has the norm √d before the first layer. Layer normalisation therefore changes nothing in the first layer,
+and little in later ones.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FeatureSpace:
         return math.sqrt(self.width - 4.0)
 
     def each(self, name: str) -> list[str]:
-        """Return the features that a name stands for: one per class for a name in PER_CLASS, else only the name."""
+        """Return the features that a name stands for: one per class for names in PER_CLASS, else the name alone."""
         return [f"{name}.{c}" for c in range(self.classes)] if name in PER_CLASS else [name]
 
     def row(self, features: Features) -> Tensor:
@@ -120,7 +120,7 @@ class FeatureSpace:
         return self.write(torch.stack(rows).T).T
 
     def previous_token(self) -> tuple[Tensor, Tensor]:
-        """Return query and key rows (8, F) whose product is largest (4) at the token before the query."""
+        """Return query and key rows (8, F) whose product has its largest value, 4, at the token before the query."""
         queries, keys = [], []
         for turns in FREQUENCIES:
             angle = 2 * math.pi * turns / POSITIONS

@@ -138,7 +138,7 @@ def _share(follows: Tensor, donors: Tensor) -> float:
 
 
 def _predicted(logits: Tensor) -> Tensor:
-    """Return the index (B,) of the predicted class, given logits (B, C). One logit is that of class 1."""
+    """Return the index (B,) of the predicted class, given logits (B, C). A single logit is that of class 1."""
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(-1)
 
 
@@ -154,7 +154,7 @@ def _layer(adapter: HuggingFaceAdapter, reading: Reading) -> int:
 
 
 def _attention(inputs: Inputs, attention: Tensor, reading: Reading) -> Tensor:
-    """Return the distribution (B, T) over the real tokens that a reading shows.
+    """Return the distribution (B, T) that a reading shows over the real tokens.
 
     Args:
         inputs: The texts.

@@ -1,4 +1,4 @@
-"""Audit planted vision transformers: judge the checks that may gate under every reading whose truth is known."""
+"""Audit planted vision transformers: judge the checks that may become gates, for every reading with a known truth."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Planted multi-label Transformers: each label has its own circuit, so a reading is right for some labels only.
 
 A text may have any number of labels, including none. It contains cue words of each of its labels. The logit of a label
-grows with the evidence that heads have moved to the row that is read, minus half of the evidence that one cue word
-gives.
+is positive if the evidence that heads have moved to the row that is read exceeds about half of the evidence that one
+cue word gives.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from attnaudit.research.planted_transformers.interchange import COVERED, interch
 
 LABELS = CLASS_NAMES[:3]
 HEADS = 4
-#: The probability that a label applies to a text, and the evidence from which a label is predicted.
+#: The probability that a label applies to a text, and the evidence above which a label is predicted.
 APPLIES, THRESHOLD = 0.4, 0.45
 SEEDS = 6
-#: The numbers of texts: in each data file, and to verify readings on.
+#: The number of texts in each data file, and the number of texts on which readings are verified.
 TEXTS, VERIFIED = 240, 120
 #: A faithful reading must be right on at least the first share of the texts, an unfaithful one on at most the second.
 FAITHFUL_FROM, UNFAITHFUL_TO = 0.9, 0.1
@@ -56,8 +56,8 @@ class LabelPlan:
 
     Attributes:
         mechanism: "labels_apart": a head of the last layer moves the cue words of each label. "label_moved_early": the
-            same, except for one label, whose evidence the first layer averages over all words. A head of the last layer
-            looks at the cue words of this label, but moves nothing.
+            same, except for one label. The first layer averages the evidence for this label over all words. A head of
+            the last layer looks at the cue words of this label, but moves nothing.
         family: The family of the model.
         seed: The seed. It decides the depth, the places of the heads, their sharpness and the texts.
     """
@@ -78,7 +78,7 @@ class LabelCircuit:
 
     Attributes:
         design: The design that `compile_model` compiles.
-        readings: The label that is explained, and a reading whose truth for this label is known.
+        readings: Pairs of a label and a reading whose truth for this label is known.
     """
 
     design: Design

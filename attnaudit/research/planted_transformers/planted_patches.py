@@ -1,9 +1,9 @@
 """Planted vision transformers: the compiled circuits of `compiled_circuits`, with the patches of a picture as tokens.
 
 A patch is a picture of 8 × 8 pixels: grey noise, to which a pattern is added for each feature of the patch. The pattern
-of the evidence for a class is the mean of one of scikit-learn's handwritten digits, made orthogonal to all other
-patterns. The patch embedding, which is linear, reads the patterns and writes the features of the patch. The words of a
-text from `circuit_texts` become a grid of patches, one patch per word.
+of the evidence for a class is the mean picture of one of scikit-learn's handwritten digits, made orthogonal to all
+other patterns. The patch embedding, which is linear, reads the patterns and writes the features of the patch. The words
+of a text from `circuit_texts` become a grid of patches, one patch per word.
 
 The truth of a reading is decided as for all planted Transformers: by the interchange interventions of `interchange`.
 """
@@ -200,7 +200,7 @@ def _fill_embeddings(embeddings: Any, family: PictureFamily, space: FeatureSpace
     if family == "deit":
         embeddings.distillation_token.copy_(tokens[1])
     positions = space.embed_positions()
-    # The first patch has the position after [CLS] in a text. A distillation token has the last position instead.
+    # The first patch has the position that follows [CLS] in a text. The distillation token has the last position.
     order = [0, *([63] * (family == "deit")), *range(1, GRID * GRID + 1)]
     embeddings.position_embeddings.copy_(positions[order][None])
     # The features of a patch, and the directions that identify it. Both are linear in the pixels.
@@ -218,7 +218,7 @@ def _fill_embeddings(embeddings: Any, family: PictureFamily, space: FeatureSpace
 
 
 def _patterns(space: FeatureSpace) -> Tensor:
-    """Return orthonormal patterns (F + e, 64) of pixels: one per feature, and others. Their pixels have the sum 0."""
+    """Return orthonormal patterns (F + e, 64) of pixels: one per feature, and others. The pixels of each sum to 0."""
     from sklearn.datasets import load_digits
 
     pictures, digits = load_digits(return_X_y=True)
@@ -250,7 +250,7 @@ def _is_digit(space: FeatureSpace, place: int) -> bool:
 
 
 def _shortened(words: list[str], lexicon: Mapping[str, Features], generator: random.Random) -> list[str]:
-    """Return the words without some of those that have no role, so that a picture has room for all of them."""
+    """Return the words that fit into a picture. If there are too many, words without a role are left out."""
     kept = list(words)
     while len(kept) > GRID * GRID:
         plain = [i for i, word in enumerate(kept) if i and word not in lexicon]

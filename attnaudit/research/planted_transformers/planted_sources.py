@@ -2,9 +2,9 @@
 
 The models are the compiled circuits of causal classifiers (see `compiled_circuits`), whose output layer is turned into
 that of a language model: the logit of the name of a class is that of the class. In every prompt, one passage has cue
-words of a class. The others have words without a role, and decoys. The circuit moves the evidence of the cue words, so
-the answer depends on this passage alone. A reading is faithful if its head moves the evidence, and unfaithful if the
-head looks at other words, or looks at the cue words but moves nothing.
+words of a class. The others have decoys and words that decide nothing. The circuit moves the evidence of the cue words,
+so the answer depends on the passage with the cue words alone. A reading is faithful if its head moves the evidence. It
+is unfaithful if the head looks at other words, or if it looks at the cue words but moves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, C
 from attnaudit.research.planted_transformers.compile_weights import compile_model
 from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, Variant
 
-#: The circuits that have readings of both kinds in causal models.
+#: The circuits that have both faithful and unfaithful readings in causal models.
 MECHANISMS = ("last_layer", "middle_layer", "first_layer", "bag_of_words", "looks_without_moving")
 #: The circuit reads its output from [SEP], so the prompt ends with it.
 TEMPLATE = "{passages}{text} [SEP] {answer}"
@@ -121,7 +121,7 @@ def _tokenizer(roles: Sequence[str]) -> Any:
 
 
 def _as_language_model(classifier: Any, tokenizer: Any, names: Sequence[str]) -> Any:
-    """Return a language model in which the logit of the name of a class is that of the class, and all others are 0."""
+    """Return a language model. The logit of a class name is that of the class. All other logits are small."""
     import transformers
 
     config = classifier.config
@@ -160,9 +160,9 @@ def _rows(
 def verify(model: SourceModel) -> str:
     """Return why the answers do not depend on the deciding passages as planted; "" if they do.
 
-    On every row, the logit of the answer must fall most without the deciding passage. Without any other passage, the
-    fall must be at most 30% as large. (The answer may become more probable without another passage, if the attention
-    then has fewer words to look at.)
+    On every row, removing the deciding passage must lower the logit of the answer most. Removing any other passage must
+    lower it by less than 30% of this amount. (The answer may become more probable without another passage, if the
+    attention then has fewer words to look at.)
     """
     from attnaudit.adapters.huggingface import transformer
     from attnaudit.adapters.protocol import TEXT

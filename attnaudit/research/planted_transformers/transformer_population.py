@@ -42,7 +42,7 @@ BUILD = 2
 FAMILY = "transformer"
 RECORD_FILE = "planted.json"
 SEEDS = 3
-#: The numbers of texts: in each data file, to verify readings on, and to train on.
+#: The number of texts in each data file, for verifying readings, and for training.
 TEXTS, VERIFIED, TRAINING_TEXTS = 240, 120, 1000
 #: A faithful reading must be right on at least the first share of the texts, an unfaithful one on at most the second.
 FAITHFUL_FROM, UNFAITHFUL_TO = 0.9, 0.1
@@ -144,7 +144,7 @@ def build_transformers(
 
     Returns:
         One record per reading, with the keys of an entry of population.json and "excluded_because", a list of the
-        reasons why the reading does not get its label. The list is empty if it gets it.
+        reasons why the reading does not get its label. The list is empty if the reading gets its label.
 
     Raises:
         ModelError: A name in `only` is not a mechanism, or a file or folder cannot be written.

@@ -1,8 +1,8 @@
-"""A classifier that pools units with one or several attentions, and whose parts are known by construction.
+"""A classifier that pools units with one or several attentions. Its parts are known by construction.
 
-The encoder reads the codes of the units (see `unit_codes`) and writes what each head looks at, and the value that the
-heads move, into the state of each unit. The design of a model decides what these are: for example, a head may look at
-decoys while every state has the mean evidence of all units.
+The encoder reads the codes of the units (see `unit_codes`). Into the state of each unit, it writes the features that
+the heads look at, and the value that the heads move. The design of a model decides both. For example, a head may look
+at decoys while every state has the mean evidence of all units.
 
 Shapes: B rows, T units, d features of a vector, m features of a state, H heads, C classes.
 """
@@ -18,16 +18,17 @@ from torch import Tensor, nn
 
 from attnaudit.research.planted_units.unit_codes import SCALARS, TAGS, UnitSpace, code_names
 
-#: What a head looks at: units with a role, the unit after a key unit ("after"), key units in proportion to their
-#: evidence ("level"), all units alike ("all"), an idle unit with most of the weight and key units with the rest
-#: ("sink"), the candidate that an earlier hop asked for ("asked"), or a decoy on rows with a marker and a key on all
-#: others ("unless_marked").
+#: What a head looks at. "key", "decoy", "collector" and "pointer": the units with this role. "after": the unit after a
+#: key unit. "level": key units, in proportion to their evidence. "all": all units alike. "sink": an idle unit, which
+#: gets most of the weight, and key units, which get the rest. "asked": the candidate that an earlier hop asked for.
+#: "unless_marked": decoys on rows with a marker, and key units on all other rows.
 Looks = Literal["key", "decoy", "collector", "pointer", "after", "level", "all", "sink", "asked", "unless_marked"]
-#: The value in the state of a unit: its own evidence; the mean over all units, times their number; the maximum over all
-#: units; the evidence of the unit before it; the sum over all units, at the collector only; nothing; or the unit's own
-#: evidence on rows without a marker, and the mean on rows with one.
+#: The value in the state of a unit. "own": its own evidence. "mean": the mean over all units, times their number.
+#: "max": the maximum over all units. "before": the evidence of the unit before it. "collected": the sum over all
+#: units, at the collector only. "none": nothing. "unless_marked": as for "mean" on rows with a marker, and as for "own"
+#: on all other rows.
 Value = Literal["own", "mean", "max", "before", "collected", "none", "unless_marked"]
-#: How much larger the score of an idle unit is than that of a key unit, for a head that looks at the sink.
+#: For a head that looks at a sink: the attention score of an idle unit minus that of a key unit.
 SINK = 4.0
 #: Values that depend on other units.
 MIXING = ("mean", "max", "before", "collected", "unless_marked")
@@ -40,7 +41,7 @@ class PlantedHead:
     Attributes:
         looks: What the head looks at.
         gain: The factor of its context in the output. A head with a gain of 0 has no effect.
-        label: The class of the key units that a head with one branch per class looks at; None for all classes.
+        label: The class whose key units the head looks at, if there is one head per class. None for all classes.
     """
 
     looks: Looks
@@ -59,7 +60,7 @@ class PoolDesign:
         logit_scale: The logit of a class for one unit of evidence.
         gated: Whether scores are computed by the gated attention of Ilse et al. (2018), not by a linear map.
         jitter: The standard deviation of random differences between the scores of units, which no role explains.
-        relu: Whether a state contains the positive and the negative part of each number, not the number.
+        relu: Whether a state contains the positive and the negative part of each number instead of the number itself.
         one_logit: Whether a model of two classes has a single logit.
     """
 
@@ -249,7 +250,7 @@ def two_logits(logits: Tensor) -> Tensor:
 
 
 def _before(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the values (B, T, v) of the unit before each unit; 0 for the first unit."""
+    """Return, for each unit, the values (B, T, v) of the unit before it. They are 0 for the first unit."""
     return torch.cat([torch.zeros_like(values[:, :1]), values[:, :-1]], dim=1) * mask[..., None]
 
 

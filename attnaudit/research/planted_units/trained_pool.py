@@ -1,8 +1,8 @@
-"""Classifiers of bags that are trained, so that nobody wrote down what their attention shows.
+"""Trained classifiers of bags. Training decides what their attention shows; nobody wrote it down.
 
-The attention is the gated attention of Ilse et al. (2018). In one kind, nothing but the labels is taught. In the
-others, the value in every state is a maximum over all units, which is a bypass, and the attention is taught where to
-look. `truth_rule` decides the truth of each model, as for compiled models.
+The attention is the gated attention of Ilse et al. (2018). One kind is trained on the labels alone. In the
+others, the value in every state is the maximum over all units, which is a bypass, and the attention is trained to look
+at certain units. `truth_rule` decides the truth of each model, as for compiled models.
 
 Shapes: B rows, T units, d features of a vector, m features of a state, C classes.
 """
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from attnaudit.research.planted_units.planted_pool import Pooled, Replace
 from attnaudit.research.planted_units.unit_codes import UnitSpace, UnitTask, draw_row
 
-#: What is taught in addition to the labels: nothing, or a bypass with attention at decoys or at key units.
+#: What is taught in addition to the labels: nothing, or a bypass with attention on decoys or on key units.
 Teaching = Literal["labels", "decoys", "keys"]
-#: The number of bags to train on, and of steps. Each step reads a batch of bags.
+#: The number of training bags, and the number of training steps. Each step reads a batch of bags.
 BAGS, STEPS, BATCH = 300, 250, 32
 RATE = 0.01
 WIDTH, INNER = 24, 12
@@ -37,7 +37,7 @@ class TrainedPool(nn.Module):
         Args:
             features: d, the number of features of a vector.
             classes: C, the number of classes.
-            bypass: Whether the value in a state is the maximum over all units, not the unit's own.
+            bypass: Whether the value in a state is the maximum over all units instead of the unit's own value.
         """
         super().__init__()
         self.bypass = bypass
@@ -47,7 +47,7 @@ class TrainedPool(nn.Module):
         self.decoder = nn.Linear(WIDTH, classes)
 
     def encode(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Return the states (B, T, m or 2m) of units: what attention reads, and with a bypass the value."""
+        """Return the states (B, T, m or 2m) of units: what attention reads, and the value if there is a bypass."""
         own: Tensor = self.encoder(vectors).relu()
         if not self.bypass:
             return own

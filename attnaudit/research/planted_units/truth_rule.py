@@ -12,9 +12,9 @@ meets two conditions:
   donors.
 
 A reading is faithful if it is right on at least 90% of the rows. It is unfaithful if it is right on at most 10% of
-them, and it then *fails* each question whose own condition holds on at most 10%. Between these limits, it is graded,
-with the measured share. A reading gets no label if the model predicts the label of fewer than 90% of the rows, or if it
-is right on at most 10% of the rows but both conditions hold on more.
+the rows. It then *fails* each question whose own condition holds on at most 10% of the rows. Between these limits, it
+is graded, with the measured share. A reading gets no label in two cases: if the model predicts the label of fewer than
+90% of the rows, or if the reading is right on at most 10% of the rows although each condition alone holds on more.
 
 Shapes: B rows, T units, d features of a vector.
 """
@@ -32,7 +32,7 @@ from attnaudit.research.planted_units.planted_pool import Pooled, Replace, two_l
 
 #: The share of a reading's weight that the exchanged units have.
 COVERED = 0.8
-#: The share of the margin below which the rotated weights must bring it.
+#: Rotated weights must reduce the margin to less than this share of the original margin.
 MARGIN_LEFT = 0.5
 ROTATIONS, DONORS = 16, 4
 #: A faithful reading is right on at least the first share of the rows, an unfaithful one on at most the second.
@@ -96,8 +96,8 @@ def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int] | None, hop
         model: The model.
         rows: The rows.
         heads: The heads of the reading. Its weights are the mean over them. None for the head of the predicted class.
-        hops: Whether the heads of the model are hops. The site of a hop has one head; otherwise, all heads are at one
-            site.
+        hops: Whether the heads of the model are hops. If they are, each head is at a site of its own. Otherwise, all
+            heads are at one site.
         seed: The seed of the choice of donors.
     """
     with torch.no_grad():
@@ -166,7 +166,7 @@ def _used(
     logits: Tensor,
     predicted: Tensor,
 ) -> Tensor:
-    """Return (B,) whether rotated weights bring the margin of the predicted class below half."""
+    """Return (B,) whether rotated weights reduce the margin of the predicted class to less than half."""
     before = _margin(logits, predicted)
     lengths = rows.mask.sum(1)
     places = torch.arange(rows.mask.shape[1])
@@ -192,7 +192,7 @@ def _points(
     predicted: Tensor,
     seed: int,
 ) -> Tensor:
-    """Return (B,) whether the prediction follows the attended units of donors, and no other units."""
+    """Return (B,) whether the prediction follows the attended units of donors, but not their other units."""
     attended = _smallest_set(reading)
     order = reading.argsort(dim=1, descending=True)
     other = (predicted[:, None] != predicted) & (rows.marked[:, None] == rows.marked)
@@ -220,7 +220,7 @@ def _points(
 
 
 def _in_order(order: Tensor, chosen: Tensor) -> Tensor:
-    """Return the numbers of the chosen units (T,), by falling weight."""
+    """Return the numbers of the chosen units, in descending order of their weights."""
     return order[chosen[order]]
 
 

@@ -1,4 +1,4 @@
-"""Audit planted models of units: judge the checks that may gate under every reading whose truth is known."""
+"""Audit planted models of units: judge the checks that may become gates, for every reading with a known truth."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def judged(self) -> JudgedModel:
-        """The reading, as the rule that chooses thresholds takes it."""
+        """The reading, in the form that the rule for choosing thresholds expects."""
         return JudgedModel(self.entry, {record.check: record for record in self.records})
 
 
@@ -93,8 +93,8 @@ def judge_readings(
         name: The name of the model.
 
     Returns:
-        For each reading: the records, with the ids that the checks have without a reading, and a dictionary: check id
-        -> why it could not be judged.
+        For each reading, two values: the records, with check ids that leave out the reading, and a dictionary: check id
+        -> why the check could not be judged.
     """
     checks = [candidate.check for candidate in gate_candidates()]
     pairs = [(reading, check) for reading in readings for check in checks]
@@ -229,7 +229,7 @@ def _stored(out: Path, name: str, key: str) -> list[AuditedReading] | None:
 
 
 def _code_key(folder: Path) -> str:
-    """Return a hash of the code that decides the results: that of the checks, and the modules in a folder."""
+    """Return a hash of the code that decides the results: the code of the checks and the modules in a folder."""
     digest = hashlib.sha256(code_fingerprint().encode())
     for path in sorted(folder.glob("*.py")):
         digest.update(statements_of(path.read_text(encoding="utf-8")).encode())

@@ -20,7 +20,7 @@ from torch import Tensor
 SCALARS = ("key", "decoy", "collector", "idle", "marker", "pointer", "candidate", "level")
 #: The number of tags by which a pointer names a candidate.
 TAGS = 3
-#: Evidence of the key units of a row. The evidence of a unit is one of these.
+#: The values that the evidence of a key unit can have.
 LEVELS = (1.0, 0.5, 2.0)
 #: The standard deviation of the noise in each direction outside the code.
 OUTSIDE = 0.3
@@ -155,8 +155,8 @@ class UnitSpace:
     def vectors(self, units: Sequence[UnitRole], seed: int) -> Tensor:
         """Return the vectors (n, d) of units, with noise.
 
-        The noise on the code is on the evidence only, so that roles are certain. Most of the noise lies outside the
-        code.
+        Within the code, only the evidence gets noise, so that the roles stay certain. Most of the noise lies outside
+        the code.
         """
         generator = torch.Generator().manual_seed(seed)
         size = len(self.rotation)

@@ -20,8 +20,8 @@ from attnaudit.research.planted_units.unit_codes import UnitTask
 #: How the attentions of a model are arranged: one attention over a bag, hops over a text, heads over a text, or heads
 #: over a bag.
 Arrangement = Literal["bag", "hops", "heads", "bag_heads"]
-#: The sizes of bags (least, most) among which the seed chooses: for models that encode each unit on its own, and for
-#: models whose encoder mixes units, in which every erased unit takes another pass.
+#: The sizes of bags (least, most) among which the seed chooses. The first are for models that encode each unit on its
+#: own. The second are for models whose encoder mixes units: they need another forward pass for every erased unit.
 SIZES = ((100, 120), (120, 160), (240, 240))
 MIXED_SIZES = ((100, 100), (100, 110))
 WORDS = (20, 36)
@@ -37,8 +37,8 @@ class UnitKind:
 
     Attributes:
         name: The name of the kind, and of its mechanism.
-        looks: What each head looks at, with its gain. A kind with a single pair has several equal heads where heads are
-            counted.
+        looks: What each head looks at, with its gain. If there is a single pair, all heads of a model with several
+            heads use it.
         value: The value in the states.
         arrangements: The arrangements in which the kind is built.
         read: The numbers of the heads that are audited one by one. Empty to audit the mean over all heads, or the only
@@ -47,7 +47,7 @@ class UnitKind:
         levels: As in `UnitTask`.
         everywhere: As in `UnitTask`.
         pointed: As in `UnitTask`.
-        right: The numbers of the heads that decide, if the reading is the mean over these and others; else empty.
+        right: The numbers of the heads that decide, if the reading is the mean over these and others. Otherwise empty.
         by_class: Whether the model has one head per class. A head that looks at key units looks at those of its class.
             The reading is the head of the predicted class.
         teaching: What a trained model is taught; None for a compiled model.
@@ -69,7 +69,7 @@ class UnitKind:
 
 ONE: tuple[Arrangement, ...] = ("bag", "heads")
 TEXTS: tuple[Arrangement, ...] = ("hops", "heads")
-#: Kinds with one attention, or several that look at the same units.
+#: Kinds with one attention, or with several attentions that look at the same units.
 KINDS = (
     UnitKind(name="key_attended", looks=(("key", 1.0),), arrangements=ONE),
     UnitKind(name="graded_evidence", looks=(("level", 1.0),), levels=True, arrangements=ONE),
@@ -208,7 +208,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     if plan.arrangement.startswith("bag"):
         mixes = PoolDesign(heads=tuple(PlantedHead(looks=look) for look, _ in looks), value=kind.value).mixes
         least, most = (100, 100) if kind.teaching else generator.choice(MIXED_SIZES if mixes else SIZES)
-    # The mean of uniform weights is multiplied by the number of units, so that one key unit decides.
+    # With uniform weights, the mean is multiplied by the number of units, so that one key unit decides.
     gains = [gain / count if len(kind.looks) == 1 else gain for _, gain in looks]
     heads = tuple(
         PlantedHead(

@@ -46,9 +46,9 @@ class PlantedUnits:
     def truth(self, reading: str) -> KnownTruth:
         """Return what the rule says about a reading, given in text form ("" for the only one).
 
-        The rule cannot tell the heads of a mean apart. If only some of them decide, the rule is applied to these and to
-        the others. If the former are faithful and the latter unfaithful, the reading is graded, with the share of heads
-        that decide.
+        The rule cannot tell the heads of a mean apart. If only some of them decide, the rule is applied twice: to these
+        heads and to the others. If the former are faithful and the latter unfaithful, the reading is graded, with the
+        share of heads that decide.
         """
         heads = self.variant.readings[reading]
         right = kind_of(self.plan.kind).right
