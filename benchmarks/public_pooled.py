@@ -158,18 +158,18 @@ the checks therefore say nothing about trained models, and are not shown. The co
 * *lines*: the lines of code that make the model auditable, in addition to those that load it. They are in
   [benchmarks/public_pooled_adapters.py](../benchmarks/public_pooled_adapters.py).
 * *seconds*: the CPU time of the full conformance suite, of leave-one-out, and of two checks. The data are {MEASURED}
-  packaged reviews, documents of three reviews, or pairs of reviews; or {MEASURED} bags of up to {max(SIZES)}
+  packaged reviews, documents of three reviews, pairs of reviews, or bags of up to {max(SIZES)}
   handwritten digits from scikit-learn.
 * *log-probabilities*, *attention* and *leave-one-out*: the largest differences from the model's own `forward`, called
-  on {COMPARED} instances without attnaudit. For leave-one-out, it is called once more for each word or
-  vector, which is left out. The command stops if a difference is above {TOLERANCE:g}.
+  on {COMPARED} instances without attnaudit. For leave-one-out, `forward` runs once without each word or vector.
+  The command stops if a difference is above {TOLERANCE:g}.
 
 | model | licence | what it is | lines | seconds | conformance | log-probabilities | attention | leave-one-out |
 |---|---|---|---:|---:|---|---:|---:|---:|
 {chr(10).join(lines)}
 
-* CLAM returns its scores before the softmax; an adapter always gives the weights after it. `CLAM_MB` has one branch of
-  attention per class. Its explanation is the branch of the predicted class.
+* CLAM returns the scores before the softmax. Its adapters return the weights after the softmax. `CLAM_MB` has one
+  branch of attention per class, and its explanation is the branch of the predicted class.
 * `StructuredSelfAttention` and `atten` do not mask padding. Their adapters do, so that the numbers do not depend on the
   batch. The comparison runs one text at a time, without padding.
 * `atten` does not return its weights. For the comparison, they are recorded where it calls `softmax`.
