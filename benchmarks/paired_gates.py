@@ -180,9 +180,10 @@ def main(arguments: Sequence[str]) -> None:
     print(
         f"Written by `benchmarks/paired_gates.py`. Each line comes from {TRIALS} samples of {ROWS} of {POPULATION} "
         "rows. *False blocks* is the share of samples in which the gate fails although the true change is exactly "
-        "the margin. *Detected* is the share in which it fails if the true change exceeds the margin by the "
-        f"detectable change that the samples report, for {POWER:.0%} power and {GATES} gates. *Rows saved* shows "
-        "how many times as many rows two independent samples would need for the same standard error.\n"
+        "the margin. For *detected*, the true change exceeds the margin by the detectable change, which the samples "
+        f"report for {POWER:.0%} power and {GATES} gates; it is the share of samples in which the gate then fails. "
+        "*Rows saved* shows how many times as many rows two independent samples would need for the same standard "
+        "error.\n"
     )
     print("| pair | check | true change | detectable change | false blocks | detected | rows saved |")
     print("|---|---|---:|---:|---:|---:|---:|")

@@ -157,9 +157,9 @@ def page(entries: Sequence[Entry], results: dict[str, ModelResult], left_out: di
         "## Does a measure separate faithful from unfaithful models?",
         "",
         "The area under the ROC curve is the probability that a faithful model looks more faithful than an "
-        "unfaithful one. .5 corresponds to guessing, and a lower value is worse than guessing. In the two columns, "
-        "all faithful models are compared with the models whose attention is not used, and with those whose "
-        "attention points at the wrong words.",
+        "unfaithful one. .5 corresponds to guessing, and a lower value is worse than guessing. The first area "
+        "compares all faithful models with the models whose attention is not used. The second area compares them "
+        "with the models whose attention points at the wrong words.",
         "",
         *area_table(entries, results),
         "## Medians by kind",

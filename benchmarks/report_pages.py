@@ -330,14 +330,14 @@ def main() -> None:
 
 PAGE = """# Reports of large runs
 
-How large the report of a run is, and how fast it opens. The runs are generated: texts with 4 to 40 tokens (22 on
-average), 80 measures per instance, and 9 measures per token, or 152 with 12 × 12 heads, each of which also has one
-measure per instance. Data of up to 2 MB are in the page; larger data are in files in the folder `explorer/`, which the
-page loads when they are needed.
+This page shows how large the report of a run is, and how fast it opens. The runs are generated. Their texts have 4 to
+40 tokens (22 on average). There are 80 measures per instance and 9 measures per token; with 12 × 12 heads, there are
+152 measures per token, and each head also has one measure per instance. Data of up to 2 MB are in the page; larger data
+are in files in the folder `explorer/`, which the page loads when they are needed.
 
 Measured in Chromium {version} ({machine}), opened as a file, on a machine with 2 cores that did other work as well.
-Times are medians of 5 openings. For the page and the list they are counted from the start of the navigation, and for
-the others from the action. The time of a search includes a delay of 0.12 s after the last key.
+Times are medians of 5 openings. The times of the page and the list are counted from the start of the navigation, and
+all other times from the user's action. The time of a search includes a delay of 0.12 s after the last key.
 
 {table}
 

@@ -170,8 +170,8 @@ def page(found: Mapping[str, Any]) -> str:
         "Each row compares attnaudit (“ours”) with another program (“theirs”). Times are CPU milliseconds per "
         "instance, or per row for rank statistics. The two programs take turns, and each time is the median over "
         "the repeats. The ratio is their time divided by ours, with its smallest and largest value over the "
-        "repeats. Before a pair was timed, it was checked that both give the same numbers. Our time is that of a "
-        "call of the public engine, including tokenisation; theirs starts from token ids. The times of "
+        "repeats. A pair was timed only after a check that both programs give the same numbers. Our time is that of "
+        "a call of the public engine, including tokenisation; theirs starts from token ids. The times of "
         "permutations and of the adversary exclude the forward pass that both need. Passes are counted in batches: "
         "f stands for forward passes, b for backward passes, d for decodes, and r for passes that resume from "
         "shared states. Our counts include the shared forward pass.",
@@ -180,8 +180,8 @@ def page(found: Mapping[str, Any]) -> str:
         "parameters before and after measuring, and runs a sample of the rows a second time (5% of all rows of all "
         'passes, but at least 64 rows). The user\'s own code makes no such checks, so their time is neither in "ours" '
         "nor in the ratio. They are a large share here because each measure is timed alone and on few instances: with "
-        'fewer than 64 instances, all of them run a second time. In rows with "—", there are no checks, or they are in '
-        '"ours".',
+        'fewer than 64 instances, all of them run a second time. In rows with "—", there are no checks, or their '
+        'time is part of "ours".',
         "",
         *comparison_table(found["comparisons"]),
         "",

@@ -35,8 +35,8 @@ MEANING: dict[Outcome, str] = {
     "the bars of attention and effect are long in the same places.",
     "partly": "On some texts, or in some heads, the words with much attention decide; in the others, they do not.",
     "unused": "The prediction hardly depends on the weights: with shuffled weights, the output stays nearly the same.",
-    "elsewhere": "The weights matter, but the words that carry most of them do not decide. Other words decide: either "
-    "their content is also in the states of the attended words, or their small weights suffice.",
+    "elsewhere": "The prediction depends on the weights, but not on the words with the largest weights. Other words "
+    "decide: either their content is also in the states of the attended words, or their small weights suffice.",
 }
 MARKS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "undefined": "–", "informational": "·"}
 
@@ -89,7 +89,7 @@ def _index(gallery: Gallery) -> str:
         f"The gates pass {sum(map(_passes, right))} of {len(right)} models whose attention is right, and block "
         f"{sum(not _passes(exhibit) for exhibit in wrong)} of {len(wrong)} whose attention is unused or in the wrong "
         "place. The thresholds were chosen on models of about half of these mechanisms; [validation](../validation.md) "
-        "has the error rates on the others.",
+        "has the error rates on the other mechanisms.",
         "",
         "A cell has a mark for each gate, “Is attention used?” and “Does it point at what matters?”: ✓ pass, ✗ fail, "
         "? inconclusive, – undefined. A model passes only if it passes both gates.",
