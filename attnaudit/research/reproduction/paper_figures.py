@@ -252,8 +252,8 @@ def counterfactual_text(row: RowPlan, models: Models, epsilon: str) -> Figure | 
         row=row.name,
         title=f"{row.title}: the same output with other attention",
         caption=f"The text was chosen by a rule: of the correctly predicted texts of {SHORTEST} to {LONGEST} tokens, "
-        f"it has the most peaked attention for which attention at least {FAR:g} nats away changes the output by a TVD "
-        f"of at most {epsilon}.",
+        "it is the one with the largest attention weight. Only texts count for which other attention with a JSD of at "
+        f"least {FAR:g} nats changes the output by a TVD of at most {epsilon}.",
         counterfactual=Counterfactual(
             instance=name,
             tokens=audit.tokens[i],

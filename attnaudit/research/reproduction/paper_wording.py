@@ -17,13 +17,14 @@ REMEDIES = "What may help when a model hardly uses its attention"
 EXCLUDED = "Rows that cannot decide a claim"
 EXCLUDED_HEAD = ("row (tables)", "reason")
 VERDICTS = (
-    f"A row counts only if each of its models was trained to within {TOLERANCE:g} of the paper's accuracy or F1 (mean "
-    f"over seeds, and no seed more than {2 * TOLERANCE:g} below), and if all planned seeds were run. Where the paper "
-    "has no score for a model, the best score of a trained model here, for the same corpus and encoder, is used. The "
-    "intervals of a claim are corrected for their number by Holm's method. A claim *holds* if the intervals of all "
-    "rows that count support it, and *does not hold* if one of them contradicts it. It is *undecided* otherwise, and "
-    "also if more rows were left out because of their scores than count; *saturated* if both compared numbers are at "
-    "the end of their scale in all rows; and *not run* if there are no rows."
+    "A row counts only if all planned seeds were run and each of its models was trained well enough: its accuracy or "
+    f"F1 may be at most {TOLERANCE:g} below the paper's on average over the seeds, and at most {2 * TOLERANCE:g} below "
+    "it for any seed. If the paper has no score for a model, the model is compared with the best score of a trained "
+    "model here for the same corpus and encoder. The intervals of a claim are corrected for their number by Holm's "
+    "method. A claim *holds* if the intervals of all rows that count support it. It *does not hold* if one of them "
+    "contradicts it. Otherwise it is *undecided*. It is also undecided if the rows that count are outnumbered by the "
+    "rows that were left out because of their scores. It is *saturated* if both compared numbers are at the same end "
+    "of their scale in all rows. It is *not run* if there are no rows."
 )
 OPEN = "Why claims are undecided, and what would decide them"
 OPEN_HEAD = ("cause", "claims", "what would decide them")
@@ -44,7 +45,8 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "more seeds, planned before the run",
     ),
     "left out": (
-        "All intervals that count support the claim, but more rows were left out because of their scores than count",
+        "All intervals that count support the claim, but the rows that were left out because of their scores outnumber "
+        "the rows that count",
         "models that reach the paper's score; or more rows",
     ),
     "scores": (

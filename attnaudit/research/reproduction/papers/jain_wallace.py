@@ -222,11 +222,12 @@ PAPER = Paper(
         "The published models start from fastText vectors of the Simple English Wikipedia, 300 wide. Words without a "
         "vector start at zero there.",
         "The encoder 'average' has a tanh after its linear layer, as in the published code; the paper's text says "
-        "ReLU. The CNN and dot attention are those of the published code: filters of widths 1, 3, 5 and 7, and hᵀq/√m, "
-        "where q is learnt and starts uniformly from [−1/√m, 1/√m] unless the model reads a question or hypothesis.",
-        "The loss of a batch is the mean over its texts; the published code uses the sum. With Adam, this only "
-        "makes weight decay stronger. On 20News, a model trained with the sum was no better (accuracy .885 against "
-        ".891, one seed).",
+        "ReLU. The CNN and dot attention are those of the published code. The CNN has filters of widths 1, 3, 5 and 7. "
+        "Dot attention is hᵀq/√m. Unless the model reads a question or hypothesis, q is learnt and starts uniformly "
+        "from [−1/√m, 1/√m].",
+        "The loss of a batch is the mean over its texts; the published code uses the sum. With Adam, the mean "
+        "only makes weight decay stronger. On 20News, a model trained with the sum was no better (accuracy .885 "
+        "against .891, one seed).",
         "ADR Tweets, the MIMIC corpora (Anemia, Diabetes) and CNN News Articles are left out, because they are not "
         "freely available.",
     ),

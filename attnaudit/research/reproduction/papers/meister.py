@@ -285,9 +285,9 @@ PAPER = Paper(
     claims=CLAIMS,
     deviations=(
         "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's. Models are trained for 8 "
-        "epochs, and the best epoch is chosen on dev only; the paper does not say how many epochs it uses. The "
-        "learning rate of attention is ten times that of the other parameters in the Transformer, and the same in the "
-        "BiLSTM; the paper uses both, and does not say for which model.",
+        "epochs, and the best epoch is chosen on dev only; the paper does not say how many epochs it uses. In "
+        "the Transformer, the learning rate of attention is ten times that of the other parameters. In the BiLSTM, all "
+        "parameters have the same learning rate. The paper uses factors of 1 and 10, and does not say for which model.",
     ),
     tables=(
         TablePlan(

@@ -246,7 +246,8 @@ def _alone_figures(row: RowPlan, models: Models) -> list[Figure]:
             "probability of the predicted class",
             series,
             caption=f"{words}. From the whole text: {whole}. The text was chosen by a rule: of the texts of {SHORTEST} "
-            f"to {LONGEST} tokens that all models classify correctly, it has the median gap between base and tying.",
+            f"to {LONGEST} tokens that all models classify correctly, the difference in mean probability between "
+            "the base model and tying is the median.",
         )
     ]
 
@@ -276,8 +277,8 @@ PAPER = Paper(
     deviations=(
         f"The paper does not say for which δ and η it reports results. Here δ = {DELTA:g} and η = {ETA:g}, which had "
         "the best F1 on dev in a trial of both grids with 3,000 sentences of SST. Both are the weakest values that the "
-        "paper names. It names δ = 1 in its text, but its table 4 does not list it. The last two tables show the "
-        "others.",
+        "paper names. It names δ = 1 in its text, but not in its table 4. The last two tables show the other "
+        "values.",
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
         "averages the tying loss over tokens. Here, both are means, so the paper's δ may correspond to our δ/32. On "
         "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
