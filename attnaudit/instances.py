@@ -65,7 +65,7 @@ class Instance:
 
 
 def by_id(instances: Sequence[Instance]) -> Sequence[Instance]:
-    """Return instances sorted by id. A sequence that is sorted already is returned, since it may not fit in memory."""
+    """Return instances sorted by id. A sequence that is already sorted is not copied: it may not fit in memory."""
     return instances if getattr(instances, "sorted_by_id", False) else sorted(instances, key=lambda one: one.id)
 
 

@@ -4,8 +4,8 @@ The family of a model is a text such as "pooled attention, bilstm encoder". A po
 validated. The entry "pooled attention" covers every family whose name begins with these words.
 
 If an audit explains an output other than the class, the last word of the family names this output, as in "transformer,
-bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". Families of models
-that answer from passages end in "sources", and families of models that read pictures in "pictures".
+bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The last word is
+"sources" for models that answer from passages, and "pictures" for models that read pictures.
 """
 
 from __future__ import annotations

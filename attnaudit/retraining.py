@@ -38,11 +38,11 @@ class Retraining:
         attention: The origin of the attention weights of the copy. "learned": they are trained with the rest of the
             copy. "uniform": they are 1/n on each of the n real tokens. "base": they are those of the audited model.
             "adversary" with encoder="own": the copy is an adversary, which is trained to give the outputs of the
-            audited model with different attention. "adversary" with encoder="mlp": the weights of such an adversary
-            replace those of the copy.
+            audited model with different attention. "adversary" with encoder="mlp": the attention weights of an
+            adversary replace those of the copy.
         divergence: The divergence from the attention of the audited model that an adversary maximises, "kl" or "jsd".
         weight: λ, the weight of the divergence in the loss of an adversary.
-        frozen: Whether only the attention of an adversary is trained, while it keeps all other parameters of the
+        frozen: Whether only the attention of an adversary is trained. All its other parameters are then those of the
             audited model.
         train: The name or file of the training data; "" for the data that the audited model was trained on.
         dev: The name or file of the data on which the best epoch is chosen; "" for the data that were used for the

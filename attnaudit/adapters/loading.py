@@ -264,9 +264,10 @@ def configuration_text(adapter: ModelAdapter) -> str:
     """Return a text that describes everything that determines the outputs of a model, except its parameters.
 
     Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
-    or in the scale of their attention. The text contains the classes, the target unless it is a class, the token limit
-    and the sites of the adapter, the type and the plain attributes (numbers, strings and flags) of every module, and
-    the adapter's attribute `configuration`. It does not contain the code of the modules or of the adapter.
+    or in the scale of their attention. The text contains the classes, the token limit, the sites and the attribute
+    `configuration` of the adapter. If the target is not a class, it is included as well. For every module, the text
+    contains its type and its plain attributes (numbers, strings and flags). It does not contain the code of the modules
+    or of the adapter.
     """
     modules = [
         [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]

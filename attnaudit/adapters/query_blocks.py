@@ -103,9 +103,9 @@ def too_large_to_hold(adapter: ModelAdapter, inputs: Inputs, rows: int, sites: C
 
     Args:
         adapter: The model. If it does not declare `query_blocks`, the result is empty.
-        inputs: A batch with the lengths of the pass.
+        inputs: A batch whose streams are as long as those of the pass.
         rows: Number of rows of the pass.
-        sites: Keys of the sites whose weights of all queries the pass needs.
+        sites: Keys of the sites at which the pass needs the weights of all queries.
     """
     if not adapter.capabilities.query_blocks:
         return frozenset()

@@ -18,11 +18,11 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = "Compute the logits from the embeddings passed to run(), without detach(), .data, numpy or no_grad."
 #: Step sizes along the gradient, relative to the mean norm of an embedding.
 STEPS = (0.1, 0.03, 0.01, 0.003)
-#: The largest accepted relative difference between gradients and finite differences, as the median over the texts. For
-#: each text, the step size with the smallest difference counts.
+#: The largest accepted relative difference between gradients and finite differences. The difference of a text is the
+#: smallest over all step sizes. The median over the texts is tested.
 LARGEST_ERROR = 0.05
-#: The smallest change of a logit that is distinguished from rounding in float32, relative to the absolute value of the
-#: logit. Absolute values below 1 count as 1.
+#: Changes of a logit up to this size are ignored, because they may be rounding errors of float32. The size is
+#: relative to the absolute value of the logit, which counts as at least 1.
 SMALLEST_CHANGE = 2e-4
 
 

@@ -91,7 +91,7 @@ class LazyInstances(Sequence[Instance]):
             yield from self._read(range(first, min(first + ROWS_AT_ONCE, len(self))))
 
     def _read(self, places: Sequence[int]) -> list[Instance]:
-        """Return the instances at some places of the order by id."""
+        """Return the instances at some places in the order of the ids."""
         read = self._rows.read(self._order[list(places)].tolist())
         return [dataclasses.replace(one, id=self.ids[place]) for place, one in zip(places, read, strict=True)]
 

@@ -72,7 +72,7 @@ def save(
     """Write a checkpoint folder.
 
     The embedding is stored as float16 if float16 represents all of its values exactly. Both files are first written
-    under temporary names, so an existing checkpoint stays intact if an error occurs in between.
+    under temporary names, so an existing checkpoint stays intact if writing fails.
 
     Args:
         folder: The folder to write. It is created if it does not exist.

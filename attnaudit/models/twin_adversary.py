@@ -50,7 +50,7 @@ def twin_loss(base: PooledClassifier, *, weight: float, divergence: str = "kl") 
     base_outputs = _BaseOutputs(base)
 
     def loss(model: PooledClassifier, traced: ForwardPass) -> Tensor:
-        # Word dropout changes a text from epoch to epoch, so the base model's outputs for it cannot be cached.
+        # Word dropout changes a text from epoch to epoch, so outputs for the changed text are not cached.
         logits, weights = base_outputs.cached(traced) if model.word_dropout == 0 else base_outputs.compute(traced)
         distance = 0.5 * (probabilities(traced.logits) - probabilities(logits)).abs().sum(dim=1)
         return distance - weight * _attention_divergence(divergence, traced.weights, weights)

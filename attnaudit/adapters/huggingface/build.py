@@ -297,9 +297,9 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
     mapped = set((getattr(model, "hf_device_map", None) or {}).values())
     if without_value or (not is_dispatched(model) and (len(devices) != 1 or len(mapped) > 1)):
         raise ModelError(
-            f"{name}: the model is spread over several devices without accelerate's hooks, which move states between "
-            "devices, or some of its weights have no values because they are on the device 'meta' (devices: "
-            f"{', '.join(sorted(devices))}). Load it on one device, or with device_map."
+            f"{name}: the model is spread over several devices without accelerate's hooks, or some of its weights "
+            f"have no values because they are on the device 'meta' (devices: {', '.join(sorted(devices))}). "
+            "Load it on one device, or with device_map."
         )
 
 
@@ -335,8 +335,8 @@ def _build(
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
             f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "
-            "weights mean different things in different texts. If you also use the model with full attention, "
-            "set attention_type to 'original_full' in config.json."
+            "weights mean different things in different texts. If you can use the model with full attention for all "
+            "texts, set attention_type to 'original_full' in config.json."
         )
     head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
     _require_matching_vocabulary(model, tokenizer, where)

@@ -10,7 +10,8 @@ from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.tokenization import TextEncoder
 from attnaudit.targets import CLASS
 
-#: Keys of config.json that do not change what the model computes in an audit. Audits always use float32.
+#: Keys of config.json that do not change what the model computes in an audit. Data types are left out, because the hash
+#: of the parameters covers them.
 _WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
 #: Entries of tokenizer.json that change when the tokenizer is called. The text encoder sets its own limit.
 _CHANGED_BY_CALLS = ("truncation", "padding")

@@ -145,7 +145,7 @@ class InputBuilder:
     def synthetic(self) -> Inputs:
         """Build a batch of random tokens. Every call gives the same tokens.
 
-        The rows have different lengths. The special tokens that the tokenizer adds stay in place.
+        The rows have different lengths. Special tokens are where the tokenizer adds them.
 
         Raises:
             ModelError: The tokenizer encodes nine words as fewer than four tokens.

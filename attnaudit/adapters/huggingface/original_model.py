@@ -178,8 +178,8 @@ def _predicted(logits: Tensor) -> Tensor:
 def _compare_weights(runner: Runner, model: Any, inputs: Inputs, audited: Trace) -> QueryComparison:
     """Compare the attention weights of the model in its own precision with the audited weights.
 
-    The weights of the first and the last query of each text are compared, at every site. They are computed by the
-    architecture's own function, for these queries and for all queries.
+    The weights of the first and the last query of each text are compared, at every site. The architecture's own
+    function computes them twice: for these queries alone, and for all queries.
     """
     comparison = QueryComparison(runner.layout.sites, inputs, audited)
     with attention_interface.temporary_implementation(model, attention_interface.NAME), observing(comparison):

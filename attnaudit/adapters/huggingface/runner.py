@@ -207,7 +207,7 @@ class Runner:
         )
 
     def _queries_by_layer(self, sites: Collection[str] | None, queries: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return `queries` with the same positions added for the other sites in the same layers.
+        """Return `queries`, with added entries that name the same positions at the other sites in the same layers.
 
         A replay needs the weights at these sites. No entry is added for a site in `sites`, where all queries are
         recorded.

@@ -146,9 +146,8 @@ def mark_span(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
 
 def _unread(instance: Instance, what: str) -> DataError:
     return DataError(
-        f"{_place(instance)}: {what} is not among the tokens that the model reads. Either the text was truncated: then "
-        "shorten or split it. Or the tokenizer ignores these characters, as it may ignore invisible ones: then remove "
-        "them."
+        f"{_place(instance)}: {what} is not among the tokens that the model reads. If the text was truncated, "
+        "shorten or split it. If the tokenizer ignores these characters, as it may ignore invisible ones, remove them."
     )
 
 

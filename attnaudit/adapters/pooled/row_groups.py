@@ -52,7 +52,7 @@ def encode_in_groups(encoder: Callable[[Tensor, Tensor], Tensor], embedded: Tens
 def _groups(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
     """Split lengths into consecutive groups. The size of a group times its largest length is at most TOKENS_AT_ONCE.
 
-    A longer length is a group of its own.
+    A single length above TOKENS_AT_ONCE is a group of its own.
     """
     start = longest = 0
     for stop, length in enumerate(lengths):
