@@ -206,8 +206,9 @@ class Erasure(PerInstanceCheck):
             return ""
         if self.against == "signed_loo":
             return (
-                f"{self.erasing} the most attended tokens instead of random ones gains {percentage(evidence.value)} "
-                f"of what {self.erasing.lower()} the tokens with the largest measured effects would gain."
+                f"Compared with random tokens, {self.erasing.lower()} the most attended tokens gains "
+                f"{percentage(evidence.value)} of what {self.erasing.lower()} the tokens with the largest measured "
+                "effects would gain."
             )
         larger = (evidence.value >= 0) == (self.sign > 0)
         points = f"{100 * abs(evidence.value):.1f} percentage points"

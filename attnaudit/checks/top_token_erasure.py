@@ -23,10 +23,9 @@ class TopTokenErasure(PerInstanceCheck):
     """How much more often the decision flips when the largest weight is removed than when another weight is removed.
 
     A removed weight is set to 0 and the other weights are renormalised, while the hidden states stay fixed. The value
-    is a difference: the share of instances whose decision flips when the largest weight is removed, minus the
-    probability that the decision flips when another weight, chosen at random, is removed. This probability is exact,
-    because each of the other weights is removed in turn. An instance has no value in the same cases as in
-    `DecisionFlip`.
+    is the share of instances whose decision flips when the largest weight is removed, minus the probability that the
+    decision flips when a random other weight is removed. This probability is exact, because each of the other weights
+    is removed in turn. An instance has no value in the same cases as in `DecisionFlip`.
     """
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)

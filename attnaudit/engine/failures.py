@@ -19,7 +19,7 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
         rows: one pair for each row of the batch: the instance, and a function that measures this instance alone.
 
     Returns:
-        An error that names the first row for which measuring it alone raises an error. If there is no such row, the
+        An error that names the first row that raises an error when it is measured alone. If there is no such row, the
         error names the whole batch.
     """
     culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch"

@@ -34,7 +34,7 @@ def flips(view: AttentionView, removed: Tensor) -> Tensor:
 
 
 def defined(view: AttentionView) -> Tensor:
-    """Return a mask (B,), True for instances for which the measures are defined (see the module's documentation)."""
+    """Return a mask (B,), True where the measures are defined (see the module's documentation)."""
     top = view.attention.nan_to_num(0.0).argmax(1, keepdim=True)
     removed = torch.zeros_like(view.real).scatter(1, top, True)
     return orders_tokens(view) & view.has_weight_left(removed[:, None, :])[:, 0]

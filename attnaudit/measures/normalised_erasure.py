@@ -24,7 +24,7 @@ from attnaudit.measures.erasure_curves import DRAWS, first, orders_tokens, rando
 from attnaudit.measures.leave_one_out import equal_within_rounding
 from attnaudit.metrics.erasure_orders import extreme_orders
 
-#: The largest number of tokens for which the extremes are exact, by erasing every set of tokens.
+#: For texts of at most this many tokens, every set of tokens is erased, so that the extremes are exact.
 EXACT = 8
 #: Width of the beam search for longer texts, as in Edin et al. 2025.
 BEAM = 5

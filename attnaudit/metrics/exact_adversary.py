@@ -50,7 +50,7 @@ def exact_adversarial_attention(
         The adversarial attention (..., T), float64, 0 at padding; and its JSD (...) to α, in nats. The attention has at
         most two nonzero weights, unless it is α itself. The total variation of its output, computed in float64, is at
         most tvd + 1e-9. Both results are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows
-        in which a real token has a value that is not finite.
+        with a non-finite value at a real token.
 
     Raises:
         ValueError: shapes differ, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].
@@ -96,8 +96,8 @@ def adversarial_upper_bound(
         mask: (..., T) True at real tokens; None if every position is real.
 
     Returns:
-        (...) bounds. They are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows in which a
-        real token has a value that is not finite.
+        (...) bounds. They are NaN in rows without real tokens, in rows whose weights sum to 0, and in rows with a
+        non-finite value at a real token.
 
     Raises:
         ValueError: shapes do not fit, a weight is negative, the mask is not boolean, or tvd is outside [0, 1].

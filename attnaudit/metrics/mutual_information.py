@@ -48,7 +48,7 @@ def shuffled_information(a: ArrayLike, b: ArrayLike, *, shuffles: int, seed: int
         (shuffles,) values; NaN for n = 0.
 
     Raises:
-        ValueError: the lengths differ, a sequence has more than one dimension, or there is less than one shuffle.
+        ValueError: the lengths differ, a sequence has more than one dimension, or `shuffles` is less than 1.
 
     Examples:
         >>> shuffled_information([0, 0, 1, 1], [0, 0, 1, 1], shuffles=3, seed=0).shape

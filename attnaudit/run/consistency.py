@@ -245,7 +245,7 @@ def _of_status(run: RunRecord) -> Iterator[str]:
     if run.status == "passed" and not run.measurements_sha256:
         yield "the status is 'passed', but there are no measurements"
     if run.status == "partial" and succeeded != (run.allow_partial or not run.ci):
-        yield f"the status is 'partial', for which the exit status {run.exit_status} is wrong"
+        yield f"the status is 'partial', but the exit status is {run.exit_status}"
 
 
 def _contains(interval: Interval, low: float, high: float) -> bool:

@@ -80,7 +80,7 @@ def with_rounding(
 ) -> CheckRecord:
     """Add the effect of rounding to the record of a gate, and reach its verdict again.
 
-    The record of an informational check is returned unchanged, and so is that of a model in float32.
+    The record of an informational check, or of a model in float32, is returned unchanged.
 
     Args:
         record: The record.

@@ -110,8 +110,8 @@ def candidate_samples(
         refuse: Raises DataError if a row has a label that the model does not know.
 
     Raises:
-        DataError: The data set has no rows, or a row is invalid. For a stream of unknown length, also if a gate needs a
-            fixed number of rows but there is no limit, or if the rows only repeat earlier ones.
+        DataError: The data set has no rows, or a row is invalid. Or the rows are a stream of unknown length, and either
+            a gate needs a fixed number of rows although there is no limit, or the rows only repeat earlier ones.
     """
     measured: Measurements | None = None
     done, is_fixed = 0, not gates.gates
