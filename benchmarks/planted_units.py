@@ -27,6 +27,13 @@ TITLES: dict[PopulationName, str] = {
     "attentions": "Several heads or hops of pooled attention",
     "pictures": "Vision transformers",
 }
+#: The paragraph that explains the words of the tables.
+INTRODUCTION = """\
+By construction, attention is right in a *faithful* model, and unused or wrong in an *unfaithful* model. In a *graded*
+model, it is right on a known share of the rows or heads: "right on at most 60%" refers to this share. If each mechanism
+is left out in turn, the gates are chosen from the other models, and their errors are counted on the models that were
+left out.
+"""
 #: Population -> the first sentence of its policy, and the name of the policy and of its file.
 SUBJECTS: dict[PopulationName, tuple[str, str]] = {
     "bags": ("bags of feature vectors with a single attention", "bags"),
@@ -76,7 +83,13 @@ def main() -> None:
     parser.add_argument("--population", choices=POPULATIONS, action="append", help="default: all")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
     options = parser.parse_args()
-    lines = ["# Planted bags, heads, hops and patches", "", "Written by `python -m benchmarks.planted_units`.", ""]
+    lines = [
+        "# Planted bags, heads, hops and patches",
+        "",
+        "Written by `python -m benchmarks.planted_units`.",
+        "",
+        INTRODUCTION,
+    ]
     for population in options.population or POPULATIONS:
         found = validate_units(
             population,
