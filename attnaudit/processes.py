@@ -71,9 +71,9 @@ def processors() -> int:
 def limit_kernel_cache() -> None:
     """Limit the number of kernels that oneDNN keeps in memory. Call this before the first pass of a model.
 
-    By default, it keeps 1,024 kernels. In an audit, nearly every batch has another shape and needs a kernel of its own,
-    so that the cache would need more than 100 MiB without saving time. If the environment variable is set already, it
-    is not changed.
+    By default, it keeps 1,024 kernels. In an audit, nearly every batch has a different shape and needs its own kernel.
+    The cache would therefore need more than 100 MiB without saving time. If the environment variable
+    ONEDNN_PRIMITIVE_CACHE_CAPACITY is already set, its value is kept.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
 

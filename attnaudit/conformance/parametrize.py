@@ -67,7 +67,7 @@ def parametrize_with_checks(
             runs. Give a mapping from names to models to choose the names that appear in the ids of the cases.
         instances: The instances from which the suite selects its examples. None for movie reviews of many lengths.
         expected_failures: Check -> reason, for checks that fail on all models; or model -> {check: reason}. These cases
-            are marked as strict xfails: such a case fails if its check passes.
+            are marked as strict xfails, which fail if their check passes.
         quick: Whether to run only the quick suite.
 
     Raises:

@@ -24,8 +24,8 @@ class Facts:
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
         selects_queries: Whether the logits and weights stay the same if the fused kernel computes the output of all
             queries, and the model's own attention functions compute the weights of only some queries.
-        last_layer: The modules of the last layer that an audit may run on a single token, the one that the logits are
-            read from. None if this would change the logits.
+        last_layer: The modules of the last layer that an audit may run only on the token that the logits are read from.
+            None if this would change the logits.
         query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of
             queries.
     """

@@ -62,8 +62,8 @@ class TextEncoder:
         tokenizer: The tokenizer.
         limit: Longest input in tokens, including special tokens. Longer texts are truncated. None if unlimited.
         template: The prompt, with the placeholder {text} and optionally {query}, {answer} and {passages}. Only tokens
-            of the text count as real; with {passages}, only those of the passages. None if there is no template. The
-            tokenizer then encodes the text alone, or the text and the query as a pair.
+            of the text count as real. If the template contains {passages}, only tokens of the passages do. If there is
+            no template (None), the tokenizer encodes the text alone, or the text and the query as a pair.
         target: What is explained. Its tokens are marked.
         query_first: Whether the query is the first text of a pair; None if it is unknown, as for a score.
         masks_answer: Whether the answer is replaced by mask tokens, as for a masked language model.
