@@ -70,8 +70,8 @@ def _index(gallery: Gallery) -> str:
         "",
         "What does a report look like when attention is right, when the model does not use it, and when it points at "
         f"the wrong place? This gallery audits {plural(len(gallery.exhibits), 'planted model')}: models that were "
-        "built so that the answer is known ([planted models](../planted.md)). Their mechanisms are simpler than those "
-        "of ordinary models. Compare your report with them.",
+        "built so that it is known whether attention is right ([planted models](../planted.md)). Their mechanisms are "
+        "simpler than those of ordinary models. Compare your report with them.",
         "",
         "Each picture shows one text. The blue bars are the attention weights. The orange bars are the effects: "
         "how far the logits move when the word is replaced while the weights are held fixed. Below the bars, each "
@@ -140,7 +140,7 @@ def _mechanism_page(gallery: Gallery, group: Sequence[Exhibit]) -> str:
             _verdicts(exhibit),
             "",
         ]
-    lines += ["## All checks", "", "With 95% intervals. [What the checks show](checks.md)", ""]
+    lines += ["## All checks", "", "The brackets give 95% intervals. [What the checks show](checks.md)", ""]
     head = ["check", *(f"{OUTCOMES[exhibit.outcome]}: {exhibit.kind}" for exhibit in group)]
     rows = []
     for check in gallery.checks:
@@ -157,7 +157,7 @@ def _checks_page(gallery: Gallery) -> str:
         NOTICE,
         "",
         "Each chart shows the values of one check. Each dot is a planted model of the [gallery](index.md). The "
-        "models are in different rows according to their attention: right, right in part, unused, or at the wrong "
+        "models are in different rows according to their attention: right, right in part, unused, or in the wrong "
         "place. If the rows do not overlap, the check can tell these models apart. If the rows overlap, the value "
         "alone does not show whether attention is right.",
         "",

@@ -2,8 +2,8 @@
 
 This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
 equally many tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of the
-first text are replaced by the same number of tokens of the second text, the donor. They are the donor's
-tokens with the largest weights, in the order in which they occur. Attention weights do not change.
+first text are replaced by the same number of tokens of the second text, the donor. They are the donor's tokens with
+the largest weights, in the order in which they occur. Attention weights do not change.
 
 The contextual state of a token may carry information about other tokens. Two further measurements show which states
 carry the label:
@@ -85,8 +85,8 @@ def verify_in_context(
     unmet = unmet_by_exchange(kind, recipe, evidence)
     if found.states is not None and found.states < FOLLOWS_MINIMUM:
         unmet.append(
-            "with the states of the attended tokens taken from another text, the model decides as on that text in "
-            f"{found.states:.3f} of the cases, expected {FOLLOWS_MINIMUM} or more"
+            "if the states of the attended tokens are replaced by those of another text, the decision becomes that of "
+            f"the other text in {found.states:.3f} of the cases, expected {FOLLOWS_MINIMUM} or more"
         )
     if kind.truth == "unfaithful" and "used" in kind.fails and (found.alone or 0.0) < FOLLOWS_MINIMUM:
         unmet.append(

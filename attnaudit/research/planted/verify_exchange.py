@@ -1,7 +1,7 @@
 """Verify the label of a planted model by exchanging tokens between two texts whose predicted classes differ.
 
-The tokens that hold the attention of a text are the smallest set with 80% of the weight. Tokens are
-exchanged with a second text, the donor, in two ways. The attention weights of the text do not change:
+The tokens that hold the attention of a text are the smallest set with 80% of the weight. Tokens are exchanged with a
+second text, the donor, in two ways. The attention weights of the text do not change:
 
 * The tokens that hold the attention are replaced by those of the donor, in the order of their weights. In a faithful
   model, the decision becomes that of the donor. In an unfaithful one, it does not.
@@ -115,8 +115,8 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
         margin = SHARE_TOLERANCE if 0 < share < 1 else 1 - FOLLOWS_MINIMUM
         if abs(value - intended) > margin + 1e-9:
             unmet.append(
-                f"with {tokens} taken from another text, the model decides as on that text in {value:.3f} of the "
-                f"cases, expected {intended:.2f} ± {margin:.2f}"
+                f"if {tokens} are replaced by those of another text, the decision becomes that of the other text in "
+                f"{value:.3f} of the cases, expected {intended:.2f} ± {margin:.2f}"
             )
     if evidence.accuracy < recipe.minimum_accuracy:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {recipe.minimum_accuracy}")

@@ -131,28 +131,32 @@ def test_a_model_that_meets_every_requirement_gets_its_label(
             0.89,
             0.0,
             None,
-            "the attended tokens taken from another text, the model decides as on that text in 0.890",
+            "the attended tokens are replaced by those of another text, "
+            "the decision becomes that of the other text in 0.890",
         ),
         (
             "faithful",
             1.0,
             0.11,
             None,
-            "the other tokens taken from another text, the model decides as on that text in 0.110",
+            "the other tokens are replaced by those of another text, "
+            "the decision becomes that of the other text in 0.110",
         ),
         (
             "unfaithful",
             0.11,
             1.0,
             None,
-            "the attended tokens taken from another text, the model decides as on that text in 0.110",
+            "the attended tokens are replaced by those of another text, "
+            "the decision becomes that of the other text in 0.110",
         ),
         (
             "unfaithful",
             0.0,
             0.5,
             None,
-            "the other tokens taken from another text, the model decides as on that text in 0.500",
+            "the other tokens are replaced by those of another text, "
+            "the decision becomes that of the other text in 0.500",
         ),
         ("graded", 0.48, 0.6, 0.4, "0.480 of the cases, expected 0.40 ± 0.07"),
         ("graded", 0.4, 0.6, None, "names no share"),
