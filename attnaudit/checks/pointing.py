@@ -53,10 +53,10 @@ ROUNDING = 1e-9
 class Pointing(PerInstanceCheck):
     """How much closer attention is to the effects of the tokens than uniform weights are, measured by the cosine.
 
-    The effect e_i of token i on the output f is ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)], the mean of
-    what the output loses without token i and what it gains from token i alone. A removed token is replaced by the mask
-    token or the unknown token. While tokens are replaced, the attention α that is shown as the explanation keeps its
-    values, so that only the weighted states change. Let m_x = max |e_i|. The value is C:
+    The effect e_i of token i on the output f is ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]. It is the mean
+    of two changes: what the output loses without token i, and what it gains from token i alone. A removed token is
+    replaced by the mask token or the unknown token. While tokens are replaced, the attention α that is shown as the
+    explanation keeps its values, so that only the weighted states change. Let m_x = max |e_i|. The value is C:
 
         c(α) = Σ_x m_x cos(α, |e|) / Σ_x m_x        C = (c(α) - c(uniform)) / (1 - c(uniform))
 
@@ -70,8 +70,9 @@ class Pointing(PerInstanceCheck):
             replacement of tokens changes this probability. "logits": the vector of all logits minus their mean over the
             classes. |e_i| is then the Euclidean norm over the classes, and the value does not depend on the scale of
             the logits or on a bias per class.
-        measure: "cosine": the value is C. "share": the value is Σ_x r_x [c_x ≥ ¼] / Σ_x r_x, the share of the texts,
-            weighted by r_x, on which attention is at least a quarter of the way from uniform weights to the effects.
+        measure: "cosine": the value is C. "share": the value is Σ_x r_x [c_x ≥ ¼] / Σ_x r_x. This is the share of the
+            texts, weighted by r_x, on which attention is at least a quarter of the way from uniform weights to the
+            effects.
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
             otherwise the predicted classes. "as_sampled": every text has the same weight. In both cases, r_x is an
             additional weight.

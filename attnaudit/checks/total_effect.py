@@ -63,7 +63,7 @@ class TotalEffect(WhereReplaced):
     """Total-effect index of attention: how far rearranged weights move the output, relative to the output's variance.
 
     The index is S_T = mean of E ‖y(x, α) - y(x, α′)‖² / (2 V). Here, y(x, α) is the output for the text x with the
-    attention α, α′ is a random rearrangement of the weights that differs from α, and V is the variance of y(x, α) over
+    attention α, and α′ is a random rearrangement of the weights that differs from α. V is the variance of y(x, α) over
     the texts, summed over the classes. If all weights of a text are equal, rearranging them changes nothing, and the
     change of the output is 0. If this holds for all texts, the index is undefined. Texts with a single token are left
     out of both the mean and the variance. The details contain Cohen's κ between the decisions under α and α′. The

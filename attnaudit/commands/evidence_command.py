@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", default="", metavar="URL", help="the web address of the CI job that ran the audit")
     parser.add_argument("--no-model-card", action="store_true", help="do not write model-card.md")
     parser.epilog = (
-        "Exit status: 0 if the files are written and the result is PASSED or WARNED; 1 if the result is FAILED, or if "
-        "nothing is written, because the run is not complete or was edited; 2 if an option is missing."
+        "Exit status: 0 if the files are written and the result is PASSED or WARNED; 1 if the result is FAILED; "
+        "1, without writing anything, if the run is not complete or was edited; 2 if an option is missing."
     )
     parser.set_defaults(run=run)
 

@@ -61,8 +61,8 @@ class Measurements:
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
         no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If
             not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
-        boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the width and the
-            height of the picture; empty if the units are not parts of a picture.
+        boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the picture's width
+            and height. Empty if the units are not parts of a picture.
         times: for each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not
             parts of a recording.
     """

@@ -30,9 +30,9 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
 
-#: Measures the shards of a data set, and yields their numbers in the order of the shards. The arguments are the object
-#: that can measure them in this process, the shards, the lengths of all instances (empty if no measure uses them), and
-#: a function to call with the number of finished rows.
+#: Measures the shards of a data set, and yields their numbers in the order of the shards. It has four arguments: the
+#: object that can measure them in this process; the shards; the lengths of all instances, empty if no measure uses
+#: them; and a function to call with the number of finished rows.
 ShardRunner = Callable[[ShardMeasurer, Sequence[Shard], Sequence[int], Callable[[int], None]], Iterable[ShardNumbers]]
 
 

@@ -204,9 +204,9 @@ def _facts(subject: ComparedSubject) -> list[str]:
     )
     if subject.attention_distance is not None:
         facts.append(
-            "The attention weights of the two models differ by a total variation distance of "
-            f"{number(subject.attention_distance)} on average (0 means equal weights, 1 means weights on other "
-            f"tokens), over {plural(subject.attention_compared, 'text')} with the same tokens."
+            f"On {plural(subject.attention_compared, 'text')} with the same tokens, the attention weights of the two "
+            f"models differ by a mean total variation distance of {number(subject.attention_distance)}. 0 means equal "
+            "weights, and 1 means weights on other tokens."
         )
     else:
         facts.append("The models split no text into the same tokens, so their attention weights are shown separately.")

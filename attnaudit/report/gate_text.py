@@ -33,9 +33,9 @@ def gate_counts(run: RunRecord) -> str:
 def gate_notes(run: RunRecord) -> list[str]:
     """Return lines about the gates of a run.
 
-    They give the number of gates in each state, the reasons why gates have no verdict, the consequences of a partial or
-    informational run, the test files that were left out, and the tests that were run again. A gate whose case is in
-    `run.missing` has no line of its own here, because missing cases are listed elsewhere with their reasons.
+    They give the number of gates in each state, and the reasons why gates have no verdict. They say what a partial or
+    informational run means, and list the test files that were left out and the tests that were run again. A gate whose
+    case is in `run.missing` has no line of its own here, because missing cases are listed elsewhere with their reasons.
     """
     lines = [f"gates: {gate_counts(run)}"] if run.gates else []
     if run.status == "partial":

@@ -47,7 +47,7 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         "2,026 instances from 812 sources were paired by id.",
         "4 instances that only one of the runs audited were left out.",
         "The predicted class differs on 61 instances (3%).",
-        "total variation distance of 0.310 on average",
+        "mean total variation distance of 0.310. 0 means equal weights",
         "Not comparable",
         "the runs audited different readings of attention",
         "there are only 8 independent sources",
