@@ -75,7 +75,7 @@ class Circuit:
         may_use_reviews: Whether its texts may be unchanged review sentences.
         most_classes: The largest number of classes.
         parameters: The values that `design` is called with: shares of texts or numbers of heads. One model is built for
-            each value. The only value is 0.0 if there is nothing to vary.
+            each value. If there is nothing to vary, the only value is 0.0.
     """
 
     mechanism: str

@@ -1,8 +1,8 @@
 """Planted multi-label Transformers: each label has its own circuit, so a reading is right for some labels only.
 
-A text may have any number of labels, including none. It contains cue words of each of its labels. The logit of a label
-is positive if the evidence that heads have moved to the row that is read exceeds about half of the evidence that one
-cue word gives.
+A text may have any number of labels, including none. It contains cue words of each of its labels. Heads move the
+evidence to the state from which the output is computed. The logit of a label is positive if the moved evidence exceeds
+about half of the evidence that one cue word gives.
 """
 
 from __future__ import annotations

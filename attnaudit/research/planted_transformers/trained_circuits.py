@@ -42,8 +42,9 @@ class TrainedCircuit:
     Attributes:
         mechanism: The name of the mechanism.
         half: The half of the population that its models belong to.
-        patterns: (layer, head) -> what the row that is read attends to: "cues", "others" (all words but cues), "self"
-            or "all". All other rows attend to themselves in every layer but the last, so that states do not mix.
+        patterns: (layer, head) -> what the row that is read (the token from which the output is computed) attends to:
+            "cues", "others" (all words but cues), "self" or "all". All other rows attend to themselves in every layer
+            but the last, so that states do not mix.
         decides: The (layer, head) that decides.
         readings: The readings whose truth is known.
         families: The families that it is built in.

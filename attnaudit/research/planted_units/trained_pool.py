@@ -1,8 +1,8 @@
 """Trained classifiers of bags. Training decides what their attention shows; nobody wrote it down.
 
 The attention is the gated attention of Ilse et al. (2018). One kind is trained on the labels alone. In the
-others, the value in every state is the maximum over all units. This is a bypass around attention, which is trained to
-look at certain units. `truth_rule` decides the truth of each model, as for compiled models.
+others, the value in every state is the maximum over all units, which is a bypass around attention. Their attention is
+trained to look at certain units. `truth_rule` decides the truth of each model, as for compiled models.
 
 Shapes: B rows, T units, d features of a vector, m features of a state, C classes.
 """

@@ -7,13 +7,13 @@ meets two conditions:
   same. On average over the rotations, the margin of the predicted class falls below half of the margin of the unchanged
   model. (The margin is the logit of the predicted class minus the largest other logit.)
 * **Points.** The units with 80% of the reading's weight are replaced by those of a *donor*, a row with another
-  predicted class, while the weights of the reading's site stay the same. The prediction becomes that of the donor. If
-  all other units are replaced instead, the prediction stays that of the row. Both must hold for at least half of the
-  donors.
+  predicted class, while the weights of the reading's site (the heads at the same place in the model) stay the same. The
+  prediction becomes that of the donor. If all other units are replaced instead, the prediction stays that of the row.
+  Both must hold for at least half of the donors.
 
 A reading is faithful if it is right on at least 90% of the rows. It is unfaithful if it is right on at most 10% of
-the rows. It then *fails* each question whose own condition holds on at most 10% of the rows. Between these limits, it
-is graded, with the measured share. A reading gets no label in two cases: if the model predicts the label of fewer than
+the rows. It then *fails* each question whose condition holds on at most 10% of the rows. Between these limits, it is
+graded, with the measured share. A reading gets no label in two cases: if the model predicts the label of fewer than
 90% of the rows, or if the reading is right on at most 10% of the rows although each condition alone holds on more.
 
 Shapes: B rows, T units, d features of a vector.
