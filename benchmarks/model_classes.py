@@ -49,8 +49,8 @@ random weights as a checkpoint folder, loads the folder as an audit does, and ru
 models are audited as classifiers, with [label words](transformers.md#what-is-audited).
 
 * *audited*: the class passes the full suite. The table shows how many checks passed, and how many do not apply.
-* *refused*: attnaudit does not load the class, for the reason given.
-* *failing*: the class is loaded, but fails the check named.
+* *refused*: attnaudit does not load the class. The table gives the reason.
+* *failing*: the class is loaded, but fails the conformance check that the table names.
 * *timed out*: the suite took longer than the time limit.
 * *not built*: the class was not tested, because no model with fewer than five million parameters could be built from a
   configuration.

@@ -112,8 +112,8 @@ MODELS = (
         commit="64a287f063c2abee9f5001578989c24aa283bcec",
         licence="Apache-2.0 (header of the file)",
         file="finetune/modeling_cpt.py",
-        special="its own decoder, with weights (B·H, Q, K), over BERT; the head reads the encoder and the decoder. "
-        "Written for Transformers 4: two names are patched while it is imported and built",
+        special="BERT and a custom decoder with weights of shape (B·H, Q, K); the head reads both. The code was "
+        "written for Transformers 4, so two names are patched while it is imported and built",
         build=adapters.build_cpt,
         adapt=adapters.adapt_cpt,
         forward=adapters.logits_of_output,
