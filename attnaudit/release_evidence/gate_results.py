@@ -25,7 +25,7 @@ class GateResults:
     """The result of a run. Every gate of the run is in exactly one of the lists.
 
     Attributes:
-        result: "FAILED" if `attnaudit verify` would refuse the run whatever it was expected to audit. Otherwise
+        result: "FAILED" if `attnaudit verify` would refuse the run no matter which model and data it expects. Otherwise
             "WARNED" if there are warnings, and "PASSED" if there are none.
         passed: The gates with the verdict "pass".
         warned: The gates that did not have to pass: they are excepted by the policy, informational for the family of

@@ -80,7 +80,7 @@ class ResampledLimits:
         """
         if math.exp(-self.sources) <= 1 - power:
             return 0.0
-        moved = _quantile(self.centres if above else -self.centres, power)  # because these sources are missing
+        moved = _quantile(self.centres if above else -self.centres, power)  # the value moves without these sources
         return self.unseen(confidence, above) + max(0.0, moved)
 
 

@@ -104,7 +104,7 @@ class Index:
 
     @staticmethod
     def count(report: Reproduction, verdict: ClaimVerdict) -> int:
-        """Return how many claims of a report have a verdict."""
+        """Return how many claims of a report have this verdict."""
         return sum(one.verdict == verdict for one in report.findings)
 
 

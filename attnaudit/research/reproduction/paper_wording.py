@@ -37,7 +37,7 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
     ),
     "unfinished": (
         "Rows were run, but none counts: planned seeds or recorded scores are missing",
-        "running the rows to the end; this needs time, but no change",
+        "running the rows to the end, without any other change",
     ),
     "intervals": ("An interval of a row that counts contains 0", "more seeds, planned before the run"),
     "correction": (
@@ -47,7 +47,7 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
     "left out": (
         "All intervals that count support the claim, but the rows that were left out because of their scores outnumber "
         "the rows that count",
-        "models that reach the paper's score; or more rows",
+        "models that reach the paper's score, or more rows",
     ),
     "scores": (
         "The claim is about scores, and rows were left out because of their scores",
@@ -61,7 +61,7 @@ CLOSENESS_HEAD = (
     "compared numbers",
     "Spearman ρ",
     "median absolute difference",
-    "of these, in rows that count",
+    "compared numbers in rows that count",
     "ρ in rows that count",
     "median difference in rows that count",
 )

@@ -112,7 +112,7 @@ class CheckFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         check: The check id.
         title: The title of the check.
         question: The question that the check answers.
-        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
+        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above it.
         gated: Whether the check is a gate of the policy.
         may_gate: Whether the rule (`threshold_rule`) may use the check as a gate.
         threshold: The threshold in the policy. For a check that is not gated, it is the threshold computed from the

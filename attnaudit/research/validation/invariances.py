@@ -42,8 +42,9 @@ REARRANGED = (
     "number shows the change"
 )
 WORSE_UNIFORM = (
-    "does not apply: uniform weights also fall on the added tokens, so the cosine of uniform weights with the effects "
-    "falls, but that of attention does not; the number shows how much the difference grows"
+    "does not apply: the added tokens get a part of the uniform weights, so the cosine of uniform weights with the "
+    "effects falls, but the cosine of attention with the effects does not; the number shows how much the difference "
+    "between the two cosines grows"
 )
 WHOLE_DATA = "not measured: the check is computed from the whole data set at once"
 READING = "not measured: the check is for a layer or head, and the models have a single attention distribution"

@@ -23,7 +23,7 @@ class Gate:
     Attributes:
         check: The check id.
         question: The question that the check answers.
-        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above.
+        direction: "at_least" if the value must not be below the threshold, "at_most" if it must not be above it.
         threshold: A number, or an expression over the references of the check, such as "floor + 0.2". The expression
             has a different number for each model. The check record of the model stores this number.
     """

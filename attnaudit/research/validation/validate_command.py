@@ -101,7 +101,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         policies = [Path(name) for name in options.policy if name != RULE]
     for policy in policies:
-        read_policy(policy)  # an invalid one is an error before models are planted, which may take hours
+        # Planting models may take hours. An invalid policy is an error before that.
+        read_policy(policy)
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(
