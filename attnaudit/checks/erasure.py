@@ -134,7 +134,7 @@ class Erasure(PerInstanceCheck):
 
     @property
     def other_operator(self) -> Literal["deletion", "mask"]:
-        """The way of erasing tokens that the check does not use for its value."""
+        """The operator that the check does not use for its value: the other way of erasing tokens."""
         return "mask" if self.operator == "deletion" else "deletion"
 
     def needs(self) -> tuple[str, ...]:

@@ -230,12 +230,12 @@ def attention_summaries(batch: CleanPass, check: CheckWeights | None = None) -> 
 
 
 class SiteSummary:
-    """Summarises the attention at one site by one number per head.
+    """A summary of the attention at one site: one number per head.
 
-    The summary of a head is a weighted sum of its attention weights, or of those that the pass recorded. Each key has
-    a different coefficient between -0.5 and 0.5, and each query a different coefficient between 0.5 and 1.5. The sum is
-    divided by the square root of the number of queries, because its rounding error grows with that root. Padding does
-    not change the sum.
+    The summary of a head is a weighted sum of its attention weights. If the pass recorded the weights of only some
+    queries, only these weights are summed. Each key has a different coefficient between -0.5 and 0.5, and each query a
+    different coefficient between 0.5 and 1.5. The sum is divided by the square root of the number of queries, because
+    its rounding error grows with that root. Padding does not change the sum.
 
     Args:
         site: the site.

@@ -288,8 +288,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         labelled: The number of instances with a label, on which `accuracy` and `macro_f1` are computed.
         accuracy: The share of the labelled instances that the model predicts correctly; None if there are no labels.
         macro_f1: The mean F1 over the classes that occur as labels or predictions; None if there are no labels.
-        own_reading: The model's own reading, which checks without a reading audit; "" for a model with a single row of
-            attention weights.
+        own_reading: The model's own reading, which a check audits if it names no reading; "" for a model with a single
+            row of attention weights.
         costs: The cost of each measure.
     """
 

@@ -12,7 +12,7 @@ from attnaudit.arrays import Integers
 
 
 class GroupNames(Sequence[str]):
-    """The name of the group of each of n instances, which are sorted by id.
+    """The group names of n instances, one per instance. The instances are sorted by id.
 
     Args:
         codes: (n,) the group of each instance. The order of the codes is the order of the names.

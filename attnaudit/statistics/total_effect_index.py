@@ -69,7 +69,7 @@ class TotalEffectIndex:
     def linearised(self, through_estimates: Floats | None = None) -> Floats:
         """Return (n_all,) numbers whose mean is S_T: S_T plus the influence of each row; NaN at rows without a change.
 
-        The mean output is estimated too, but this has no effect in the first order (see `interval`).
+        The mean output is estimated too, but this has no effect to first order (see `interval`).
 
         Args:
             through_estimates: (n_all,) indirect influences of each row, per unit of its weight, through estimated
@@ -96,7 +96,7 @@ class TotalEffectIndex:
 
         Numerator and variance are resampled together, as a ratio of means of `effects` and `deviations`. In every
         resample, the deviations are taken from the mean output of the observed sample. Using the mean of the resample
-        would make no difference in the first order, since the mean minimises the sum of squared deviations.
+        would make no difference to first order, since the mean minimises the sum of squared deviations.
 
         If no output changes, resamples do not vary. The interval then allows for unseen instances.
 

@@ -159,7 +159,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         needed = _seeds_for_all(open_, len(several))
         share = "the only row" if len(several) == 1 else f"{len(open_)} of {len(several)} rows"
         parts = [f"the interval contains 0 in {share} that {_counts(several)}"] if open_ else []
-        parts += [f"the single value of {plural(len(doubtful), 'row')} is not above 0"] if doubtful else []
+        parts += [f"the value is not above 0 in {plural(len(doubtful), 'row')} with a single seed"] if doubtful else []
         reason = sentence(" and ".join(parts))
     elif about_scores and untrained:
         verdict, cause = "undecided", "scores"

@@ -383,7 +383,7 @@ PAPER = Paper(
             quantities=(
                 Quantity(
                     name="kept",
-                    words=f"share of seeds (paper: of settings) in which τ rises or falls by at most {KEPT:g}",
+                    words=f"share of seeds (paper: of settings) in which τ does not fall by more than {KEPT:g}",
                     read=_kept,
                 ),
                 Quantity(name="tau", words="weighted τ with softmax", read=_read("tau")),
