@@ -365,15 +365,17 @@ def test_a_file_with_the_name_of_a_model_does_not_prevent_that_its_weights_are_c
     assert "RuntimeError: imported" in capsys.readouterr().out
 
 
-def test_only_a_checkpoint_folder_or_a_data_file_is_compared_by_its_content(
+def test_only_checkpoint_folders_and_existing_data_are_compared_by_their_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     consistent_run(tmp_path / "reports" / NAME)
     Path("release").write_text("no checkpoint", encoding="utf-8")
-    Path("reviews").mkdir()
     assert cli.main(["verify", "--model", "release", "--data", "reviews"]) == 0
     assert "compared by name only: release, reviews" in capsys.readouterr().out
+    Path("reviews").mkdir()
+    assert cli.main(["verify", "--model", "release", "--data", "reviews"]) != 0
+    assert "reviews: this is a folder without .parquet files" in capsys.readouterr().out
 
 
 def test_the_hash_of_the_data_covers_the_sources_that_decide_the_width_of_intervals(tmp_path: Path) -> None:

@@ -343,8 +343,8 @@ SENTENCES = {
     checks.Pointing: r"(On \S+% of the texts, attention points|A token drawn according to attention carries) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
     checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
-    checks.Comprehensiveness: r"(On average, e|E)rasing the most attended tokens (lowers|changes|instead of) ",
-    checks.Sufficiency: r"(On average, k|K)eeping only the most attended tokens (lowers|changes|instead of) ",
+    checks.Comprehensiveness: r"(On average, e|E|.*, e)rasing the most attended tokens (lowers|changes|gains \d+% of) ",
+    checks.Sufficiency: r"(On average, k|K|.*, k)eeping only the most attended tokens (lowers|changes|gains \d+% of) ",
     checks.Agreement: r"The order of the tokens by attention and their order by .* have a rank correlation of ",
 }
 
