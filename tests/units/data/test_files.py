@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from attnaudit.data import load
 from attnaudit.data.files import parse_line
 from attnaudit.errors import DataError
+from tests.units.data.written_files import WRITERS, refused, with_every_suffix, write_csv, write_jsonl
 
 ROWS = [
     {"text": "A fine, subtle film.", "label": "positive", "query": "Is it good?", "id": "a", "source": "x"},
@@ -26,44 +27,11 @@ ROWS = [
 ]
 
 
-def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8", newline="")
-    return path
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def write_parquet(path: Path, rows: list[dict[str, Any]]) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
-WRITERS = {".jsonl": write_jsonl, ".csv": write_csv, ".parquet": write_parquet}
-with_every_suffix = pytest.mark.parametrize("suffix", list(WRITERS))
-
-
 def cells(path: Path) -> list[dict[str, Any]]:
     return [
         {"text": one.text, "label": one.label, "query": one.query, "id": one.id, "source": one.source}
         for one in load(path).instances
     ]
-
-
-def refused(path: Path, *fragments: str) -> str:
-    """Return the message of the error, which names the file and contains all `fragments`."""
-    with pytest.raises(DataError) as caught:
-        load(path)
-    message = str(caught.value)
-    assert str(path) in message
-    for fragment in fragments:
-        assert fragment in message
-    return message
 
 
 @with_every_suffix
@@ -135,18 +103,6 @@ def test_suffix_in_capitals(tmp_path: Path) -> None:
 def test_the_description_lists_ignored_columns(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "rows.csv", [{"text": "one", "stars": "4"}])
     assert "Ignored columns: 'stars'" in load(path).description
-
-
-def test_parquet_columns_do_not_come_from_folder_names(tmp_path: Path) -> None:
-    folder = tmp_path / "label=positive"
-    folder.mkdir()
-    assert load(write_parquet(folder / "rows.parquet", [{"text": "one"}])).instances[0].label is None
-
-
-def test_parquet_dictionary_and_large_strings(tmp_path: Path) -> None:
-    table = pa.table({"text": pa.array(["one", "two"], pa.large_string()), "label": pa.array(["a", "b"])})
-    pq.write_table(table.set_column(1, "label", table["label"].dictionary_encode()), tmp_path / "rows.parquet")
-    assert [instance.label for instance in load(tmp_path / "rows.parquet").instances] == ["a", "b"]
 
 
 # --- The file
@@ -421,32 +377,6 @@ def test_labelled_and_unlabelled_rows_can_be_mixed(tmp_path: Path, suffix: str) 
     assert [instance.label for instance in load(path).instances] == ["x", None]
 
 
-# --- Parquet
-
-
-def test_unreadable_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "rows.parquet"
-    path.write_bytes(b"PAR1 this is not a table")
-    refused(path, "not a readable Parquet file")
-
-
-def test_truncated_parquet(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "rows.parquet", [{"text": "word " * 100}])
-    path.write_bytes(path.read_bytes()[:-40])
-    refused(path, "not a readable Parquet file")
-
-
-def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
-    broken = pa.array([b"good", b"caf\xe9"], pa.binary()).view(pa.string())
-    pq.write_table(pa.table({"text": broken}), tmp_path / "rows.parquet")
-    refused(tmp_path / "rows.parquet", f"{tmp_path / 'rows.parquet'}:2:", "not UTF-8", "0xe9", "offset 3")
-
-
-def test_parquet_bytes_are_not_text(tmp_path: Path) -> None:
-    path = write_parquet(tmp_path / "rows.parquet", [{"text": b"one"}])
-    refused(path, f"{path}:1:", "column 'text'", "bytes")
-
-
 @pytest.mark.parametrize("label", ["nan", "NaN", "inf"])
 def test_nan_and_infinity_are_not_classes_in_csv(tmp_path: Path, label: str) -> None:
     path = tmp_path / "rows.csv"
@@ -459,13 +389,6 @@ def test_integer_labels_of_thousands_of_digits(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"text,label\none,{'9' * 5000}\ntwo,3\n", encoding="utf-8")
     assert load(path).classes == ("3", "9" * 5000)
-
-
-def test_a_parquet_cell_that_python_cannot_represent_is_refused(tmp_path: Path) -> None:
-    days = pa.array([1, 2**30], type=pa.int32()).cast(pa.date32())
-    pq.write_table(pa.table({"text": ["one", "two"], "label": days}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' contains a date32.*Expected text"):
-        load(tmp_path / "rows.parquet")
 
 
 def test_a_pipe_and_a_device_are_refused_and_not_read(tmp_path: Path) -> None:
