@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from attnaudit.data.row_parsing import ordered_classes
+from attnaudit.data.row_parsing import dataset_of, ordered_classes
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
@@ -128,24 +128,8 @@ def load_lazily(path: Path) -> Dataset:
     Raises:
         DataError: The file cannot be read, or a row is invalid.
     """
-    return lazy_dataset(JsonLines(path), name=path.stem, source=str(path), description=f"Rows of {path.name}.")
-
-
-def lazy_dataset(rows: StoredRows, *, name: str, source: str, description: str) -> Dataset:
-    """Return stored rows as a data set.
-
-    Raises:
-        DataError: The rows cannot be read, or a row is invalid.
-    """
-    instances = LazyInstances(rows)
-    return Dataset(
-        name=name,
-        source=source,
-        description=description,
-        instances=instances,
-        classes=instances.classes,
-        rows=len(instances),
-    )
+    instances = LazyInstances(JsonLines(path))
+    return dataset_of(instances, name=path.stem, source=str(path), description=f"Rows of {path.name}.")
 
 
 def _packed(ids: Iterable[str]) -> pa.Array:

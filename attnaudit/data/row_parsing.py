@@ -16,7 +16,7 @@ from attnaudit.data.cell_values import describe_value, encodable, invalid, short
 from attnaudit.data.column_names import Column
 from attnaudit.errors import DataError
 from attnaudit.input_files.named_file import NamedFile, find_file
-from attnaudit.instances import Instance
+from attnaudit.instances import Dataset, Instance
 
 Row = tuple[int, Mapping[str, object]]
 """The number of a row, for messages, and its cells by column."""
@@ -200,6 +200,19 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
     if all(_INTEGER.fullmatch(label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
     return tuple(sorted(labels))
+
+
+def dataset_of(instances: Sequence[Instance], *, name: str, source: str, description: str) -> Dataset:
+    """Return instances as a data set. If they are not in memory and know their classes, they are not read."""
+    known: tuple[str, ...] | None = getattr(instances, "classes", None)
+    return Dataset(
+        name=name,
+        source=source,
+        description=description,
+        instances=instances,
+        classes=ordered_classes(instances) if known is None else known,
+        rows=len(instances),
+    )
 
 
 def derived_id(

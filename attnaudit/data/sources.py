@@ -17,6 +17,7 @@ from attnaudit.data.parquet_files import ParquetRows, parquet_parts, require_equ
 from attnaudit.data.row_parsing import (
     InstanceReader,
     checked_instances,
+    dataset_of,
     ordered_classes,
     require_rows,
     to_instances,
@@ -89,14 +90,7 @@ def load_file(path: Path, *, in_memory: bool = True) -> Dataset:
         return _load_parts([rows], path, in_memory=False)
     table = read(path)
     instances = to_instances(table.rows, str(path), all_text=table.all_text, folder=path.parent)
-    return Dataset(
-        name=path.stem,
-        source=str(path),
-        description=_describe(table.columns, path),
-        instances=instances,
-        classes=ordered_classes(instances),
-        rows=len(instances),
-    )
+    return dataset_of(instances, name=path.stem, source=str(path), description=_describe(table.columns, path))
 
 
 def _load_folder(folder: Path, *, in_memory: bool) -> Dataset:
@@ -107,14 +101,7 @@ def _load_folder(folder: Path, *, in_memory: bool) -> Dataset:
         return _load_parts(parts, folder, in_memory=in_memory)
     produced = rows_of(saved_dataset(folder), str(folder))
     instances = _from_items(produced, str(folder), in_memory=in_memory, folder=folder)
-    return Dataset(
-        name=folder.name,
-        source=str(folder),
-        description=f"Rows of {folder.name}.",
-        instances=instances,
-        classes=_classes(instances),
-        rows=len(instances),
-    )
+    return dataset_of(instances, name=folder.name, source=str(folder), description=f"Rows of {folder.name}.")
 
 
 def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) -> Dataset:
@@ -132,29 +119,16 @@ def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) ->
             yield from map(reader.from_row, part)
 
     folder = parts[0].path.parent
-    description = _describe(parts[0].columns, path)
+    rows: Sequence[Instance]
     if not in_memory and sum(part.size for part in parts) > LARGE_FILE:
-        from attnaudit.data.lazy_rows import lazy_dataset
+        from attnaudit.data.lazy_rows import LazyInstances
         from attnaudit.data.stored_rows import CopiedRows, RowReader
 
         converted = instances(RowReader(str(path), folder=folder))
-        rows = CopiedRows(converted, str(path), given_ids=Column.ID in parts[0].used)
-        return lazy_dataset(rows, name=path.stem, source=str(path), description=description)
-    kept = require_rows(list(instances(InstanceReader(str(path), folder=folder))), str(path))
-    return Dataset(
-        name=path.stem,
-        source=str(path),
-        description=description,
-        instances=kept,
-        classes=ordered_classes(kept),
-        rows=len(kept),
-    )
-
-
-def _classes(instances: Sequence[Instance]) -> tuple[str, ...]:
-    """Return the labels that occur, without reading instances that are not in memory."""
-    known: tuple[str, ...] | None = getattr(instances, "classes", None)
-    return ordered_classes(instances) if known is None else known
+        rows = LazyInstances(CopiedRows(converted, str(path), given_ids=Column.ID in parts[0].used))
+    else:
+        rows = require_rows(list(instances(InstanceReader(str(path), folder=folder))), str(path))
+    return dataset_of(rows, name=path.stem, source=str(path), description=_describe(parts[0].columns, path))
 
 
 def _describe(columns: Iterable[str], path: Path) -> str:
@@ -202,14 +176,7 @@ def _load_registered(name: str, *, in_memory: bool) -> Dataset:
     if not isinstance(produced, Iterable):
         raise DataError(f"data set '{name}': {origin(registered)} returned {type(produced).__name__}. {EXPECTED_ROWS}")
     instances = _from_items(_produced(produced, name, registered), name, in_memory=in_memory)
-    return Dataset(
-        name=name,
-        source=origin(registered),
-        description=description,
-        instances=instances,
-        classes=_classes(instances),
-        rows=len(instances),
-    )
+    return dataset_of(instances, name=name, source=origin(registered), description=description)
 
 
 def _require_types(dataset: Dataset, name: str) -> None:

@@ -117,3 +117,13 @@ def test_a_name_that_is_too_long_and_a_name_that_is_not_utf8_are_refused(tmp_pat
         pytest.skip("this file system holds names in UTF-8 alone")
     with pytest.raises(AuditError, match="the name of this file is not valid UTF-8, so the reports cannot contain it"):
         resolve_datasets([path.name], base=tmp_path)
+
+
+def test_only_folders_with_data_are_suggested_for_data(tmp_path: Path) -> None:
+    (tmp_path / "reviews").mkdir()
+    (tmp_path / "reviews" / "part.parquet").touch()
+    (tmp_path / "reviewed").mkdir()
+    with pytest.raises(DataError) as caught:
+        resolve_datasets(["reviewz"], base=tmp_path)
+    assert "reviews" in str(caught.value)
+    assert "reviewed" not in str(caught.value)
