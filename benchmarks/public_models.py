@@ -237,17 +237,23 @@ def compare(model: PublicModel, plain: Any, adapter: Any, tokenizer: Any, measur
         logits = forward(plain, batch)
         expected = attention(plain, batch)
     differences = {"logits": _largest(trace.logits - logits)}
-    weights = 0.0
+    weights = []
     for stack, layers in expected.items():
         sites = [site for site in adapter.sites() if site.key.partition(".")[0] == stack]
         for site, layer in zip(sites, layers, strict=True):
-            weights = max(weights, _largest((trace.attention[site.key] - layer) * trace.allowed[site.key]))
-    differences["attention"] = weights
+            weights.append(_largest((trace.attention[site.key] - layer) * trace.allowed[site.key]))
+    differences["attention"] = largest_of(weights)
     if model.deletes:
         change = measured.vectors[LEAVE_ONE_OUT][:COMPARED]
         alone = [leave_one_out(forward, plain, tokenizer, text) for text in texts]
-        differences["leave-one-out"] = max(float(np.abs(a - b).max()) for a, b in zip(change, alone, strict=True))
+        changed = [float(np.abs(a - b).max()) for a, b in zip(change, alone, strict=True)]
+        differences["leave-one-out"] = largest_of(changed)
     return differences
+
+
+def largest_of(differences: Sequence[float]) -> float:
+    """Return the largest of some differences, or NaN if one of them is NaN. The function `max` could lose the NaN."""
+    return float(np.max(differences))
 
 
 def _largest(difference: Tensor) -> float:

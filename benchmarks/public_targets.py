@@ -40,13 +40,13 @@ from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target
 from benchmarks.public_adapters import SMALL, WIDE, draw_weights, imported_from
+from benchmarks.public_models import TOLERANCE, largest_of
+from benchmarks.public_units import require_close
 from tests.architectures import tokenizer as small_tokenizer
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "public_targets.md"
 #: Texts that are measured, and texts that are compared with plain PyTorch code.
 MEASURED, COMPARED = 32, 6
-#: Largest difference from plain PyTorch code that rounding in float32 explains.
-TOLERANCE = 1e-5
 TOXIC = ["toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate"]
 QUESTION = "what is the film about"
 
@@ -308,7 +308,7 @@ def compared(
                 variant = adapter.substitute(inputs, TEXT, torch.tensor([0]), replaced)
             change = probabilities(adapter.run(variant).logits)[0] - audited
             found["without a token"].append(change - (public.plain(model, shorter, positions) - plain))
-    return {name: max(float(one.abs().max()) for one in each) for name, each in found.items()}
+    return {name: largest_of([float(one.abs().max()) for one in each]) for name, each in found.items()}
 
 
 def _positions(public: PublicTarget, model: Any, tokenizer: Any, instance: Instance, batch: Batch) -> list[int]:
@@ -352,8 +352,7 @@ def page(folder: Path) -> str:
     ]
     for public in REPOSITORIES:
         found = audit(public, folder)
-        if max(found["differences"].values()) > TOLERANCE:
-            raise SystemExit(f"{public.name}: {found['differences']}; expected at most {TOLERANCE:g}.")
+        require_close(found["differences"], public.name)
         if found["outcomes"]["fail"] or any(value is None for value in found["values"]):
             raise SystemExit(f"{public.name}: conformance {found['outcomes']}, values {found['values']}.")
         code = textwrap.dedent(inspect.getsource(public.adapt)).strip().splitlines()[1:]

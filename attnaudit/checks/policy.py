@@ -123,7 +123,7 @@ def to_table(check: Check) -> dict[str, Parameter]:
     return {"name": name, **{key: value for key, value in check.parameters.items() if value is not None}}
 
 
-def load_policy(path: Path) -> Policy:
+def load_policy(path: str | Path) -> Policy:
     """Read a policy file.
 
     The file contains [[check]] tables, and optionally [[exception]] tables, one [baseline] table and one [policy]
@@ -139,6 +139,7 @@ def load_policy(path: Path) -> Policy:
             informational. The message names the file, the table and the key. For an unknown key, it suggests similar
             keys.
     """
+    path = Path(path)
     require_regular_file(path, "the policy", CheckError)
     try:
         raw = path.read_bytes()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -155,3 +156,9 @@ def test_at_least_five_models_are_compared_and_three_with_leave_one_out() -> Non
     compared = [model for model in MODELS if model.forward is not None]
     assert len({model.repository for model in compared}) >= 5
     assert sum(model.deletes for model in compared) >= 3
+
+
+def test_a_difference_that_is_not_a_number_is_not_lost() -> None:
+    for differences in ([0.0, float("nan")], [float("nan"), 0.0]):
+        assert np.isnan(public_models.largest_of(differences))
+    assert public_models.largest_of([0.25, 0.5]) == 0.5

@@ -32,6 +32,14 @@ def test_a_check_survives_the_conversion_to_a_table():
     assert from_tables([to_table(check) for check in EVERY], where="here") == EVERY
 
 
+def test_the_path_of_a_policy_may_be_a_string(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_bytes(CHECK)
+    assert load_policy(str(path)) == load_policy(path)
+    with pytest.raises(CheckError, match="no such policy file"):
+        load_policy(str(tmp_path / "missing.toml"))
+
+
 def test_a_file_gives_the_same_checks_as_python(tmp_path):
     path = tmp_path / "strict.toml"
     path.write_text(
