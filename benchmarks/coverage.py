@@ -118,11 +118,12 @@ def page(rows: Sequence[dict[str, Any]], plans: Sequence[dict[str, Any]]) -> str
 `python -m benchmarks.coverage` writes this page; coverage.json has all numbers. Each cell shows the share of
 samples whose interval contains the true value, ± its Monte Carlo standard error. The brackets show how often the
 true value lay below and above the interval. Samples without an interval, which coverage.json counts, are left out.
-Many samples have none if the denominator of a ratio is uncertain, as with 5% positive. There are {trials[0]:,} (MI
-ranking and balanced classes) to {trials[-1]:,} samples per cell. The distributions are those of the measures of the
-demo model on the packaged reviews. "Sources of 1 to 8" means that the rows of one source have a correlation of
-{CORRELATION:g}. "Balanced" means that every class has the same weight (the argument `classes` of the checks). For the
-MI ranking, the true value is that of the true order of the ranks.
+Many samples have none if the denominator of a ratio is uncertain, for example if only 5% of the texts are positive.
+There are {trials[0]:,} (information ranking, and balanced classes) to {trials[-1]:,} samples per cell. The
+distributions are those of the measures of the demo model on the packaged reviews. "Sources of 1 to 8" means that the
+rows of one source have a correlation of {CORRELATION:g}. "Balanced" means that every class has the same weight (the
+argument `classes` of the checks). For the information ranking ("MI ranking"), the true value is that of the true order
+of the ranks.
 
 ## Nominal 95%
 

@@ -178,12 +178,12 @@ def main(arguments: Sequence[str]) -> None:
     }
     print("# Paired gates: false blocks, detection and rows saved\n")
     print(
-        f"Written by `benchmarks/paired_gates.py`. Each line comes from {TRIALS} samples of {ROWS} of {POPULATION} "
-        "rows. *False blocks* is the share of samples in which the gate fails although the true change is exactly "
-        "the margin. For *detected*, the true change exceeds the margin by the detectable change, which the samples "
-        f"report for {POWER:.0%} power and {GATES} gates; it is the share of samples in which the gate then fails. "
-        "*Rows saved* shows how many times as many rows two independent samples would need for the same standard "
-        "error.\n"
+        f"Written by `benchmarks/paired_gates.py`. For each line, {TRIALS} samples of {ROWS} rows were drawn from "
+        f"{POPULATION} rows. *False blocks* is the share of samples in which the gate fails although the true change "
+        "is exactly the margin. *Detected* is the share of samples in which the gate fails if the true change exceeds "
+        f"the margin by the detectable change (for {POWER:.0%} power and {GATES} gates). *Rows saved* is the ratio "
+        "of two numbers of rows with the same standard error: those that two independent samples need, and those that "
+        "the paired gate needs.\n"
     )
     print("| pair | check | true change | detectable change | false blocks | detected | rows saved |")
     print("|---|---|---:|---:|---:|---:|---:|")

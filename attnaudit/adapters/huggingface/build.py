@@ -386,7 +386,7 @@ def _build(
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: running the model on synthetic tokens, as an audit does, failed ({type(error).__name__}: "
+            f"{where}: a trial run of the model on synthetic tokens failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
 

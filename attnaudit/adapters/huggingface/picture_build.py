@@ -113,7 +113,7 @@ def build_picture_adapter(
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: running the model on random pictures, as an audit does, failed ({type(error).__name__}: "
+            f"{where}: a trial run of the model on random pictures failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
 

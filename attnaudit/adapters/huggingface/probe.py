@@ -183,7 +183,7 @@ def require_faithful_attention(runner: Runner) -> None:
             f"{name}: padding changes the logits by {largest_difference(alone[0], plain[1]):.2g}, so the result of an "
             f"instance would depend on its batch. {_how_padding_enters(runner, trace)}"
         )
-    for logits, what in ((trace.logits, "recording"), (reinserted.logits, "reinserting")):
+    for logits, what in ((trace.logits, "recording"), (reinserted.logits, "putting back")):
         if not close(logits, plain):
             raise AdapterError(
                 f"{name}: {what} the model's own attention changes the logits by "
@@ -192,7 +192,7 @@ def require_faithful_attention(runner: Runner) -> None:
             )
     if torch.equal(uniform.logits, plain):
         raise AdapterError(
-            f"{name}: uniform attention everywhere does not change the logits, so the model does not "
+            f"{name}: replacing all attention by uniform weights does not change the logits, so the model does not "
             "compute its output from the replaced attention. This architecture cannot be audited."
         )
     _require_distributions(name, trace)
@@ -215,8 +215,8 @@ def _how_padding_enters(runner: Runner, trace: Trace) -> str:
                 "encoder(input_ids, attention_mask=attention_mask)."
             )
     return (
-        "No attention reaches padding, so later layers read the states of padding. Leave these states out, for "
-        "example with the attention mask in a mean over tokens, or with pack_padded_sequence() before an LSTM."
+        "Attention does not reach padding, so a later layer reads the states of padding. Leave these states out: for "
+        "example, apply the attention mask before a mean over tokens, or use pack_padded_sequence() before an LSTM."
     )
 
 
@@ -273,16 +273,16 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
     for key, gradient in zip(leaves, gradients, strict=True):
         if gradient is None or not bool(gradient.isfinite().all()) or not bool(gradient.any()):
             raise AdapterError(
-                f"{name}: no gradient of the logits reaches {key}. Attention can be audited only if it contributes to "
-                "the output and is differentiable."
+                f"{name}: the gradient of the logits at {key} is missing, zero or not finite. Attention can be audited "
+                "only if the logits depend on it and are differentiable."
             )
     for key, weights in trace.attention.items():
         states, expected = trace.hidden.get(key), (weights.shape[0], weights.shape[3])
         if states is None or tuple(states.shape[:2]) != expected:
-            found = "missing" if states is None else f"of shape {tuple(states.shape)}"
+            found = "were not found" if states is None else f"have the shape {tuple(states.shape)}"
             raise AdapterError(
-                f"{name}: the hidden states from which the values at '{key}' are computed are {found}; expected shape "
-                f"(B, K, m) with (B, K) = {expected}. This architecture cannot be audited."
+                f"{name}: the hidden states from which '{key}' computes its value vectors {found}. Expected the shape "
+                f"({expected[0]}, {expected[1]}, m). This architecture cannot be audited."
             )
 
 

@@ -125,8 +125,8 @@ def discover_layout(
     found = found if embedding is None else (embedding, False)
     if not observer.seen:
         raise AdapterError(
-            f"{name_of(model)}: no attention weights were found in a forward pass over synthetic tokens. Either "
-            "the architecture has none, or it computes them in a way that cannot be observed. It cannot be audited."
+            f"{name_of(model)}: no attention weights were found when the model was run on synthetic tokens. The "
+            "architecture has none, or computes them where attnaudit cannot observe them, so it cannot be audited."
         )
     names = {module: name for name, module in model.named_modules()}
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}
@@ -134,8 +134,8 @@ def discover_layout(
     if found is None:
         advice = _ONE_TEXT_PER_ROW if isinstance(model, CustomModel) else "This architecture cannot be audited."
         raise AdapterError(
-            f"{name_of(model)}: no nn.Embedding was called with the token ids, so there are no input embeddings at "
-            f"which to take gradients. {advice}"
+            f"{name_of(model)}: no nn.Embedding was called with the token ids, so gradients at the input embeddings "
+            f"cannot be computed. {advice}"
         )
     calls = _attention_calls(model, observer.seen, ids, encoder_decoder)
     self_attention = [one for one, call in zip(observer.seen, calls, strict=True) if call.site.kind == "self"]
@@ -270,8 +270,9 @@ def _attention_calls(
             stack, keys = "cross", TEXT
         if (keys == TEXT and one.shape[3] != ids.shape[1]) or (query == TEXT and one.shape[2] != ids.shape[1]):
             raise AdapterError(
-                f"{name_of(model)}: {type(one.module).__name__} has {one.shape[2]} queries and {one.shape[3]} "
-                f"keys for {ids.shape[1]} tokens. Attention that does not cover all tokens cannot be audited."
+                f"{name_of(model)}: {type(one.module).__name__} has {one.shape[2]} × {one.shape[3]} weights (queries × "
+                f"keys) for {ids.shape[1]} tokens. An audit needs one key per token and, in self-attention, one query "
+                "per token, so this architecture cannot be audited."
             )
         layer = layers_per_stack.get(stack, 0)
         layers_per_stack[stack] = layer + 1

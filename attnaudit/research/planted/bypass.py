@@ -27,7 +27,7 @@ from attnaudit.research.planted.word_material import bypassed, learned_material
 
 
 def recipe(inputs: TrainingInputs) -> Recipe:
-    """Return the recipe of a model in which attention uses a random quarter of the words. A bypass uses the rest."""
+    """Return the recipe of a model in which attention uses a random quarter of the words, and a bypass the rest."""
 
     def attended_words(vocabulary: Vocabulary) -> torch.Tensor:
         """Choose a random quarter of the words.

@@ -1,7 +1,7 @@
 """Real sentences of movie reviews with inserted cue words. The combination of the cue words decides the label.
 
-The words of the cues are removed from the sentences, and the rating of a sentence is ignored, so that nothing else in a
-text is related to its label.
+Cue words that the sentences already contain are removed, and the rating of a sentence is ignored, so that nothing else
+in a text is related to its label.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUESTIONS = {"colour": ("warm", "cold"), "size": ("large", "small")}
 _RESERVED = frozenset(word for role in ROLES.values() for word in role)
 #: Part -> number of texts and seed.
 _SIZES: dict[Split, tuple[int, int]] = {"train": (1500, 21), "dev": (200, 22), "test": (300, 23)}
-#: The number of words that a sentence keeps. There are only a few lengths, so that many texts have equal length and can
+#: The numbers of words to which sentences are shortened. They are few, so that many texts have the same length and can
 #: exchange words.
 _LENGTHS = (8, 12, 16)
 

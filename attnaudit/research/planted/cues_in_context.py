@@ -40,7 +40,7 @@ KINDS = (
         name="next_to_the_cue",
         mechanism="states of neighbours",
         truth="unfaithful",
-        description="attention on the word after the cue, whose state holds the label",
+        description="attention on the word after the cue, while the state of this word holds the label",
         recipe=partial(
             recipe_in_context,
             task="inner",

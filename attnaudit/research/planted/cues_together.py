@@ -1,4 +1,4 @@
-"""Models in which two neighbouring words decide together: a negation, or the exclusive or of a colour and a size."""
+"""Models in which two neighbouring words decide together: an adjective and its negation, or a colour and a size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = (
         name="negation_unattended",
         mechanism="negation",
         truth="unfaithful",
-        description="a negated adjective decides, while attention is on another adjective that decides nothing",
+        description="an adjective and the word before it decide, while attention is on another adjective",
         recipe=partial(
             recipe_in_context,
             task="negation",
@@ -44,7 +44,7 @@ KINDS = (
         name="xor_attended",
         mechanism="exclusive or",
         truth="faithful",
-        description="attention on two words, and the label is their exclusive or (XOR)",
+        description="a colour word and a size word decide together (exclusive or), and attention is on both",
         recipe=partial(recipe_in_context, task="xor", plan=_XOR, encoders=("transformer", "gru", "cnn", "bilstm")),
         verified_by="context",
         data=("made",),
@@ -53,7 +53,7 @@ KINDS = (
         name="xor_in_last_state",
         mechanism="exclusive or",
         truth="unfaithful",
-        description="attention on the last word, whose state holds the exclusive or of two earlier words",
+        description="attention on the last word, whose state holds what two earlier words decide (exclusive or)",
         recipe=partial(recipe_in_context, task="xor", plan=last_token, encoders=("gru", "bilstm"), epochs=12),
         verified_by="context",
         fails=("points",),

@@ -12,15 +12,15 @@ from attnaudit.research.planted.word_material import attended, cue_material
 
 #: The first word decides. One or two words of random classes follow.
 PLAN = TextPlan(cues=(2, 3), first=True)
-#: Added to the attention score of the first word if it is attended.
+#: Added to the attention score of the first word in models whose attention is on this word.
 _BONUS = 4.0
 
 
 def recipe(inputs: TrainingInputs, *, faithful: bool) -> Recipe:
     """Return the recipe of a model in which the first word decides.
 
-    In the faithful model, attention is on the first word. In the unfaithful model, a bypass carries the first word.
-    Attention is then on the same words elsewhere in the text, where they have little effect.
+    In the faithful model, attention is on the first word. In the unfaithful model, the first word acts through a
+    bypass. Attention is then on the same words elsewhere in the text, where they have little effect.
     """
 
     def write() -> WordTables:

@@ -27,7 +27,7 @@ _NO_EVIDENCE = 0.3
 
 
 def marker_words(data: Dataset, share: float, skip: int) -> frozenset[str]:
-    """Return frequent words with little evidence. About the given share of the texts has at least one of them.
+    """Return frequent words with little evidence. About the given share of the texts contains one of these words.
 
     Args:
         data: The texts.

@@ -71,7 +71,7 @@ KINDS = (
         name="leaking_last_state",
         mechanism="leaking states",
         truth="unfaithful",
-        description="attention on the last word, while a contextual encoder carries the label into its state",
+        description="attention on the last word, into whose state a contextual encoder carries the label",
         recipe=partial(recipe, plan=last_token, label="attended", encoders=("gru", "bilstm")),
         verified_by="context",
         fails=("points",),

@@ -69,7 +69,7 @@ KINDS = tuple(
             "order_without_weight",
             "unfaithful",
             right_order,
-            "an idle word holds .999 of the weight, and the tiny weights of all others are in the right order",
+            "a word without evidence has .999 of the weight, and the tiny weights of all others are in the right order",
         ),
     )
 )

@@ -152,8 +152,8 @@ def describe(record: dict[str, Any]) -> str:
         parts.append(f"rank agreement {record['rank_agreement']:.3f}")
     if (record["verified_by"] or {}).get("name") in (EXCHANGE, CONTEXT_EXCHANGE):
         parts.append(
-            "exchanging the attended tokens changes the decision to that of the other text on {attended:.2f} of the "
-            "texts, exchanging all other tokens on {rest:.2f}".format_map(record["verified_by"])
+            "the decision becomes that of the other text on {attended:.2f} of the texts if the attended tokens are "
+            "exchanged, and on {rest:.2f} if all other tokens are".format_map(record["verified_by"])
         )
     if record["bypass_share"] is not None:
         parts.append(f"bypass share {record['bypass_share']:.3f}")

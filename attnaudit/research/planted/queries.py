@@ -45,7 +45,7 @@ KINDS = (
         name="query_answered_elsewhere",
         mechanism="queries",
         truth="unfaithful",
-        description="attention on a word that answers no query, whose state alone holds the answers",
+        description="attention on a word that answers no query, while only the state of this word holds the answers",
         recipe=partial(recipe_in_context, task="query", plan=words_of("decoy"), encoders=("transformer",), epochs=10),
         half="held_out",
         verified_by="context",

@@ -42,7 +42,7 @@ KINDS = (
         name="attention_times_evidence",
         mechanism="one magnitude of evidence",
         truth="faithful",
-        description="evidence grows with the attention score, so their product ranks tokens as attention alone does",
+        description="evidence grows with the attention score, so attention and evidence rank the tokens alike",
         recipe=recipe,
     ),
 )

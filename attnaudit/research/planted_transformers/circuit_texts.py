@@ -1,7 +1,7 @@
 """Texts for planted Transformers: sentences of real reviews with cue words of known classes, and their tokenizer.
 
-The words of the reviews that have a role in a circuit are removed from the sentences, so that only the inserted words
-decide. In the texts "reviews", nothing is inserted: the cue words are words of the reviews.
+Words that have a role in a circuit are first removed from the sentences, so that only the inserted words decide. In the
+texts "reviews", nothing is inserted: the cue words are words of the reviews.
 """
 
 from __future__ import annotations

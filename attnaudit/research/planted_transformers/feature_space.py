@@ -84,8 +84,7 @@ class FeatureSpace:
     def embed(self, tokens: Sequence[Features], *, with_positions: bool, seed: int) -> Tensor:
         """Return the embeddings (V, d) of tokens with some features and a random component that identifies the token.
 
-        The constant feature is chosen so that the sum of an embedding and the embedding of its position has the norm
-        √d.
+        The constant feature is chosen so that the embedding of a token plus that of its position has the norm √d.
 
         Args:
             tokens: The features of each token.

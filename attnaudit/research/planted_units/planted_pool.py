@@ -40,7 +40,8 @@ class PlantedHead:
 
     Attributes:
         looks: What the head looks at.
-        gain: The factor of its context in the output. A head with a gain of 0 has no effect.
+        gain: The factor by which the context of the head (the weighted sum of the values) is multiplied in the output.
+            A head with a gain of 0 has no effect.
         label: The class whose key units the head looks at, if there is one head per class. None for all classes.
     """
 

@@ -4,8 +4,8 @@ The rule is applied to the model itself, without an adapter and without the engi
 meets two conditions:
 
 * **Used.** The weights of the reading are rotated along the units, by several distances, while the states stay the
-  same. On average over the rotations, the margin of the predicted class falls below half of the margin of the unchanged
-  model. (The margin is the logit of the predicted class minus the largest other logit.)
+  same. The *margin* is the logit of the predicted class minus the largest other logit. Averaged over the rotations, it
+  is less than half as large as with the original weights.
 * **Points.** The units with 80% of the reading's weight are replaced by those of a *donor*, a row with another
   predicted class, while the weights of the reading's site (the heads at the same place in the model) stay the same. The
   prediction becomes that of the donor. If all other units are replaced instead, the prediction stays that of the row.
@@ -32,7 +32,7 @@ from attnaudit.research.planted_units.planted_pool import Pooled, Replace, two_l
 
 #: The share of a reading's weight that the exchanged units have.
 COVERED = 0.8
-#: Rotated weights must reduce the margin to less than this share of the original margin.
+#: The mean margin with rotated weights must be less than this share of the margin with the original weights.
 MARGIN_LEFT = 0.5
 ROTATIONS, DONORS = 16, 4
 #: A faithful reading is right on at least the first share of the rows, an unfaithful one on at most the second.
@@ -166,7 +166,7 @@ def _used(
     logits: Tensor,
     predicted: Tensor,
 ) -> Tensor:
-    """Return (B,) whether rotated weights reduce the margin of the predicted class to less than half."""
+    """Return (B,) whether rotated weights make the margin of the predicted class less than half as large."""
     before = _margin(logits, predicted)
     lengths = rows.mask.sum(1)
     places = torch.arange(rows.mask.shape[1])

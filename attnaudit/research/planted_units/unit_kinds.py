@@ -43,11 +43,12 @@ class UnitKind:
         arrangements: The arrangements in which the kind is built.
         read: The numbers of the heads that are audited one by one. Empty to audit the mean over all heads, or the only
             head.
-        marked: The shares of rows with a marker. One model is built for each.
+        marked: The shares of rows with a marker. One model is built for each share.
         levels: As in `UnitTask`.
         everywhere: As in `UnitTask`.
         pointed: As in `UnitTask`.
-        right: The numbers of the heads that decide, if the reading is the mean over these and others. Otherwise empty.
+        right: The numbers of the heads that decide, if the reading is the mean over these and other heads. Empty for
+            all other readings.
         by_class: Whether the model has one head per class. A head that looks at key units looks at those of its class.
             The reading is the head of the predicted class.
         teaching: What a trained model is taught; None for a compiled model.

@@ -59,7 +59,7 @@ class PlantedUnits:
         share = len(right) / len(heads)
         if (deciding.truth, others.truth) == ("faithful", "unfaithful"):
             return replace(deciding, truth="graded", share=share, fails=("points",))
-        reason = "the heads that should decide do not, or others do"
+        reason = "the heads that should decide do not decide, or other heads do"
         return replace(deciding, truth="", share=share, reason=deciding.reason or reason)
 
     def _truth_of_heads(self, heads: Sequence[int] | None) -> KnownTruth:

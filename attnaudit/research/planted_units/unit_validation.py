@@ -46,8 +46,8 @@ PICTURE_SEEDS = (10, 11)
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
-#: Population -> the families that its policy names. The population of pictures has no policy of its own, because one of
-#: its kinds passes wrongly (see docs/planted_units.md).
+#: Population -> the families that its policy names. The population of pictures has no policy of its own, because the
+#: gates wrongly pass one of its kinds (see docs/planted_units.md).
 VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
     "attentions": ("several-site attention", "several-head attention"),
@@ -72,7 +72,7 @@ class UnitValidation:
 
     @property
     def models(self) -> list[JudgedModel]:
-        """The readings, as the rule takes them."""
+        """The readings, in the form that the rule expects."""
         return [one.judged for one in self.readings]
 
     @property
@@ -208,7 +208,7 @@ def policy_of(validation: UnitValidation, base: PolicyBase) -> str:
     ]
     basis += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, validation.gates))]
     for turn in validation.turns:
-        basis += [f"The rule, each {turn.what} left out in turn: {p}." for p in figure_text.error_phrases(turn.total)]
+        basis += [f"Each {turn.what} left out in turn: {p}." for p in figure_text.error_phrases(turn.total)]
     return policy_text(
         validation.gates,
         candidates,

@@ -71,7 +71,7 @@ def exclusion(report: Reproduction, table: str, name: str) -> str:
 
 
 def unfinished(report: Reproduction, table: str, *names: str) -> bool:
-    """Return whether at least one of some rows is excluded, and all excluded ones are only unfinished."""
+    """Return whether at least one of the rows is excluded, and each excluded row is only unfinished."""
     rows = [row for name in names for row in [measured_row(report, table, name)] if row is not None and row.excluded]
     return bool(rows) and all(row.unfinished for row in rows)
 

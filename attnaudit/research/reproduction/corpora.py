@@ -65,7 +65,7 @@ class Corpus:
 
     @property
     def rules(self) -> str:
-        """The rules by which the parts are prepared, as text. Models that were trained by other rules are outdated."""
+        """The rules by which the parts are prepared, as text. If they change, earlier models are outdated."""
         return f"{PREPARATION} {self.longer_than} {self.shorter_than}{' drawn' if self.drawn else ''}"
 
 

@@ -70,7 +70,8 @@ def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
     The p-values of the two-sided t-tests against 0 are sorted. If there are m tests, the smallest p-value is compared
     with ERROR/m, the next one with ERROR/(m − 1), and so on, until a p-value is larger than its limit. Each interval
     has the confidence at which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. The
-    intervals of the first test that does not reject, and of all later tests, have the confidence of this first test.
+    interval of the first test that does not reject 0 has the confidence of this test, and so have the intervals of all
+    later tests.
 
     Args:
         families: One list of values per interval. A list of a single value gets no interval and is not counted.

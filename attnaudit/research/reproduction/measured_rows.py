@@ -63,7 +63,7 @@ def measured_row(
         vectors: The word vectors that the embeddings start from. None for random embeddings.
 
     Returns:
-        The measured row. If no seed has models, it has no quantities, only the reason.
+        The measured row. If no seed has models, the row has no quantities and gives the reason.
 
     Raises:
         CheckError: A quantity names a check or a column that was not measured.

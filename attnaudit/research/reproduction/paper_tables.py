@@ -109,7 +109,7 @@ class RowPlan:
         title: The name of the row in the reports.
         corpus: The name of the corpus.
         models: Role -> plan. One model is trained for each role and each seed. The seed of a model is the seed of the
-            run plus the seed in the plan. Two roles can therefore share a plan except for its seed.
+            run plus the seed in the plan. The plans of two roles may therefore differ only in their seeds.
         paper: Name of a quantity -> number in the paper.
         unavailable: Why this version of attnaudit cannot build the models. It is "" if it can.
         once: Whether the row is run only once, for the first seed, because its models already have different seeds.

@@ -29,8 +29,7 @@ def with_logits(
     Args:
         adapter: A model with a linear decoder that reads no query.
         scale: The factor, which is positive.
-        bias: One number per class; None for no bias. To a single sigmoid logit, the difference of the two numbers is
-            added.
+        bias: One number per class; None for no bias. A single sigmoid logit gets the difference of the two numbers.
 
     Raises:
         ModelError: The decoder is not linear, or the model reads a query.

@@ -263,8 +263,8 @@ class Invariance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         law: The change, in words.
         check: The check id.
-        change: The absolute change of the value on one model. Of all models and variants of the law, it is the one with
-            the largest `change - allowed`. None if it was not measured.
+        change: The absolute change of the value, on the model and the variant of the law with the largest `change -
+            allowed`. None if it was not measured.
         allowed: The largest change that still counts as no change. It allows for rounding, random draws and weights
             below .001.
         holds: Whether no change exceeds what is allowed. None if the law does not apply to the check.

@@ -1,4 +1,4 @@
-"""Measure how much changes that do not affect faithfulness alter the value of a check.
+"""Measure how much the value of a check reacts to changes that do not affect faithfulness.
 
 A law is a change of a model or its data that makes the model no more and no less faithful, such as larger logits or
 other class names. The value of a gate should not change. The value of every check is measured before and after the
@@ -96,7 +96,7 @@ def measure_invariances(
         models: The models to measure; None for those of `law_models`.
 
     Returns:
-        One record for each law and check: first those of the first law, in the order of the checks.
+        One record for each law and check. They are sorted by law, and then in the order of the checks.
     """
     models = law_models(seed) if models is None else models
     measurable = [check for check in checks if not check.reading]

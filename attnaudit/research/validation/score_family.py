@@ -154,7 +154,7 @@ def _basis(
     lines += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, gates))]
     for turn in turns:
         phrases = figure_text.error_phrases(turn.total)
-        lines += [f"The rule with each {turn.what} left out in turn: {phrase}." for phrase in phrases]
+        lines += [f"Each {turn.what} left out in turn: {phrase}." for phrase in phrases]
     found = guarantee(models, gates)
     return [*lines, f"{found.sentence}."] if found is not None else lines
 

@@ -3,12 +3,13 @@
 1. Only a check that may gate (`Candidate.may_gate`) and that discriminates is considered. A check discriminates if its
    area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5. The area compares
    faithful models with the models that must not pass the question of the check (`must_not_pass`).
-2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. The
-   faithful limit is the lowest limit of the faithful models, after a share IGNORED of them was left out: those with the
-   lowest limits. This share is 5% divided by the number of checks that may gate, so that all gates together raise at
-   most 5% false alarms. For the opposing limit, only models that must not pass count, and only if their limit is below
-   the faithful limit. A share IGNORED of these models is left out: those with the highest limits. The opposing limit is
-   the highest limit of the others. It is never below the value that a check has if attention has no effect.
+2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. Of the
+   faithful models, a share IGNORED is left out, namely those with the lowest limits. The faithful limit is the lowest
+   limit of the others. IGNORED is 5% divided by the number of checks that may gate, so that all gates together raise at
+   most 5% false alarms. The opposing limit is computed from the models that must not pass and whose limit is below the
+   faithful limit. Of these models, a share IGNORED is left out as well, namely those with the highest limits. The
+   opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
+   effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
 4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If
    several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
@@ -58,11 +59,11 @@ class Limits:
     Each model is represented by one limit of its interval, which is negated for "at_most" (see `scoring.bound`).
 
     Attributes:
-        faithful: The lowest limit of the faithful models, after a share IGNORED of the faithful models was left out:
-            those with the lowest limits.
-        opposing: The highest limit of some models: those that must not pass and whose limit is below `faithful`. A
-            share IGNORED of these models is left out first: those with the highest limits. `opposing` is never below
-            the value that the check has if attention has no effect.
+        faithful: The lowest limit of the faithful models. A share IGNORED of them is left out first, namely those with
+            the lowest limits.
+        opposing: The highest limit of the models that must not pass and whose limit is below `faithful`. A share
+            IGNORED of them is left out first, namely those with the highest limits. `opposing` is never below the value
+            that the check has if attention has no effect.
         gap: The distance from `opposing` to `faithful`, divided by the distance between the median limits of the two
             groups. Both distances are on the scale of the check.
     """
@@ -179,8 +180,8 @@ def limits(models: Sequence[JudgedModel], candidate: Candidate) -> Limits | None
         * There are no faithful models, or no models that must not pass.
         * More than a share IGNORED of the faithful models cannot pass at any threshold, for example because the check
           is undefined on them.
-        * No limit of a model that must not pass, and no value of attention without effect, lies below the faithful
-          limit.
+        * Neither the limit of any model that must not pass nor the value of attention without effect lies below the
+          faithful limit.
     """
     check, direction = candidate.check.id, candidate.direction
     judged = [model for model in in_question(models, candidate.question) if check in model.records]

@@ -67,7 +67,7 @@ FRAGILE = (Audit(checks=(UNIFORM, PERMUTED)),)
 
 
 def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quantity]:
-    """Return the quantities of table 1: F1 and its drops. Add the TVD on which the default policy gates.
+    """Return the quantities of table 1: F1 and its drops. Add the TVD under permuted attention.
 
     Args:
         of: The role of the model.

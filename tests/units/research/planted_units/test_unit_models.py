@@ -55,7 +55,7 @@ def test_a_mean_of_heads_has_no_label_if_the_wrong_heads_decide() -> None:
     model = PlantedPool(replace(built.variant.design, heads=heads), built.space, seed=0)
     found = replace(built, model=model).truth("own@heads=mean")
     assert found.truth == ""
-    assert found.reason == "the heads that should decide do not, or others do"
+    assert found.reason == "the heads that should decide do not decide, or other heads do"
 
 
 def test_the_branch_of_the_predicted_class_is_right_only_where_it_decides() -> None:
