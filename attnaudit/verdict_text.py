@@ -91,14 +91,14 @@ def failure_message(record: CheckRecord) -> str:
 def failure_rule(record: CheckRecord) -> str:
     """Return a sentence that says when the check fails. It is "" if one interval decides both passes and failures."""
     wider, limit = record.fail_interval, record.requirement
-    if wider is None or limit is None or wider == record.interval:
+    if wider is None or limit is None or record.interval is None or wider == record.interval:
         return ""
     places = decimals((wider.low, wider.high), limit.value)
     side = "below" if limit.direction == "at_least" else "above"
     return (
         f"The check fails only if its whole {wider.level} interval, {_brackets(wider, places)}, is {side} "
-        f"{_plain_limit(limit, places)}. This interval is wider because "
-        f"{plural(record.gated, 'check')} can block this release."
+        f"{_plain_limit(limit, places)}. This interval is wider than the {record.interval.level} "
+        f"interval, because {plural(record.gated, 'check')} can block this release."
     )
 
 

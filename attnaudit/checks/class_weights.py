@@ -47,10 +47,10 @@ def units_of_rows(
         rows_per_class: The number of rows of each class in a unit.
 
     Returns:
-        (U, C, rows_per_class) indices of instances, in random order. The confidence sequence places no bet on the first
-        units (see `unbet_units`); U is larger than their number. If the rows cannot be divided into enough units, the
-        reason is returned instead, as a clause. Additional instances add units at the end and do not change the
-        existing units.
+        (U, C, rows_per_class) indices of instances, in random order. The confidence sequence does not bet on the first
+        units (see `unbet_units`), and U is larger than the number of these units. If the rows cannot be divided into
+        enough units, the reason is returned instead, as a clause. Additional instances add units at the end and do not
+        change the existing units.
     """
     if measurements.no_decision:
         classes = "as_sampled"

@@ -132,7 +132,7 @@ class CustomCheck(PerInstanceCheck):
 
 
 class CheckFactory:
-    """Declares a custom check when it is called with a threshold. It replaces a function decorated with `check`."""
+    """The object that replaces a function with the decorator `check`. A call with a threshold declares the check."""
 
     def __init__(self, kind: type[CustomCheck]) -> None:
         self.kind = kind

@@ -73,8 +73,8 @@ def audit(
     The arguments are checks, or policies that `load_policy` returned. If there are several policies, the policy that
     names the family of the audited model is applied.
 
-    pytest runs the function once per model, data set and check. The function must have an argument `check`. It receives
-    the case, that is, this check of this model on this data set.
+    pytest runs the function once per model, data set and check. The function must have an argument `check`. This
+    argument receives the case, that is, the check on one model and one data set.
 
     The decorator gives the function the mark `attnaudit` and these attributes:
 
@@ -102,9 +102,8 @@ def audit(
 
     Raises:
         CheckError: No check is given, an argument is not a check, or two checks have the same id, for example because
-            they differ only in their thresholds. Also if `informational` does not match the checks, if an exception, a
-            family or `unvalidated` is invalid, if one of several policies names no family, or if the function is
-            decorated twice.
+            they differ only in their thresholds. Or `informational` does not match the checks; an exception, a family
+            or `unvalidated` is invalid; one of several policies names no family; or the function is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")

@@ -252,7 +252,7 @@ def typical_instances(measurements: Measurements, evidence: Evidence) -> list[Ra
 def _tokens(measurements: Measurements, row: int) -> str:
     """Return the tokens around the most attended token as text, with the most attended token marked.
 
-    Of a part of a picture or a recording, return its name and its place.
+    For a part of a picture or a recording, return its name and its place instead.
     """
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))

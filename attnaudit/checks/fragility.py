@@ -236,7 +236,7 @@ class Fragility(WhereReplaced):
 
 
 def _tvd_by_largest_weight(measurements: Measurements, tvd: Floats) -> Chart:
-    """Chart the median TVD for each predicted class and each of several equal bins of the largest attention weight.
+    """Chart the median TVD by predicted class, against the largest attention weight in several bins of equal width.
 
     This is the figure of Jain & Wallace 2019 (§4.2.1) with medians instead of violins.
     """

@@ -55,7 +55,7 @@ class InformationRanking(Check):
         preset: How the number of clusters is chosen. None (the default): one twentieth of the number of instances, but
             at least 5 and at most 200. "wen": the smallest number from 50 to 200 with which every cluster has at least
             two members.
-            "wen_50": 50, the smallest number that this rule tries. Clusters with a single member are merged into the
+            "wen_50": 50, the smallest number that "wen" tries. Clusters with a single member are merged into the
             nearest one.
     """
 

@@ -179,7 +179,7 @@ class PerInstanceCheck(Check):
         return None
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
-        """Return the sequence of the mean if the values have finite bounds; otherwise, the reason why there is none."""
+        """Return the confidence sequence of the mean. If the values have no finite bounds, return why there is none."""
         # The values of other checks may depend on other instances.
         of_attnaudit = type(self).__module__.startswith("attnaudit.")
         is_mean = self.statistic == "mean" and type(self).interval is PerInstanceCheck.interval
@@ -188,7 +188,7 @@ class PerInstanceCheck(Check):
         return self.sequence_of_mean(measurements)
 
     def sequence_of_mean(self, measurements: Measurements) -> RowSequence:
-        """Return the sequence of the mean of values with finite bounds."""
+        """Return the confidence sequence of the mean of values with finite bounds."""
         values = self.values(measurements)
         rows = np.array(rows_in_order(measurements, ~np.isnan(values)), dtype=np.int64)
         low, high = self.bounds

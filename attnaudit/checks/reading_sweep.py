@@ -131,7 +131,7 @@ def _empty(rows: int, columns: int) -> list[list[float | None]]:
 
 
 def _mean(values: Sequence[Floats]) -> Floats:
-    """Average the values of each instance over the readings. Ignore NaN; the (n,) result is NaN if all values are."""
+    """Average the values of each instance over the readings, without NaN values. Return NaN if all of them are NaN."""
     table = np.stack(values)
     counts = np.logical_not(np.isnan(table)).sum(0)
     means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)

@@ -88,8 +88,8 @@ class TotalEffect(WhereReplaced):
     why = "If other weights on the same tokens give the same output, the model does not use its attention."
     how_to_read = (
         "At 0, the output is the same however the attention weights are shuffled over the tokens: the model does not "
-        "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text by another "
-        "one. Values above 1 are possible."
+        "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text with "
+        "another text of the data set does. Values above 1 are possible."
     )
     when_failed = "Attention is barely used: shuffling it hardly changes the output"
     statistic = "ratio of means"
@@ -199,7 +199,7 @@ class TotalEffect(WhereReplaced):
         )
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[Reference]:
-        meaning = "the effect of replacing the text by another one"
+        meaning = "the effect of replacing the text with another text of the data set"
         return (Reference(name="another_text", value=1.0, meaning=meaning, n=number_defined(values)),)
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
@@ -215,7 +215,8 @@ class TotalEffect(WhereReplaced):
             return ""
         return (
             f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
-            f"{percentage(evidence.value)} as much as replacing the text by another one does (mean squared changes)."
+            f"{percentage(evidence.value)} as much as replacing the text with another text of the data set does "
+            "(mean squared changes)."
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

@@ -161,7 +161,8 @@ class AuditPlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the verdict of a case to its pytest report. Of a failure, show only the message, without a traceback."""
+        """Add the verdict of a case to its pytest report. If the case failed, show only the message, without a
+        traceback."""
         report = yield
         if self.state is not None:
             complete_report(item, call, report, self.state)

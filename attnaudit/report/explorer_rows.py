@@ -136,7 +136,7 @@ class _Sample:
         self._kept: list[tuple[int, str]] = []  # a heap with the smallest hashes, negated
 
     def add(self, ids: list[str]) -> None:
-        """Draw from further instances."""
+        """Add instances to those from which the sample is drawn."""
         self.total += len(ids)
         for one in ids:
             key = -int.from_bytes(hashlib.blake2b(one.encode(errors="surrogatepass"), digest_size=8).digest())
@@ -214,7 +214,7 @@ def _by_measure(table: pa.Table, chosen: Mapping[Case, set[str]]) -> Iterator[tu
 
     Args:
         table: The rows of a row group, which usually holds a single measure.
-        chosen: The ids of the chosen instances of a case. All instances of a case that is not a key are chosen.
+        chosen: The ids of the chosen instances of a case. If a case is not a key, all of its instances are chosen.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

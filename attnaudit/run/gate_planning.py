@@ -151,12 +151,12 @@ class _Basis:
     rows_per_value: float = 1.0
 
     def needed(self, effect: float, confidence: float) -> float:
-        """Return the number of rows that detects an effect; infinite if no value is that far from the threshold."""
+        """Return how many rows are needed to detect an effect; infinite if no value is that far from the threshold."""
         rows = rows_needed(self.spread, threshold=self.threshold, effect=effect, confidence=confidence)
         return math.inf if rows is None else math.ceil(rows * self.rows_per_value)
 
     def smallest(self, rows: int, confidence: float, *, upwards: bool) -> float:
-        """Return the smallest effect that a number of rows detects; infinite if they detect no possible value."""
+        """Return the smallest effect that is detected with this many rows; infinite if there is none."""
         defined = math.floor(rows / self.rows_per_value)
         effect = detectable_effect(
             self.spread, threshold=self.threshold, upwards=upwards, confidence=confidence, rows=defined

@@ -110,8 +110,8 @@ def candidate_samples(
         refuse: Raises DataError if a row has a label that the model does not know.
 
     Raises:
-        DataError: The data set has no rows, or a row is invalid. Or the rows are a stream of unknown length, and either
-            a gate needs a fixed number of rows although there is no limit, or the rows only repeat earlier ones.
+        DataError: The data set has no rows, or a row is invalid. A stream of unknown length is an error if its rows
+            only repeat earlier ones, or if a gate needs a fixed number of rows and there is no limit.
     """
     measured: Measurements | None = None
     done, is_fixed = 0, not gates.gates

@@ -113,7 +113,7 @@ def explanations(records: Sequence[CheckRecord], *, all_of_them: bool) -> list[s
     if all_of_them and gates > 1 and len(levels) == 1:
         lines.append(
             f"A gate fails only if its whole {levels.pop()} interval is on the wrong side of the threshold. This "
-            f"interval is wider because {plural(gates, 'check')} can block this release."
+            f"interval is wider than the one in the table, because {plural(gates, 'check')} can block this release."
         )
     for record in records:
         subject = f" for {record.model} on {record.data}" if several else ""

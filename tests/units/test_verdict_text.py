@@ -118,7 +118,7 @@ def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_deci
     assert "About 790 instances would decide it (at least 280, without an upper limit)." in lines
     assert (
         "The check fails only if its whole 99.75% interval, [0.190, 0.310], is below 0.300. This interval is wider "
-        "because 20 checks can block this release." in lines
+        "than the 95% interval, because 20 checks can block this release." in lines
     )
 
 

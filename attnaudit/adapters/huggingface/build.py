@@ -287,7 +287,8 @@ def _require_usable(model: Any, tokenizer: Any, name: str) -> None:
     method = quantisation_of(model)
     if method:
         raise ModelError(
-            f"{name}: the model is quantised ({method}), but attention is audited in float32. Pass the unquantised "
+            f"{name}: the model is quantised ({method}), and quantised models cannot be audited. Pass the "
+            "unquantised "
             "model instead."
         )
     without_value = [

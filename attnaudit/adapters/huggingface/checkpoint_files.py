@@ -111,7 +111,7 @@ def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
         is_table = isinstance(quantization, dict)
         method = quantization.get("quant_method", "method unknown") if is_table else quantization
         raise ModelError(
-            f"{path}: the checkpoint is quantised ({method}), but attention is audited in float32. Audit the "
+            f"{path}: the checkpoint is quantised ({method}), and quantised models cannot be audited. Audit the "
             "unquantised checkpoint instead."
         )
     model_type = raw.get("model_type")
@@ -187,7 +187,8 @@ def dtype_of(folder: Path) -> torch.dtype:
     most = bytes_per_type.most_common(1)[0][0] if bytes_per_type else "F32"
     if most not in _DTYPES:
         raise ModelError(
-            f"{folder}: most of its weights are of type {most}, a quantised form, but attention is audited in float32. "
+            f"{folder}: most of its weights are of the quantised type {most}, and quantised models cannot be "
+            "audited. "
             "Audit the unquantised checkpoint instead."
         )
     return _DTYPES[most]

@@ -50,7 +50,7 @@ def answer_tokens(instance: Instance, prompt: str, offsets: Offsets, start: int,
         end: The position after its last character.
 
     Raises:
-        DataError: No token contains the answer, or one also contains other characters of the prompt.
+        DataError: No token contains the answer, or a token of the answer also contains other characters.
     """
     inside = [bool(prompt[max(a, start) : min(b, end)].strip()) if a < end and b > start else False for a, b in offsets]
     if not any(inside):
