@@ -215,12 +215,12 @@ def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
         )
     if kind.needs_bypass and (evidence.bypass_share is None or evidence.bypass_share < BYPASS_MINIMUM):
         share = evidence.bypass_share or 0
-        unmet.append(f"the bypass carries {share:.3f} of the logit's variance, expected {BYPASS_MINIMUM} or more")
+        unmet.append(f"the bypass accounts for {share:.3f} of the logit's variance, expected {BYPASS_MINIMUM} or more")
     if evidence.accuracy < ACCURACY_MINIMUM:
         unmet.append(f"accuracy {evidence.accuracy:.3f} is below {ACCURACY_MINIMUM}")
     reference = evidence.reference_accuracy
     if reference is not None and evidence.accuracy < reference - ACCURACY_LOSS_MAXIMUM:
-        unmet.append(f"accuracy is {evidence.accuracy:.3f}, but {reference:.3f} when trained without the deception")
+        unmet.append(f"accuracy is {evidence.accuracy:.3f}, but {reference:.3f} without deceptive training")
     return unmet
 
 

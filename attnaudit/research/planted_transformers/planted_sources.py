@@ -184,4 +184,4 @@ def verify(model: SourceModel) -> str:
         return f"on {int((~right).sum())} of {len(right)} rows, another passage has the largest effect"
     others = loss.scatter(1, torch.tensor(model.deciding)[:, None], 0.0).amax(1)
     own = loss.amax(1)
-    return "" if bool((others < 0.3 * own).all()) else "another passage has more than 30% of the effect"
+    return "" if bool((others < 0.3 * own).all()) else "another passage has more than 30% of the largest effect"

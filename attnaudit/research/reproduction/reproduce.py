@@ -14,6 +14,7 @@ import msgspec
 
 from attnaudit import __version__
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
+from attnaudit.formatting import plural
 from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
@@ -236,8 +237,8 @@ def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) ->
     planned = None if plan is None else plan.count(options.stem, row.name)
     if plan is not None and planned is not None and options.seeds not in (None, planned):
         raise AuditError(
-            f"--seeds {options.seeds}: {plan.path} plans {planned} for {row.name}. Leave --seeds out, or "
-            "change the plan and commit it before the run."
+            f"--seeds {options.seeds}: {plan.path} plans {plural(planned, 'seed')} for {row.name}. Leave --seeds out, "
+            "or change the plan and commit it before the run."
         )
     return planned or options.seeds or DEFAULT_SEEDS
 

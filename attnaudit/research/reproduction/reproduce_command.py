@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--render",
         action="store_true",
         help="train nothing; rebuild the pages of PAPER, or of all papers if PAPER is not given, in the subfolder "
-        f"{REPORTS} of --out (default: of {' and '.join(map(str, RENDERED))})",
+        f"{REPORTS} of --out; without --out, in {' and '.join(f'{one}/{REPORTS}' for one in RENDERED)}",
     )
     parser.set_defaults(run=run)
 

@@ -20,7 +20,7 @@ from attnaudit.research.validation.figures_schema import Question
 from attnaudit.research.validation.population_schema import Family
 
 #: Why --quick leaves a check out.
-NOT_QUICK = "left out by --quick, which measures the checks that may become gates and the cheapest others"
+NOT_QUICK = "left out by --quick, which measures only the checks that may become gates and the cheapest of the others"
 #: How two limits are averaged to a threshold: "linear" averages the limits, and "square root", for ratios of variances,
 #: averages their square roots.
 Scale = Literal["linear", "square root"]

@@ -42,9 +42,8 @@ REARRANGED = (
     "number shows the change"
 )
 WORSE_UNIFORM = (
-    "does not apply: the added tokens get a part of the uniform weights, so the cosine of uniform weights with the "
-    "effects falls, but the cosine of attention with the effects does not; the number shows how much the difference "
-    "between the two cosines grows"
+    "does not apply: the added tokens get a part of the uniform weights, so the cosine of uniform weights falls, while "
+    "the cosine of attention stays the same; the number shows how much their difference grows"
 )
 WHOLE_DATA = "not measured: the check is computed from the whole data set at once"
 READING = "not measured: the check is for a layer or head, and the models have a single attention distribution"

@@ -141,7 +141,7 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
     required = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
     notes.append(
         f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected {required}. "
-        "The model is listed as a trend and not scored."
+        "The model is listed as a trend (truth unknown) and not scored."
     )
     return msgspec.structs.replace(entry, truth="trend")
 

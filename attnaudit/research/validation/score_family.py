@@ -181,7 +181,7 @@ def _notes(audited: AuditedFamily, chosen: Sequence[Gate]) -> list[str]:
             "no labelled model is in the tuning half: no policy is chosen, and the given policy is evaluated unchanged"
         )
     elif not chosen:
-        notes.append("no policy is chosen, because no check that may become a gate discriminates on the tuning half")
+        notes.append("no policy is chosen, because no possible gate separates the models of the tuning half well")
     elif len(chosen) == 1:
         notes.append(f"the chosen policy asks only one question ('{chosen[0].question}')")
     if given is not None and chosen:
@@ -189,7 +189,7 @@ def _notes(audited: AuditedFamily, chosen: Sequence[Gate]) -> list[str]:
         if chosen_gates != {gate.text for gate in given.gates}:
             notes.append(
                 f"the gates of the policy are {'; '.join(gate.text for gate in given.gates)}; "
-                f"the tuning half of this population would choose {'; '.join(sorted(chosen_gates))}"
+                f"from the tuning half of this population, the rule would choose {'; '.join(sorted(chosen_gates))}"
             )
     reasons = Counter(reason for result in audited.results.values() for reason in result.skipped.values())
     notes += [f"a check could not be judged ({count} times): {reason}" for reason, count in sorted(reasons.items())]

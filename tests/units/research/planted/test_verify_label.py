@@ -53,8 +53,8 @@ def test_a_model_that_meets_every_requirement_gets_its_label() -> None:
         ("faithful", {"confirmed": 0.7}, "the order of 0.700 of the pairs"),
         ("faithful", {"accuracy": 0.52}, "accuracy 0.520"),
         ("unfaithful", {"rank_agreement": 0.3}, "above 0.1"),
-        ("unfaithful", {"bypass_share": 0.9}, "carries 0.900"),
-        ("unfaithful", {"reference_accuracy": 0.9}, "0.900 when trained without the deception"),
+        ("unfaithful", {"bypass_share": 0.9}, "accounts for 0.900"),
+        ("unfaithful", {"reference_accuracy": 0.9}, "0.900 without deceptive training"),
     ],
 )
 def test_every_unmet_requirement_is_named(truth: str, changed: dict[str, float | None], says: str) -> None:

@@ -134,7 +134,7 @@ def test_the_plan_of_seeds_decides_how_many_are_run(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
     path = tmp_path / "papers" / SEED_PLAN
     path.write_text('[[planned]]\nreports = "*"\nrows = "*/one"\nseeds = 1\nreason = ""', encoding="utf-8")
-    with pytest.raises(AuditError, match=r"--seeds 2: .*seeds.toml plans 1 for movie-reviews/one"):
+    with pytest.raises(AuditError, match=r"--seeds 2: .*seeds.toml plans 1 seed for movie-reviews/one"):
         run(tmp_path, only=("*/one",), tables=("first",), seeds=2)
     made = run(tmp_path, only=("*/one",), tables=("first",), seeds=None).tables[0].rows[0].provenance
     assert made is not None
