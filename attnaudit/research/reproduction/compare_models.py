@@ -1,7 +1,7 @@
 """Quantities that compare the attention or the outputs of two models, text by text.
 
-The models belong to one row of a table, and each has a role in the row. To compare attention, the audits of the table
-must store it: `Audit(checks=..., tokens=("attention",))`.
+The models belong to one row of a table. Each has a role in the row, which is a name such as "base". To compare
+attention, the audits of the table must store it: `Audit(checks=..., tokens=("attention",))`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def jsd_between(of: str, against: str = MODEL) -> Read:
     because their divergence is 0 for any two models.
 
     Args:
-        of: The role of the first model.
-        against: The role of the second model.
+        of: The role of the first model in the row (see `RowPlan`).
+        against: The role of the second model in the row (see `RowPlan`).
     """
     return _mean(lambda models: jsd_by_text(models, of, against))
 
@@ -44,8 +44,8 @@ def tvd_between(of: str, against: str = MODEL) -> Read:
     The distance of a text is ½ Σ|p - q| over its class probabilities. The mean is over texts.
 
     Args:
-        of: The role of the first model.
-        against: The role of the second model.
+        of: The role of the first model in the row (see `RowPlan`).
+        against: The role of the second model in the row (see `RowPlan`).
     """
     return _mean(lambda models: tvd_by_text(models, of, against))
 
@@ -55,8 +55,8 @@ def jsd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
     Args:
         models: Role -> model.
-        of: The role of the first model.
-        against: The role of the second model.
+        of: The role of the first model in the row (see `RowPlan`).
+        against: The role of the second model in the row (see `RowPlan`).
 
     Returns:
         One divergence per text, in nats, in the order of the audits. It is None for a text of a single token, and for a
@@ -75,8 +75,8 @@ def tvd_by_text(models: Models, of: str, against: str = MODEL) -> list[float | N
 
     Args:
         models: Role -> model.
-        of: The role of the first model.
-        against: The role of the second model.
+        of: The role of the first model in the row (see `RowPlan`).
+        against: The role of the second model in the row (see `RowPlan`).
 
     Returns:
         One distance per text, in the order of the audits.
@@ -114,7 +114,7 @@ def over_roles(of: Callable[[str], Read], roles: Sequence[str], statistic: Stati
 
     Args:
         of: Returns the function that computes the quantity for a role.
-        roles: The roles of the models.
+        roles: The roles of the models in the row (see `RowPlan`).
         statistic: A function of the values, such as `max`.
     """
 
@@ -133,7 +133,7 @@ def over_roles_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: S
 
     Args:
         by_text: Computes one number per text for a role.
-        roles: The roles of the models.
+        roles: The roles of the models in the row (see `RowPlan`).
         statistic: A function of the numbers of one text, such as `max`.
     """
     return _mean(statistic_by_text(by_text, roles, statistic))
@@ -146,7 +146,7 @@ def statistic_by_text(by_text: ByTextOfRole, roles: Sequence[str], statistic: St
 
     Args:
         by_text: Computes one number per text for a role.
-        roles: The roles of the models.
+        roles: The roles of the models in the row (see `RowPlan`).
         statistic: A function of the numbers of one text, such as `max`.
     """
 
@@ -173,8 +173,8 @@ def _audits(models: Models, of: str, against: str, *, attention: bool) -> tuple[
 
     Args:
         models: Role -> model.
-        of: The role of the first model.
-        against: The role of the second model.
+        of: The role of the first model in the row (see `RowPlan`).
+        against: The role of the second model in the row (see `RowPlan`).
         attention: Whether only audits with stored attention are considered.
 
     Raises:

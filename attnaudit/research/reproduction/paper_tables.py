@@ -1,6 +1,7 @@
 """Classes that declare a paper, and functions that compute the quantities of its tables.
 
-A paper has tables, a table has rows, and a row has models. If a row has several models, each has a role.
+A paper has tables, a table has rows, and a row has models. If a row has several models, each has a role, which is a
+name such as "base" or "adversary".
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def accuracy(models: Models, *, of: str = MODEL) -> Reading:
 
     Args:
         models: Role -> model.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
     score = models[of].trained.test
     return score.accuracy, score.n
@@ -229,7 +230,7 @@ def f1(models: Models, *, of: str = MODEL) -> Reading:
 
     Args:
         models: Role -> model.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
     score = models[of].trained.test
     return score.f1, score.n
@@ -242,7 +243,7 @@ def value_of(check: str, *, of: str = MODEL) -> Callable[[Models], Reading]:
 
     Args:
         check: The id of the check.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
 
     def read(models: Models) -> Reading:
@@ -261,7 +262,7 @@ def detail_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models], R
     Args:
         check: The id of the check.
         name: The name of the detail.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
 
     def read(models: Models) -> Reading:
@@ -285,7 +286,7 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
     Args:
         check: The id of the check.
         name: The name of the reference.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
 
     def read(models: Models) -> Reading:
@@ -311,7 +312,7 @@ def column_of(
         column: The name of the column.
         statistic: A function of the values, such as `statistics.fmean`.
         of_class: The index of a class. Only instances predicted as this class are used. None for all instances.
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
     """
 
     def read(models: Models) -> Reading:

@@ -70,7 +70,7 @@ def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Qu
     """Return the quantities of table 1: F1 and its drops. Add the TVD under permuted attention.
 
     Args:
-        of: The role of the model.
+        of: The role of the model in the row (see `RowPlan`).
         suffix: A text that is appended to the names of the quantities.
         words: A text that is appended to the description of F1.
     """

@@ -118,7 +118,7 @@ def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Rea
 
     Args:
         name: The name of a quantity in STATISTICS.
-        of: The role of the other model.
+        of: The role of the other model in the row (see `RowPlan`).
         rise: Whether to reverse the sign, so that a larger τ of the other model gives a positive number.
     """
 
