@@ -43,6 +43,7 @@ _CAPABILITY_MEMBERS = {
     "replays": ("replay", "replay_cost"),
     "value_vectors": ("value_vectors",),
     "shares_states": ("share", "logits_without", "variant_cost"),
+    "shares_masked": ("share", "logits_masked", "variant_cost"),
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }

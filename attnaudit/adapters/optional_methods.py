@@ -57,8 +57,9 @@ class TransformerAdapter(ModelAdapter, Protocol):
 class SharingAdapter(ModelAdapter, Protocol):
     """Additional methods for adapters that can reuse hidden states of the whole input when tokens are removed.
 
-    This is possible for recurrent and local encoders, and for causal Transformers. The capability `shares_states`
-    requires `share`, `variant_cost` and `logits_without`. The capability `influences` requires `share` and `influence`.
+    This is possible for recurrent and local encoders, for causal Transformers, and for bags of vectors. The capability
+    `shares_states` requires `share`, `variant_cost` and `logits_without`. The capability `shares_masked` requires
+    `share`, `variant_cost` and `logits_masked`. The capability `influences` requires `share` and `influence`.
     """
 
     def share(self, inputs: Inputs) -> object:
@@ -69,7 +70,7 @@ class SharingAdapter(ModelAdapter, Protocol):
         ...
 
     def variant_cost(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
-        """Return the cost of computing each variant with `logits_without`.
+        """Return the cost of computing each variant with `logits_without` or `logits_masked`.
 
         An audit uses this cost to choose its batch size.
 
@@ -95,6 +96,21 @@ class SharingAdapter(ModelAdapter, Protocol):
 
         Returns:
             (V, C) logits, equal to those of `run` on `keep(inputs, TEXT, rows, keep)`.
+        """
+        ...
+
+    def logits_masked(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        """Compute the logits of inputs with some tokens replaced by the mask token.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            rows: (V,) index of the row that each variant is made from.
+            keep: (V, T) True at the positions that the variant keeps. It may mask all of them.
+
+        Returns:
+            (V, C) logits, equal to those of `run` on `substitute(inputs, TEXT, rows, mask & ~keep)`, where `mask`
+            (V, T) is True at all tokens of these rows.
         """
         ...
 

@@ -60,6 +60,7 @@ class Capabilities:
         replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
+        shares_masked: Whether `share` and `logits_masked` can reuse hidden states when tokens are masked.
         unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
             position. An audit then uses `decode` to compute the logits if tokens are masked and the attention is kept
             fixed. The adapter must therefore declare `decodes`. The attention may depend on all tokens.
@@ -99,6 +100,7 @@ class Capabilities:
     replays: bool = False
     value_vectors: bool = False
     shares_states: bool = False
+    shares_masked: bool = False
     unitwise: bool = False
     influences: bool = False
     retrains: bool = False

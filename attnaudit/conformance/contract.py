@@ -39,6 +39,7 @@ Need = Literal[
     "replays",
     "selects_queries",
     "selects_sites",
+    "shares_masked",
     "shares_states",
     "ships",
     "target",
@@ -70,6 +71,7 @@ NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
         "the capabilities declare selects_queries=False",
     ),
     "selects_sites": (lambda e: e.capabilities.selects_sites, "the capabilities declare selects_sites=False"),
+    "shares_masked": (lambda e: e.capabilities.shares_masked, "the capabilities declare shares_masked=False"),
     "shares_states": (lambda e: e.capabilities.shares_states, "the capabilities declare shares_states=False"),
     "ships": (
         lambda e: isinstance(e.adapter, ConvertedModelAdapter),

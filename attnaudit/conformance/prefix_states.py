@@ -1,4 +1,4 @@
-"""Checks of the methods that reuse hidden states when tokens are removed: `logits_without` and `influence`."""
+"""Checks of the methods that reuse hidden states of the whole input: `logits_without`, `logits_masked`, `influence`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,31 @@ def check_logits_without(e: Examples) -> str:
         ADVICE,
     )
     return f"shared states give the same logits as run() on the shortened inputs ({len(rows)} variants)"
+
+
+@contract("mask", "shares_masked")
+def check_logits_masked(e: Examples) -> str:
+    """logits_masked() gives the same logits as run() on the inputs that substitute() returns."""
+    examples = e if e.thorough else e.few
+    mask, special = examples.inputs.mask[TEXT], examples.inputs.special[TEXT]
+    rows, keep = _variants(mask, special, 12 if e.thorough else 4)
+    if not len(rows):
+        return "no instance has two tokens, so nothing was compared"
+    real = (mask & ~special)[rows]
+    first = torch.zeros_like(real).scatter(1, real.int().argmax(1, keepdim=True), torch.ones_like(real))
+    rows = rows.repeat(3)
+    keep = torch.cat([keep, special[rows[: len(keep)]] | first, special[rows[: len(keep)]]])
+    adapter = cast(SharingAdapter, examples.adapter)
+    with torch.no_grad():
+        logits = adapter.logits_masked(examples.inputs, adapter.share(examples.inputs), rows, keep)
+    require_same_logits(
+        logits,
+        examples.run(examples.adapter.substitute(examples.inputs, TEXT, rows, mask[rows] & ~keep)).logits,
+        "the logits of logits_masked() and those of run() on the result of substitute() differ",
+        "Declare independent=False if the encoder or the attention of a bag mixes units. A custom adapter can declare "
+        "shares_masked=False.",
+    )
+    return f"shared states give the same logits as run() on the masked inputs ({len(rows)} variants)"
 
 
 @contract("differentiable", "influences")

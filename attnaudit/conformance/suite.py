@@ -26,7 +26,7 @@ from attnaudit.conformance.gradient_flow import (
 )
 from attnaudit.conformance.half_precision_results import check_half_precision
 from attnaudit.conformance.partial_passes import check_replay, check_value_vectors
-from attnaudit.conformance.prefix_states import check_influence, check_logits_without
+from attnaudit.conformance.prefix_states import check_influence, check_logits_masked, check_logits_without
 from attnaudit.conformance.replaced_weights import (
     check_decode,
     check_each_site,
@@ -69,6 +69,7 @@ CHECKS: tuple[Check, ...] = (
     check_repeated_deletion,
     check_substitution,
     check_logits_without,
+    check_logits_masked,
     check_influence,
     check_replay,
     check_value_vectors,

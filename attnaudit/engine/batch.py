@@ -232,8 +232,9 @@ class Batch(CleanPass):
             total: number of variants of the whole request; V if None.
         """
         total = total or len(rows)
-        if operator == "deletion" and self.adapter.capabilities.shares_states:
-            return self._run_from_shared_states(rows, keep, done, total)
+        capabilities = self.adapter.capabilities
+        if capabilities.shares_states if operator == "deletion" else capabilities.shares_masked and intervene is None:
+            return self._run_from_shared_states(rows, keep, operator, done, total)
         output = self._undefined_probabilities(len(rows))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
@@ -275,10 +276,12 @@ class Batch(CleanPass):
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)
 
-    def _run_from_shared_states(self, rows: Tensor, keep: Tensor, done: int, total: int) -> Tensor:
-        """Run the erasures as `_run_erasures` does, by deleting tokens and resuming from the shared states."""
+    def _run_from_shared_states(self, rows: Tensor, keep: Tensor, operator: Operator, done: int, total: int) -> Tensor:
+        """Run the erasures as `_run_erasures` does, by resuming from the shared states."""
         output = self._undefined_probabilities(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
+        name = "logits_without" if operator == "deletion" else "logits_masked"
+        resume = adapter.logits_without if operator == "deletion" else adapter.logits_masked
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
         first_erased = (mask & ~stays).int().argmax(1)
@@ -287,9 +290,9 @@ class Batch(CleanPass):
             costs = adapter.variant_cost(self.inputs, self.shared_states, rows[order], stays[order])
             sizes = sizes_of_batches(costs.tolist(), self.budget, per_pass=tokens_per_pass(adapter, self.device.type))
             for chunk in torch.split(order, sizes):
-                self.pass_counts["logits_without"] += 1
+                self.pass_counts[name] += 1
                 self.pass_counts["resumed_rows"] += len(chunk)
-                logits = adapter.logits_without(self.inputs, self.shared_states, rows[chunk], stays[chunk])
+                logits = resume(self.inputs, self.shared_states, rows[chunk], stays[chunk])
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)

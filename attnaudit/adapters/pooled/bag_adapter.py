@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.padding import pad
+from attnaudit.adapters.pooled.masked_bags import BagWithBaseline, masked_contexts
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter, SharedStates
 from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
@@ -34,12 +35,16 @@ PADDING, BASELINE, FIRST = 0, 1, 2
 WEIGHTS_PER_UNIT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _SharedWeights:
-    """The states (B, T, m) and the weights (B, H, T) of whole bags."""
+    """The states (B, T, m) and the weights (B, H, T) of whole bags.
+
+    `with_baseline` is computed when units are masked for the first time.
+    """
 
     states: Tensor
     weights: Tensor
+    with_baseline: BagWithBaseline | None = None
 
 
 class BagAdapter(PooledAttentionAdapter):
@@ -124,6 +129,7 @@ class BagAdapter(PooledAttentionAdapter):
         self._capabilities = replace(
             self._capabilities,
             shares_states=independent,
+            shares_masked=independent,
             unitwise=independent,
             erasure=f"A masked unit is replaced by {replacement}. A deleted unit is left out of the bag.",
         )
@@ -199,6 +205,36 @@ class BagAdapter(PooledAttentionAdapter):
         if output is None:
             raise AdapterError("logits_without(): got no variants; expected at least one.")
         return output
+
+    def logits_masked(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+        if not isinstance(shared, _SharedWeights):
+            raise AdapterError("logits_masked(): expected the result of share().")
+        if shared.with_baseline is None:
+            shared.with_baseline = self._with_baseline(inputs)
+        masked = inputs.mask[TEXT][rows] & ~keep
+        contexts, vanished = masked_contexts(shared.with_baseline, rows, keep & inputs.mask[TEXT][rows], masked)
+        heads = torch.eye(contexts.shape[1], dtype=contexts.dtype, device=contexts.device)
+        # With one weight of 1 per head, `decode` returns the logits of these contexts.
+        logits = decode_logits(self, contexts, heads.expand(len(contexts), 1, -1, -1), None)[:, 0]
+        some = vanished.nonzero()[:, 0]
+        if len(some):
+            logits = logits.clone()
+            logits[some] = self.run(self.substitute(inputs, TEXT, rows[some], masked[some])).logits
+        return logits
+
+    def _with_baseline(self, inputs: Inputs) -> BagWithBaseline:
+        """Run each bag with the baseline vector as an additional unit."""
+        last = torch.full_like(inputs.ids[TEXT][:, :1], BASELINE)
+        everywhere = torch.ones_like(last, dtype=torch.bool)
+        longer = Inputs(
+            ids={TEXT: torch.cat([inputs.ids[TEXT], last], dim=1)},
+            mask={TEXT: torch.cat([inputs.mask[TEXT], everywhere], dim=1)},
+            special={TEXT: torch.cat([inputs.special[TEXT], ~everywhere], dim=1)},
+            tables=inputs.tables,
+        )
+        trace = self.run(longer, hidden=True)
+        site = self._site.key
+        return BagWithBaseline(trace.hidden[site], trace.attention[site][:, :, 0])
 
 
 def _ids(features: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

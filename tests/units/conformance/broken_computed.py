@@ -55,6 +55,19 @@ class ScalesGivenEmbeddings(SmallTransformer):
         return super().run(inputs, embeddings=twice, **given)
 
 
+class MasksNothing(SmallTransformer):
+    """Gives the logits of the whole text for every masked variant."""
+
+    def share(self, inputs: Inputs) -> Tensor:
+        return self.run(inputs).logits
+
+    def variant_cost(self, inputs: Inputs, shared: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
+        return torch.ones_like(rows)
+
+    def logits_masked(self, inputs: Inputs, shared: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
+        return shared[rows]
+
+
 class EmbedsFlat(SmallTransformer):
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         return {k: v[:, 0] for k, v in super().embed(inputs).items()}

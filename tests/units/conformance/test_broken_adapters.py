@@ -26,6 +26,7 @@ def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> Non
     left_out = {
         "left_padding",
         "logits_without",
+        "logits_masked",
         "influence",
         "replay",
         "selected_sites",

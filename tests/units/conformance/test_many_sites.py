@@ -40,6 +40,7 @@ def test_a_sound_adapter_passes_every_check(name: str) -> None:
     skipped = {
         "decode",
         "logits_without",
+        "logits_masked",
         "influence",
         "selected_sites",
         "selected_queries",
@@ -59,6 +60,7 @@ def test_the_quick_form_holds_the_checks_that_apply(name: str) -> None:
     skipped = {
         "decode",
         "logits_without",
+        "logits_masked",
         "influence",
         "selected_sites",
         "selected_queries",
@@ -79,6 +81,7 @@ def test_a_pooled_adapter_passes_the_full_form() -> None:
         "each_site",
         "left_padding",
         "logits_without",
+        "logits_masked",
         "influence",
         "replay",
         "value_vectors",
@@ -143,7 +146,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.NamesOneKeyTwice, "Give every site its own key"),
         (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
         (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
-        (computed.Raises, "raised ValueError at broken_computed.py:166 in residual: expected 3 axes"),
+        (computed.Raises, "raised ValueError at broken_computed.py:179 in residual: expected 3 axes"),
     ],
     "shapes": [
         (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
@@ -232,6 +235,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "repeated_deletion": [(computed.KeepsInAnotherOrder, "in their original order")],
     "substitution": [(computed.SubstitutesTheNext, "changes ids at unmarked positions")],
     "logits_without": [(names_another_layer, "the encoder's states, without any further computation")],
+    "logits_masked": [(lambda: computed.MasksNothing(shares_masked=True), "shares_masked=False")],
     "influence": [(names_another_layer, "influence.. and the gradients of run.. differ")],
     "replay": [
         (computed.ReplaysFrozen, "run all later layers again"),
@@ -362,6 +366,7 @@ def test_what_cannot_be_differentiated_is_not_asked_for_gradients() -> None:
         "live_gradients",
         "finite_differences",
         "logits_without",
+        "logits_masked",
         "influence",
         "selected_sites",
         "selected_queries",

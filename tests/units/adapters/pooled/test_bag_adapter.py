@@ -134,6 +134,69 @@ def test_numbers_against_plain_pytorch(bags: Dataset, independent: bool) -> None
         np.testing.assert_allclose(data.vector("token_effect.held")[i], effects, atol=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{}, {"heads": 2, "reading": "own@heads=mean"}])
+@pytest.mark.parametrize("sharpness", [1.0, 30.0, 400.0])
+def test_masked_bags_from_shared_states(bags: Dataset, changes: dict[str, Any], sharpness: float) -> None:
+    """With a sharpness of 400, most weights are rounded to 0, and the model runs again where none is left."""
+    model, heads = GatedAttention(), changes.get("heads", 1)
+    decode = nn.Linear(STATES * heads, 2)
+    nn.init.orthogonal_(decode.weight)
+
+    def attend(states: Tensor, allowed: Tensor) -> Tensor:
+        rows = [states.roll(head, -1) @ torch.tensor([1.0, -0.5, 0.3, 0.7]) for head in range(heads)]
+        scores = sharpness * torch.stack(rows, dim=1)
+        weights = scores.masked_fill(~allowed[:, None], -torch.inf).softmax(-1)
+        return weights[:, 0] if heads == 1 else weights
+
+    adapter = bag_adapter(
+        attention=attend, decoder=decode, modules=(model, decode), baseline=torch.full((FEATURES,), 0.3), **changes
+    )
+    inputs = adapter.collate(bags.instances)
+    mask = inputs.mask["text"]
+    generator = torch.Generator().manual_seed(0)
+    rows, keeps = [], []
+    for row, count in enumerate(mask.sum(1).tolist()):
+        for subset in (*torch.eye(count, dtype=torch.bool), *~torch.eye(count, dtype=torch.bool)):
+            rows, keeps = [*rows, row], [*keeps, nn.functional.pad(subset, (0, mask.shape[1] - count))]
+        for share in (0.0, 0.3, 0.8, 1.0):
+            subset = (torch.rand(mask.shape[1], generator=generator) < share) & mask[row]
+            rows, keeps = [*rows, row], [*keeps, subset]
+    which, keep = torch.tensor(rows), torch.stack(keeps)
+    with torch.no_grad():
+        found = adapter.logits_masked(inputs, adapter.share(inputs), which, keep)
+        expected = adapter.run(adapter.substitute(inputs, "text", which, mask[which] & ~keep)).logits
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_effects_with_live_attention_do_not_depend_on_the_faster_computation(bags: Dataset) -> None:
+    fast, slow = bag_adapter(), bag_adapter()
+    slow._capabilities = replace(slow._capabilities, shares_masked=False)
+    one, other = (measured(adapter, bags, "token_effect.live") for adapter in (fast, slow))
+    for column in ("token_effect.live", "token_effect.live.logits"):
+        for i in range(len(SIZES)):
+            np.testing.assert_allclose(one.vector(column)[i], other.vector(column)[i], atol=1e-5)
+
+
+def test_masked_bags_are_compared_with_the_model_before_an_audit(bags: Dataset) -> None:
+    class WrongBaseline(BagAdapter):
+        def _with_baseline(self, inputs: Any) -> Any:
+            found = super()._with_baseline(inputs)
+            found.states = found.states + 0.1
+            return found
+
+    model = GatedAttention()
+    adapter = WrongBaseline(
+        encoder=model.encoded,
+        attention=model.attend,
+        decoder=model.decode,
+        modules=(model,),
+        classes=("normal", "tumour"),
+        features=FEATURES,
+    )
+    with pytest.raises(AdapterError, match=r"logits_masked"):
+        quick(adapter, bags.instances)
+
+
 def test_batches_and_the_order_of_units_do_not_matter(bags: Dataset, tmp_path: Path) -> None:
     needs = ("leave_one_out.inputs", "pointing.held", "uniform")
     together = measured(bag_adapter(), bags, *needs)

@@ -1,0 +1,85 @@
+"""Contexts of bags with masked units, if the state and the weight of each unit depend on its own vector alone.
+
+A masked unit is replaced by the baseline vector. Let g be the weight of a unit before normalisation, and h its state.
+The context of a bag of n units, k of which are masked, is then (Σ g h + k g' h') / (Σ g + k g'). The sums are over the
+other n - k units, and g' and h' belong to the baseline vector. The model therefore runs once, on the bag with the
+baseline vector as an additional unit. If nearly all units are masked, or nearly none, a context takes time in
+proportion to the number of features, but not to the number of units.
+
+Shapes: B bags, T units (padded), V variants, H heads, m features of a state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+#: Sums over at most this many kept units, or over all units except this many, are computed from these units alone.
+FEW = 8
+#: If less than this share of the weight is left after units are subtracted, the remaining units are summed instead,
+#: because the rounding errors of the difference would be too large.
+LEAST_LEFT = 1e-5
+#: The total weight at which the weights of single units may have been rounded to 0, relative to the smallest normal
+#: number.
+VANISHED = 1e6
+
+
+@dataclass
+class BagWithBaseline:
+    """The states (B, T + 1, m) and the weights (B, H, T + 1) of bags. The last unit is the baseline vector."""
+
+    states: Tensor
+    weights: Tensor
+
+    @cached_property
+    def products(self) -> Tensor:
+        """(B, T + 1, H, 1 + m) weight of each unit, followed by the weight times the state, in float64."""
+        weights = self.weights.double().transpose(1, 2)[..., None]
+        return torch.cat([weights, weights * self.states.double()[:, :, None]], dim=-1)
+
+
+def masked_contexts(bags: BagWithBaseline, rows: Tensor, kept: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the contexts of bags with masked units.
+
+    Args:
+        bags: The bags.
+        rows: (V,) the bag of each variant.
+        kept: (V, T) True at the units that keep their vectors.
+        masked: (V, T) True at the units that are masked. All other positions are padding.
+
+    Returns:
+        (V, H, m) contexts, in the data type of the states; and a mask (V,), True where the weights of a variant are so
+        small that they may have been rounded to 0. The model must run on these variants.
+    """
+    heads, size = bags.products.shape[2:]
+    sums = bags.products.new_empty((len(rows), heads, size))
+    for row in sorted(set(rows.tolist())):
+        these = (rows == row).nonzero()[:, 0]
+        products = bags.products[row]
+        sums[these] = _sums(products[:-1], kept[these], masked[these])
+        sums[these] += masked[these].sum(1)[:, None, None] * products[-1]
+    total = sums[..., :1]
+    vanished = ~(total > torch.finfo(bags.weights.dtype).tiny * VANISHED).flatten(1).all(1)
+    return (sums[..., 1:] / total).to(bags.states.dtype), vanished
+
+
+def _sums(products: Tensor, kept: Tensor, masked: Tensor) -> Tensor:
+    """Return the sums (V, H, 1 + m) of products (T, H, 1 + m) over the kept units (V, T) of one bag."""
+    flat = products.flatten(1)
+    sums = flat.new_zeros((len(kept), flat.shape[1]))
+    by_kept = kept.sum(1) <= FEW
+    by_masked = ~by_kept & (masked.sum(1) <= FEW)
+    for chosen, units in ((by_kept, kept), (by_masked, masked)):
+        variants, places = (units & chosen[:, None]).nonzero(as_tuple=True)
+        sums.index_add_(0, variants, flat[places])
+    sums[by_masked] = flat.sum(0) - sums[by_masked]
+    shape = (len(kept), *products.shape[1:])
+    all_weight, left = products[..., 0].sum(0), sums.reshape(shape)[..., 0]
+    by_masked &= (left >= LEAST_LEFT * all_weight).all(1)
+    others = (~by_kept & ~by_masked).nonzero()[:, 0]
+    if len(others):
+        sums[others] = kept[others].to(flat.dtype) @ flat
+    return sums.reshape(shape)
