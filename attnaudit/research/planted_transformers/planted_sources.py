@@ -158,7 +158,7 @@ def _rows(
 
 
 def verify(model: SourceModel) -> str:
-    """Return why the answers do not depend on the deciding passages as planted; "" if they do.
+    """Return why the answers do not depend on the deciding passages alone; "" if they do.
 
     On every row, removing the deciding passage must lower the logit of the answer most. Removing any other passage must
     lower it by less than 30% of this amount. (The answer may become more probable without another passage, if the
