@@ -57,8 +57,8 @@ class Target:
             assigns any number of labels to a text. "score": a score, such as that of a regression or of a reranker.
             "tag": the tag of one word. "span": a span of the text that answers a question. "string": the
             probability of a string under a language model.
-        name: The name of the label; or of the score, if the model has several; or the string, if it is the same for
-            every row. "" otherwise.
+        name: For a label: its name. For a score: its name, if the model has several scores. For a string: the string,
+            if it is the same for every row. "" otherwise.
         threshold: For a score: the smallest score that counts as a positive decision. Without a threshold, a score
             is not a decision.
         scale: For a score: the difference in scores that counts as one logit; 1 by default.

@@ -215,8 +215,8 @@ def _conclusion(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
         elif plan.rows is None:
             verdict, side = ("pass", "passes") if plan.to_pass is None else ("fail", "fails")
             lines.append(
-                f"{plan.check}: the gate cannot {verdict} with this effect. On the side of the threshold on which the "
-                f"gate {side}, no possible value is {plan.effect:g} away from it. Give a smaller effect, "
+                f"{plan.check}: the gate cannot {verdict} with this effect. On the side where it {side}, no "
+                f"possible value is {plan.effect:g} away from the threshold. Give a smaller effect, "
                 f"--effect {plan.check}=X, or change the threshold."
             )
     if any(plan.rows is not None for plan in plans):

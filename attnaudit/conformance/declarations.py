@@ -101,8 +101,8 @@ def check_reading(e: Examples) -> str:
         )
     if single:
         raise BrokenContractError(
-            f"reading {text!r}: the model has one pooled attention, with a single row of weights per text, so there is "
-            "nothing to choose. Leave reading empty."
+            f"reading {text!r}: the attention of the model has a single row of weights per text, so there is nothing "
+            "to choose. Leave reading empty."
         )
     try:
         reading = parse(text)

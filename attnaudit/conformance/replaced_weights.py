@@ -157,7 +157,7 @@ def check_decode(e: Examples) -> str:
     if len(e.sites) != 1 or site.query is not None:
         raise BrokenContractError(
             f"the capabilities declare decodes or linear_decoder, but the model has {len(e.sites)} sites, and the "
-            f"first is of the kind '{site.kind}'. Both capabilities are for models with a single pooled attention. "
+            f"first is of the kind '{site.kind}'. Both capabilities require a single site, of the kind 'pool'. "
             "Declare replays instead."
         )
     if site.heads != 1 and e.capabilities.linear_decoder:

@@ -32,7 +32,7 @@ class StoredRows(Protocol):
     """Validated rows that can be read in any order.
 
     Attributes:
-        given_ids: Whether the data contain ids; otherwise, ids are derived from the content of the rows, and may occur
+        given_ids: Whether the data contain ids. If not, ids are derived from the content of the rows, and may occur
             repeatedly. It is known after all rows were read once.
     """
 

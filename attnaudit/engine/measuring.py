@@ -257,9 +257,10 @@ def _sources(instances: Sequence[Instance], assembled: AssembledShards) -> tuple
 def _repeat_over_shards(
     measurer: ShardMeasurer, instances: Sequence[Instance], assembled: AssembledShards, logits: Sequence[Any]
 ) -> RepeatedPass:
-    """Run rows of all shards again in this process, and compare them with the results of their shards.
+    """Run rows of all shards again in this process, and compare the results with those of the shards.
 
-    This finds a model that changes slowly, and a process, or an interrupted run, that measured with another model.
+    This detects a model that changes slowly. It also detects shards that another process, or an interrupted run,
+    measured with another model.
 
     Raises:
         ChangedModelError: the results of a row differ.

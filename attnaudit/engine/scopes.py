@@ -220,8 +220,8 @@ def stack_of(adapter: ModelAdapter, reading: Reading) -> list[Site]:
     sites = adapter.sites()
     if not has_choice(sites):
         raise AdapterError(
-            f"reading {reading.text!r}: the model has one pooled attention, with a single row of weights per text, so "
-            "there is nothing to choose. Remove the argument `reading`."
+            f"reading {reading.text!r}: the attention of the model has a single row of weights per text, so there is "
+            "nothing to choose. Remove the argument `reading`."
         )
     stacks = {
         "encoder": [s for s in sites if s.kind == "self" and s.query == TEXT and s.keys == TEXT],

@@ -110,8 +110,8 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def start_from(vectors: Vectors, model: PooledClassifier, vocabulary: Vocabulary) -> int:
     """Initialise the embedding of a model with word vectors.
 
-    Special tokens and words without a vector keep their random embeddings, which are scaled to the mean square of the
-    word vectors.
+    Special tokens and words without a vector keep their random embeddings. These are scaled so that their mean square
+    equals that of the word vectors.
 
     Args:
         vectors: The word vectors.

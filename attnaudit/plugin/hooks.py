@@ -89,7 +89,7 @@ def _plugin_of(config: pytest.Config) -> AuditPlugin:
 
 
 def _ended_early(what: str, ended: SystemExit) -> str:
-    """Return a message on code that ended the program before pytest did."""
+    """Return a message about code that ended the program before pytest had finished."""
     return f"{what} ended pytest with sys.exit({ended.code!r}). Remove this call: the audit did not run to its end."
 
 

@@ -28,7 +28,7 @@ class TargetRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         kind: "label", "score", "tag", "span" or "string".
-        name: The name of the label, of the score, or the string; "" if it differs by row or has no name.
+        name: The name of the label or the score, or the string itself; "" if it differs by row or has no name.
         threshold: The smallest score that counts as a positive decision; None if the target has no threshold.
         scale: The difference in scores that counts as one logit; None if it was not declared.
         text: What was explained, in words, such as "the label 'toxic'".

@@ -93,7 +93,7 @@ class GateStability:
     varied: tuple[tuple[Variation, Judged], ...]
 
     def flips(self, kind: Kind | None = None) -> tuple[int, int]:
-        """Return how many runs have another verdict than the first run, and how many runs there are.
+        """Return how many runs have another verdict than the first run, and how many runs were compared with it.
 
         Args:
             kind: The kind of variation to count; None for all.

@@ -40,7 +40,7 @@ def unbet_units(units: Integers) -> int:
 def mean_sequence(
     values: Floats, groups: Groups, order: Integers, *, bounds: tuple[float, float], confidence: float
 ) -> ConfidenceSequence:
-    """Return the sequence of a mean over rows, with one bet per source.
+    """Return the confidence sequence of a mean over rows, with one bet per source.
 
     Args:
         values: (n_all,) values.
@@ -67,7 +67,7 @@ def limited_ratio_sequence(
     high: float = math.inf,
     largest: float | None = None,
 ) -> ConfidenceSequence:
-    """Return the sequence of a ratio of weighted means, in which every class counts the same.
+    """Return the confidence sequence of a ratio of weighted means, in which every class counts the same.
 
     Numerator and denominator of a row are proportional to its weight. If the weights have no known limit, the limit is
     taken from the first units, which together have at least 100 rows, and nothing is bet on these units.
@@ -101,7 +101,7 @@ def limited_ratio_sequence(
 def total_effect_sequence(
     changes: Floats, outputs: Floats, units: Integers, *, confidence: float
 ) -> ConfidenceSequence:
-    """Return the sequence of the total-effect index of probabilities, in which every class counts the same.
+    """Return the confidence sequence of the total-effect index of probabilities. Every class counts the same.
 
     The index is E ‖y - y′‖² / (2 V), where 2 V is the expected squared distance of two rows. The changes are limited as
     the documentation of this module describes. Nothing is bet on the first units, which together have at least 100

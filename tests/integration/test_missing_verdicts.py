@@ -158,7 +158,7 @@ def test_a_need_that_the_model_cannot_serve_stops_only_the_cases_with_it(
     audit = newest_audit(project.path)
     assert [entry["check"] for entry in audit["checks"]] == ["uniform_fragility.tvd"]
     (missing,) = audit["missing"]
-    assert "one pooled attention" in missing["reason"]
+    assert "a single row of weights per text" in missing["reason"]
 
 
 def test_an_invalid_row_is_reported_once_without_a_traceback(project: pytest.Pytester) -> None:

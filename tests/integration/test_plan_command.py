@@ -52,8 +52,8 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
     shown = capsys.readouterr().out
     assert "impossible" in shown
     assert (
-        "conicity: the gate cannot fail with this effect. On the side of the threshold on which the gate fails, "
-        "no possible value is 0.1 away from it." in shown
+        "conicity: the gate cannot fail with this effect. On the side where it fails, no possible value is "
+        "0.1 away from the threshold." in shown
     )
 
 

@@ -80,7 +80,7 @@ def error_phrases(errors: Errors) -> list[str]:
     rates = (
         ("false alarms on faithful models", errors.false_alarms),
         ("unfaithful models that pass", errors.misses),
-        ("graded models, right on at most 60%, that pass", errors.graded_passes),
+        ("graded models that pass although at most 60% of their attention is right", errors.graded_passes),
     )
     return [f"{what} {share(rate)}" for what, rate in rates if rate.n]
 

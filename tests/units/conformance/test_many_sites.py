@@ -203,7 +203,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.UsesButDoesNotShow, "Return the weights that the model used"),
     ],
     "each_site": [(shown.ShowsButDoesNotUseInOneLayer, "'layer 1' alone leaves the logits unchanged")],
-    "decode": [(declaring(decodes=True), "single pooled attention. Declare replays instead")],
+    "decode": [(declaring(decodes=True), "of the kind 'pool'. Declare replays instead")],
     "padding": [
         (computed.ReadsPadding, "Use the mask in the encoder"),
         (computed.ShowsWeightsAtTheEnd, "Return each weight at the positions"),
