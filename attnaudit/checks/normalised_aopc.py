@@ -24,11 +24,12 @@ MOST_TOKENS = 32
 class NormalisedAOPC(PerInstanceCheck):
     """Position of the order of attention between the worst and the best order of erasure, averaged over texts.
 
-    The AOPC (area over the perturbation curve) of an order is the mean fall of the predicted class's probability when
-    the first 1, 2, ..., n - 1 of the n tokens are erased. For each text, the AOPC of the order of attention is
-    rescaled: 0 is the lowest and 1 is the highest AOPC of any order of its tokens. Therefore, the values of different
-    models can be compared. The lowest and the highest AOPC are exact for texts of up to 8 tokens. For texts of up to 32
-    tokens, a beam search of width 5 approximates them. Longer texts are left out.
+    To compute the AOPC (area over the perturbation curve) of an order, the n tokens are erased one after another in
+    this order. The AOPC is the mean fall of the predicted class's probability after 1, 2, ..., n - 1 erased tokens. For
+    each text, the AOPC of the order of attention is rescaled: 0 is the lowest and 1 is the highest AOPC of any order of
+    its tokens. Therefore, the values of different models can be compared. The lowest and the highest AOPC are exact for
+    texts of up to 8 tokens. For texts of up to 32 tokens, a beam search of width 5 approximates them. Longer texts are
+    left out.
 
     Args:
         measure: "comprehensiveness": the most attended tokens are erased first. "sufficiency": the least attended

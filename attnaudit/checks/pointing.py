@@ -68,8 +68,8 @@ class Pointing(PerInstanceCheck):
     Args:
         on: The output f. "probabilities": the probability of the predicted class. A text then has no weight if no
             replacement of tokens changes this probability. "logits": the vector of all logits minus their mean over the
-            classes. |e_i| is then the Euclidean norm over the classes, and the value does not depend on the scale of
-            the logits or on a bias per class.
+            classes. |e_i| is then the Euclidean norm over the classes. The value depends neither on the scale of the
+            logits nor on a bias per class.
         measure: "cosine": the value is C. "share": the value is Σ_x r_x [c_x ≥ ¼] / Σ_x r_x. This is the share of the
             texts, weighted by r_x, on which attention is at least a quarter of the way from uniform weights to the
             effects.

@@ -1,8 +1,8 @@
 """Adversarial attention: weights that differ as much as possible but leave the output almost unchanged.
 
-Among all attention weights that change the output by a total variation of at most ε, the adversarial attention has the
-largest Jensen-Shannon divergence (JSD) to the model's attention (Jain & Wallace 2019, §4.2.2). For linear decoders with
-two classes, it is computed exactly (see `attnaudit.metrics.exact_adversarial_attention`).
+The adversarial attention changes the output by a total variation of at most ε. Among all such attention weights, it has
+the largest Jensen-Shannon divergence (JSD) to the model's attention (Jain & Wallace 2019, §4.2.2). For linear decoders
+with two classes, it is computed exactly (see `attnaudit.metrics.exact_adversarial_attention`).
 """
 
 from __future__ import annotations

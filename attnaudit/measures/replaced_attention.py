@@ -1,8 +1,9 @@
 """Fragility and total effect: how far the output moves when the attention weights are permuted or made uniform.
 
-The weights are replaced in the attention rows that the reading (the attention shown to people) uses, in all rows of its
-layer, or in all rows of every layer of its stack (such as the encoder). Later layers are recomputed from the changed
-states. Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996; Jansen 1999.
+There are three choices of the rows whose weights are replaced: the rows that the reading (the attention shown to
+people) uses, all rows of its layer, or all rows of every layer of its stack (such as the encoder). Later layers are
+recomputed from the changed states. Sources: Jain & Wallace 2019, §4.2.1; Tutek & Šnajder 2020; Homma & Saltelli 1996;
+Jansen 1999.
 """
 
 from __future__ import annotations

@@ -51,13 +51,13 @@ class GatePlan:
         direction: The direction of its threshold.
         limit: The threshold, as it is written in the policy.
         effect: The distance of the true value from the threshold.
-        to_pass: The number of rows with which the gate passes in 80% of samples, if the true value is on the required
-            side of the threshold, at the distance `effect`. None if this value is impossible, or if `problem` is set.
+        to_pass: The number of rows with which the gate passes in 80% of samples, if the true value is `effect` away
+            from the threshold, on the required side. None if this value is impossible, or if `problem` is set.
         to_fail: The number of rows with which the gate fails in 80% of samples, if the true value is on the other side,
             at the same distance. None in the same cases as `to_pass`.
-        smallest: For a given number of rows, two effects: the smallest one with which the gate passes in 80% of
-            samples, and the smallest one with which it fails in 80% of samples. Each is None if no value can be that
-            far from the threshold, or if no number of rows was given.
+        smallest: Two effects for a given number of rows. The first is the smallest effect with which the gate passes in
+            80% of samples. The second is the smallest effect with which it fails in 80% of samples. Each is None if no
+            value can be that far from the threshold, or if no number of rows was given.
         basis: Where the spread of the values comes from; "" if `problem` is set.
         problem: Why the numbers of rows are unknown, as a clause; "" if they are known.
     """

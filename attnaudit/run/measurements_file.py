@@ -55,8 +55,8 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     and `predicted` are null if the output is not a decision.
 
     If the units have a place, there are further columns: `file` and `file_sha256` name the file that the instance was
-    read from. In the rows with `tokens`, `boxes` has x, y, width and height of each unit, as fractions of the picture,
-    and `times` has its start and its end in seconds.
+    read from. `boxes` and `times` are filled in the rows with `tokens`. `boxes` has x, y, width and height of each
+    unit, as fractions of the picture. `times` has the start and the end of each unit in seconds.
 
     Args:
         measurements: The numbers of one model on one data set.

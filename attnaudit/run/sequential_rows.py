@@ -99,8 +99,8 @@ def candidate_samples(
     """Yield samples of increasing size, each of which seems large enough for the gates, and finally all rows.
 
     If a row is invalid, the last sample contains the rows before this row, and is yielded with the error. The error is
-    raised if the caller asks for another sample. A gate that needs a fixed number of rows cannot be judged on fewer, so
-    the last sample then contains only the rows that were measured before the error was found.
+    raised if the caller asks for another sample. A gate that needs a fixed number of rows cannot be judged on fewer. If
+    there is such a gate, the last sample contains only the rows that were measured before the error was found.
 
     Args:
         draws: The rows in random order.

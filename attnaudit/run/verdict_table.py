@@ -99,8 +99,8 @@ def _missing_row(case: MissingCase) -> list[Text]:
 def explanations(records: Sequence[CheckRecord], *, all_of_them: bool) -> list[str]:
     """Return warnings about gates whose sample is too small, and further sentences that help to read the table.
 
-    The further sentences say when a gate fails, and how much power an inconclusive gate has: the number of instances
-    that would decide it, and the smallest change that it detects.
+    The further sentences say when a gate fails. For an inconclusive gate, they also give the number of instances that
+    would decide it, and the smallest change that it detects.
 
     Args:
         records: The checks of the run.

@@ -70,7 +70,7 @@ def limited_ratio_sequence(
     """Return the confidence sequence of a ratio of weighted means, in which every class counts the same.
 
     Numerator and denominator of a row are proportional to its weight. If the weights have no known limit, the limit is
-    taken from the first units, which together have at least 100 rows, and nothing is bet on these units.
+    taken from the first units, which together have at least 100 rows. Nothing is bet on these units.
 
     Args:
         above: (n_all,) numerators, from 0 to the weight.

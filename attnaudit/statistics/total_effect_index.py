@@ -72,9 +72,9 @@ class TotalEffectIndex:
         The mean output is estimated too, but this has no effect to first order (see `interval`).
 
         Args:
-            through_estimates: (n_all,) indirect influences of each row, per unit of its weight, through estimated
-                quantities that the changes and outputs depend on, such as the scale of standardised logits; None if
-                there are none.
+            through_estimates: (n_all,) indirect influences of each row, per unit of its weight; None if there are none.
+                A row has an indirect influence if the changes and outputs depend on an estimated quantity, such as the
+                scale of standardised logits.
         """
         above = self.effects if through_estimates is None else self.effects + through_estimates
         return self.rows.linearised_ratio(above, self.deviations)

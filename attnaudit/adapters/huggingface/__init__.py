@@ -33,8 +33,8 @@ def transformer(
 ) -> HuggingFaceAdapter:
     """Build an adapter for a Transformers model, so that it can be audited.
 
-    A language model is audited on its prediction of the next token, for which it needs `labels`; or on the probability
-    of a string, for which it needs `target`. A classifier takes neither `labels` nor `template`.
+    A language model needs either `labels` or `target`. With `labels`, it is audited on its prediction of the next
+    token; with `target`, on the probability of a string. A classifier takes neither `labels` nor `template`.
 
     A model in memory is changed in place. It is put in evaluation mode. If its architecture uses Transformers'
     attention interface, attnaudit's attention function replaces the function that the model used before. This changes
@@ -55,9 +55,9 @@ def transformer(
         classes: Class names of a classifier in memory, in the order of the logits. A custom module around a
             Transformers model needs them. By default, the names come from `id2label` in the model's configuration.
         logits: Function that runs a custom module. It is called with the module and the inputs (input_ids,
-            attention_mask, ...), and returns the logits (B, C); of a tagger, the logits (B, T, C) of all tokens; if the
-            target is a span, the pair of the start and end logits (B, T). By default, the module is called with the
-            inputs that its forward() accepts.
+            attention_mask, ...), and returns the logits (B, C). For a tagger, it returns the logits (B, T, C) of all
+            tokens. If the target is a span, it returns the pair of the start and end logits, each (B, T). By default,
+            the module is called with the inputs that its forward() accepts.
         target: What is explained, such as `Target(kind="label", name="toxic")`. By default, the class of a classifier
             or of the next token, the tag of a word, or the span that answers the query.
         query_first: Whether the model reads the query before the text. By default, it does so only if the target is a

@@ -317,9 +317,9 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
 def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:
     """Return the sorted names of saved weights that the loaded model lacks, but that the saved model may have used.
 
-    Two kinds of saved weights are harmless, and are not returned: buffers that older versions of Transformers saved
-    and that the model now computes, such as position ids and causal masks; and the pooler of a base model, if the
-    classifier has its own pooler.
+    Two kinds of saved weights are harmless, and are not returned. The first are buffers that older versions of
+    Transformers saved and that the model now computes, such as position ids and causal masks. The second is the pooler
+    of a base model, if the classifier has its own pooler.
 
     Args:
         model: The model.

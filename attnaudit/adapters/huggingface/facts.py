@@ -22,8 +22,9 @@ class Facts:
         unseen_mixers: The modules that carry information between tokens although they have no weights that can be
             recorded (see `token_mixing.unseen_mixers`).
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
-        selects_queries: Whether the logits and weights stay the same if the fused kernel computes the output of all
-            queries, and the model's own attention functions compute the weights of only some queries.
+        selects_queries: Whether the logits and weights stay the same in a pass that computes the weights of only some
+            queries. In such a pass, the fused kernel computes the output of all queries, and the model's own attention
+            functions compute these weights.
         last_layer: The modules of the last layer that an audit may run only on the token that the logits are read from.
             None if this would change the logits.
         query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of

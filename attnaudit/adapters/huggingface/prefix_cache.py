@@ -37,8 +37,9 @@ class SharedStates:
 def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedStates:
     """Run the whole texts once and return their keys and values.
 
-    In two cases, the keys and values cannot be reused, and `SharedStates.layers` is None: a text is padded on the left,
-    or a token does not attend to all tokens before it, as with a sliding window that is shorter than the text.
+    In two cases, the keys and values cannot be reused, and `SharedStates.layers` is None. First, a text is padded on
+    the left. Second, a token does not attend to all tokens before it, for example because a sliding window is shorter
+    than the text.
 
     Args:
         runner: Runs the model.
