@@ -97,7 +97,10 @@ def head_for(
         return TagHead(target, names)
     if target.kind in ("label", "score"):
         return OneLogitHead(target, names, _index(model, names, target, where))
-    _require_one_class_per_text(model, where)
+    # A function for the logits with the names of its classes says what a module returns. The configuration describes
+    # only the Transformers model inside this module.
+    if classes is None or getattr(model, "read_logits", None) is None:
+        _require_one_class_per_text(model, where)
     return ClassifierHead(names)
 
 

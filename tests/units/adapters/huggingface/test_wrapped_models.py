@@ -263,6 +263,30 @@ def test_what_is_refused(make: Callable[[], Any], options: dict[str, Any], messa
         transformer(make(), architectures.tokenizer("wordpiece"), **options)
 
 
+class Probability(nn.Module):
+    """A module around a classifier with a single output, which returns the probability of the second class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = architectures.build("bert", num_labels=1)[0]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.encoder(input_ids, attention_mask).logits.sigmoid()
+
+
+def test_a_probability_around_a_classifier_with_one_output() -> None:
+    def logit(model: Any, inputs: Any) -> Tensor:
+        return model(inputs["input_ids"], inputs["attention_mask"]).logit()
+
+    model, tokenizer = Probability().eval(), architectures.tokenizer("wordpiece")
+    adapter = transformer(model, tokenizer, classes=CLASSES, logits=logit)
+    given = tokenizer([one.text for one in TEXTS], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = logit(model, given)[:, 0]
+        logits = adapter.run(adapter.collate(TEXTS)).logits
+    torch.testing.assert_close(logits[:, 1] - logits[:, 0], expected, rtol=0, atol=1e-5)
+
+
 class NamesNothing(nn.Module):
     """Its forward() names no arguments, so it can only be called by a function that reads the logits."""
 
