@@ -62,8 +62,8 @@ class Evidence:
         details: Further numbers by name.
         charts: Further charts.
         note: Remarks on the value.
-        no_interval: Why there is no interval, as a clause. It is "" if there is an interval, or if the reason is that
-            there are too few independent sources.
+        no_interval: Why there is no interval, as a clause. It is "" if there is an interval, or if there is none
+            because of too few independent sources.
         breakdowns: The value in parts of the data.
         typical: Which instances illustrate the value; None if the check has no values per instance.
     """

@@ -18,7 +18,7 @@ def families_of(record: PolicyRecord) -> list[str]:
 
 
 def require_families_of_several(policies: Sequence[Policy]) -> None:
-    """Require that, if there are several policies, each names the families of models that it applies to.
+    """If there are several policies, require that each names the families of models that it applies to.
 
     Raises:
         CheckError: A policy names no family. The message names its file.

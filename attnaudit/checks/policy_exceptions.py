@@ -15,7 +15,7 @@ KEYS = ("check", "reason", "model", "data")
 
 
 def require_gates(checks: Sequence[Check], *, informational: bool, where: str, declaration: str) -> None:
-    """Require that a policy has a gate or, if it is declared informational, that it has no gate.
+    """Require that an informational policy has no gate, and that any other policy has a gate.
 
     Args:
         checks: The checks of the policy.

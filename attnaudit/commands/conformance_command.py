@@ -138,7 +138,7 @@ def _check(
 
 
 def _progress() -> AbstractContextManager[Any]:
-    """Return a context that shows a status line on standard error, or nothing if that is not a terminal."""
+    """Return a context that shows a status line if standard error is a terminal, and nothing otherwise."""
     from rich.console import Console
 
     console = Console(stderr=True)

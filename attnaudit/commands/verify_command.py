@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> None:
-    """Print a text as one line that is harmless in a terminal, because it may quote files that anyone wrote."""
+    """Print a text as one line that is harmless in a terminal. The text may quote files that anyone wrote."""
     print(one_line(text))
 
 

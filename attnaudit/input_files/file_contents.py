@@ -50,7 +50,7 @@ def read_file(path: Path, where: str) -> tuple[bytes, str]:
 
 
 def contents_of(instance: Instance) -> bytes:
-    """Read the file of an instance, which must have the contents that it had when the data were loaded.
+    """Read the file of an instance, and require that its contents have not changed since the data were loaded.
 
     Raises:
         DataError: The instance names no file, or the file cannot be read or has changed.

@@ -29,7 +29,7 @@ def leave_one_out(view: AttentionView, request: Request) -> Columns:
     the token is set to 0, the other weights are renormalised, and the hidden states are fixed. If the token has all
     weight, the context vector without the token is zero.
 
-    The columns, which are undefined for texts with a single real token, are:
+    The columns are undefined for texts with a single real token:
 
     * `<name>`: the change of each token, divided by the sum over the real tokens.
     * `.change`: the change of each token, a total variation.

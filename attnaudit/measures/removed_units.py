@@ -52,7 +52,7 @@ def datamodel_score(view: AttentionView, request: Request) -> Columns:
     correlation between the sum of α over S and the log-odds log p(S) - log (1 - p(S)). The log-odds rank the subsets as
     p(S) does.
 
-    The columns, which are undefined if there is a single unit or if no subset changes the output, are:
+    The columns are undefined if there is a single unit, or if no subset changes the output:
 
     * `<name>`: the score. Undefined if all units have the same attention.
     * `.uniform`: the score of equal weights, which depends only on the number of kept units.
@@ -105,8 +105,8 @@ def log_odds(probabilities: Tensor, chosen: int) -> Tensor:
 def top_k_drop(view: AttentionView, request: Request) -> Columns:
     """Return the top-k drop of attention (Cohen-Wang et al. 2024, "top-k log-probability drop").
 
-    It is log p - log p' in nats, where p' is the probability without the k most attended units. The columns, which are
-    undefined if there are at most k units, are:
+    It is log p - log p' in nats, where p' is the probability without the k most attended units. The columns are
+    undefined if there are at most k units:
 
     * `<name>`: the drop. Undefined if all units have the same attention.
     * `.random`: the mean drop without k random units. It is exact for k = 1, and otherwise the mean of 5 draws.

@@ -92,7 +92,7 @@ def newer_runs(folder: Path, run: RunRecord) -> list[str]:
 
 
 def require_newest(given: Path, folder: Path, run: RunRecord) -> None:
-    """Require that a run is the newest one, if the folder that pytest writes the runs to was given.
+    """If the folder that pytest writes the runs to was given, require that a run is the newest one in it.
 
     Args:
         given: The folder that the user gave.

@@ -19,8 +19,8 @@ class Facts:
         first_position: Position id of a row's first token if the batch is padded on the left.
         shares_prefixes: Whether the functions of `prefix_cache` give the correct logits for texts with some tokens
             removed.
-        unseen_mixers: The modules that carry information between tokens although they have no weights that can be
-            recorded (see `token_mixing.unseen_mixers`).
+        unseen_mixers: The modules that carry information between tokens without weights that can be recorded (see
+            `token_mixing.unseen_mixers`).
         fuses: Whether the fused kernel gives the same attention output as the model's own attention functions.
         selects_queries: Whether the logits and weights stay the same in a pass that computes the weights of only some
             queries. In such a pass, the fused kernel computes the output of all queries, and the model's own attention

@@ -107,7 +107,7 @@ def replaced_embeddings(layout: Layout, embeddings: Tensor | None) -> Iterator[N
     """Replace the embeddings of the text inside the context.
 
     The first call of the embedding module returns the given embeddings. If gradients are enabled, the embeddings of the
-    decoder's tokens are also made leaf tensors that require gradients, so that the decoder's attention has gradients.
+    decoder's tokens also become leaf tensors that require gradients. The decoder's attention then has gradients.
 
     Args:
         layout: The model's layout.

@@ -1,4 +1,4 @@
-"""Find the modules that carry information between tokens although they have no weights that can be recorded.
+"""Find the modules that carry information between tokens without weights that can be recorded.
 
 The model runs on a synthetic text, and on copies of the text in which one token is changed. In all of these runs, the
 attention weights that can be recorded are replaced by weights that carry nothing from one token to another. A module
@@ -38,7 +38,7 @@ INTERACTION = 1e-3
 
 
 def unseen_mixers(runner: Runner) -> tuple[str, ...]:
-    """Return the modules that carry information between tokens although they have no weights that can be recorded.
+    """Return the modules that carry information between tokens without weights that can be recorded.
 
     A module is returned only if its own code mixes tokens, not if only the modules inside it do.
 
