@@ -235,7 +235,7 @@ def inner_kernel() -> Any:
         (Detached, {"classes": CLASSES}, r"its logits have no gradient\. Look for torch\.no_grad"),
         (Random, {"classes": CLASSES}, r"two runs of the same texts .*self\.training"),
         (WithoutMask, {"classes": CLASSES}, r"Attention at 'layer\.0' reaches padding\. Pass the attention mask"),
-        (ReadsPadding, {"classes": CLASSES}, r"read the states of padding.*pack_padded_sequence"),
+        (ReadsPadding, {"classes": CLASSES}, r"reads the states of padding.*pack_padded_sequence"),
         (TwoRows, {"classes": CLASSES}, r"TwoRows: no nn\.Embedding .*one text per row"),
         (inner_kernel, {}, r"kernel sdpa.*get_submodule\('inside'\)\.set_attn_implementation\('eager'\)"),
         (Reviews, {}, "a custom module has no class names.*classes="),
