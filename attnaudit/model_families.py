@@ -22,8 +22,9 @@ POOLED = "pooled attention"
 def covers(families: Iterable[str], family: str) -> bool:
     """Return whether a family is one of `families` or begins with the words of one of them.
 
-    The last word of a family may name what is explained, such as "multi-label". An entry of `families` with such a word
-    covers only families with the same word. An entry without such a word covers only families without one.
+    The last word of a family may name what is explained, such as "multi-label". If an entry of `families` ends with
+    such a word, it covers only families that end with the same word. Otherwise, it covers only families that end
+    without such a word.
 
     Examples:
         >>> covers(["pooled attention"], "pooled attention, gru encoder")

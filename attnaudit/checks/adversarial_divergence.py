@@ -135,7 +135,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         largest = measurements.scalar(f"{self.column}.most")
-        meaning = "mean of the largest JSD between any attention and that of the model, whatever the output"
+        meaning = "mean of the largest JSD that any attention has to the model's, whatever the output"
         return (ReferenceValues("largest_possible", largest, meaning),)
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

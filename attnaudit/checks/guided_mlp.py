@@ -69,8 +69,8 @@ class GuidedMLP(RetrainingCheck):
     @property
     def why(self) -> str:
         return (
-            "Large weights on the words that matter also help another model. Weights that fit only the hidden states "
-            f"of their own model do not. {self.cost()}"
+            "Large weights on the words that matter also help another model. Weights that suit only the hidden "
+            "states of this model do not help. {self.cost()}"
         )
 
     @property

@@ -73,6 +73,7 @@ def _unclear(model: str, family: str, policies: Sequence[Policy], applying: Sequ
             f"[policy] in one of them. {REMEDY}, for this run only."
         )
     return (
-        f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}. If one of them is "
-        f"meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, for this run only."
+        f"--model {model}: no policy applies to its family ({family or 'not stated'}): {listed}. If one of these "
+        f"policies is meant for such models, add the family to applies_to under [policy] in its file. {REMEDY}, for "
+        "this run only."
     )

@@ -211,7 +211,7 @@ def _as_json(gates: Sequence[GateStability]) -> dict[str, Any]:
 
 
 def _require_file(option: str, path: Path) -> None:
-    """Require that a file can probably be written, before the audits, which may take long."""
+    """Before the audits, which may take long, require that a file can probably be written."""
     require_reachable(option, path)
     if path.is_dir() or not path.parent.is_dir():
         raise CheckError(f"{option} {path}: expected a file in a folder that exists.")

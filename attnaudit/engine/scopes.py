@@ -61,7 +61,7 @@ class Scope:
         return self.query in ("mean", "target", "all")
 
     def head_numbers(self, site: Site) -> list[int]:
-        """Return the indices of the heads in scope at a site, which must not differ by instance."""
+        """Return the indices of the heads in scope at a site. They must not differ by instance."""
         return list(range(site.heads)) if self.heads is None else list(self.heads)
 
     def select_heads(self, values: Tensor) -> Tensor:

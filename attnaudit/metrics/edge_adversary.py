@@ -63,7 +63,7 @@ def vertices_and_edges(
 
     For every pair of tokens, the function first predicts which point of the edge has the original output, by linear
     interpolation between the outputs of the two vertices. It keeps the pairs with the largest JSD at the predicted
-    point. It then searches the actual point by bisection, and decodes one point per edge in each step. All decoded
+    point. It then searches for the actual point by bisection, and decodes one point per edge in each step. All decoded
     points are candidates. The best candidate is not necessarily the optimum.
 
     Args:

@@ -187,7 +187,7 @@ def _report_conflicts(state: RunState, session: pytest.Session, base: int) -> in
     """Report one failed test for all models and data sets that were not the same in all processes.
 
     Returns:
-        The exit status of the session: `base`, or a failing one if there is such a model or data set.
+        The exit status of the session: a failing one if there is such a model or data set, otherwise `base`.
     """
     from attnaudit.run.conflicting_parts import conflicts
 

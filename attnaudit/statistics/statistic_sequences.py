@@ -5,9 +5,9 @@ statistics take a limit from the first units, on which nothing is bet (see `inde
 
 * In a ratio of weighted means, the weight of a row is limited to the largest weight in the first units.
 * In the total-effect index, the change of a row's output is limited to the expected squared distance of two rows,
-  estimated from the first units. A row then contributes at most 1 to the index, as much as an exchange of the row for
-  another row is expected to contribute. The limit can only lower the index: if the limited index reaches a threshold,
-  the index without the limit reaches it too.
+  estimated from the first units. A row then contributes at most 1 to the index. This is the contribution that is
+  expected if the row is exchanged for another row. The limit can only lower the index: if the limited index reaches a
+  threshold, the index without the limit reaches it too.
 
 Statistics that are not ratios of means have no sequence: F1, medians, correlations over the data set, and information
 ranking. Checks that train models have no sequence either. The same holds for checks that compare classes, if the

@@ -32,7 +32,8 @@ def weighted_share_interval(
     Second, the number is divided by the design effect D, the ratio of the observed variance to the variance that the
     number implies (Korn & Graubard 1998). If the share is near 0 or 1, only a few sources determine D. For example, D
     is near 0 if a single text with little weight has the rarer value. D is therefore replaced by a weighted average of
-    D and 1. The weight of D is the number of sources that have the rarer value, and the weight of 1 is two sources.
+    D and 1. In this average, D has a weight equal to the number of sources that have the rarer value, and 1 has the
+    weight of two sources.
 
     The interval is continuous in the weights: a text whose weight tends to 0 has no effect, whether it counts or not.
     If all texts count, the interval is Wilson's interval for the effective number of rows.

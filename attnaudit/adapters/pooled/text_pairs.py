@@ -57,9 +57,9 @@ class PairAttentionAdapter(TokenStreams):
             embedding: (B, T) ids -> (B, T, d) embeddings. It serves both texts.
             encoder: (embeddings (B, T, d), mask (B, T)) -> states (B, T, m). It serves both texts.
             attention: (states of the text (B, T, m), states of the query (B, Q, m), mask of the text (B, T), mask of
-                the query (B, Q)) -> weights (B, T, Q) and weights (B, Q, T). With the former, tokens of the text attend
-                to the query. With the latter, tokens of the query attend to the text. Each row sums to one over the
-                tokens of the other text.
+                the query (B, Q)) -> weights (B, T, Q) and weights (B, Q, T). With the first weights, tokens of the text
+                attend to the query. With the second weights, tokens of the query attend to the text. Each row sums to
+                one over the tokens of the other text.
             decoder: (states of the text, states of the query, contexts of the text (B, T, m), contexts of the query
                 (B, Q, m), mask of the text, mask of the query) -> logits (B, C). The contexts of the text are weighted
                 sums of the states of the query, and those of the query are weighted sums of the states of the text.
