@@ -127,7 +127,7 @@ class TrainedAdversary(RetrainingCheck, PerInstanceCheck):
         return tuple(self.on_data(dataclasses.replace(adversary, seed=seed)) for seed in range(self.seeds))
 
     def copies_to_compare(self) -> tuple[Retraining, ...]:
-        """Return the training settings of the copies with other seeds, with which the value is compared."""
+        """Return the training settings of the copies with other seeds. The value is compared with these copies."""
         return tuple(self.on_data(copy) for copy in copies_from_other_seeds(self.compare_seeds))
 
     def retrainings(self) -> Sequence[Retraining]:

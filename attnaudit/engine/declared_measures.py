@@ -237,12 +237,12 @@ class MeasureDeclaration:
 
 
 def _resolved(names: Names, argument: Any) -> tuple[str, ...]:
-    """Return the names in a declaration, which lists them or gives a function of the argument that returns them."""
+    """Return the names in a declaration. It lists the names, or gives a function that returns them for an argument."""
     return tuple(names(argument) if callable(names) else names)
 
 
 def _flag(flag: Flag, argument: Any) -> bool:
-    """Return a flag in a declaration, which gives its value or a function of the argument that returns it."""
+    """Return a flag in a declaration. It gives the value, or a function that returns the value for an argument."""
     return flag if isinstance(flag, bool) else flag(argument)
 
 

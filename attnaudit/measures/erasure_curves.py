@@ -29,7 +29,7 @@ TIED = 1e-6
 
 
 def random_orders(view: AttentionView, draws: int, purpose: str, *, rows: Sequence[int] | None = None) -> Tensor:
-    """Draw random orders of the real tokens, which depend only on the seed, the purpose and the id of the instance.
+    """Draw random orders of the real tokens. They depend only on the seed, the purpose and the id of the instance.
 
     Args:
         view: B instances.

@@ -39,7 +39,8 @@ class Encoder(nn.Module):
         super().__init__()
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Return one state per row, which represents a query. By default, it is the mean over the tokens' states.
+        """Return one state per row, as a representation of its query. By default, it is the mean over the tokens'
+        states.
 
         Args:
             hidden: (B, T, m) hidden states, zero on padding.

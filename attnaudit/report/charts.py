@@ -213,7 +213,7 @@ def _bars(
 ) -> list[Shape]:
     """Draw the bars of one series.
 
-    The bars of all series at the same x form a group, whose width is at most 76% of the gap between two x.
+    The bars of all series at the same x form a group, whose width is at most 76% of the gap between two values of x.
     """
     group_width = abs(x(gap) - x(0.0)) * 0.76
     width = min(group_width / series_count, 46.0)

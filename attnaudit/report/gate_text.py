@@ -74,7 +74,7 @@ def _key(gate: GateRecord) -> tuple[str, str, str]:
 
 
 def _by_reason(intro: str, gates: Sequence[GateRecord]) -> list[str]:
-    """Return one line per reason, which lists the gates with this reason."""
+    """Return one line for each reason. The line lists the gates with this reason."""
     reasons: dict[str, list[str]] = {}
     for gate in gates:
         reasons.setdefault(gate.reason, []).append(f"{gate.check} ({gate.model} on {gate.data})")

@@ -290,7 +290,7 @@ class StoredShardRunner:
         lengths: Sequence[int],
         report: Callable[[int], None],
     ) -> Iterator[ShardNumbers]:
-        """Measure and yield the shards, as a `ShardRunner`."""
+        """Measure and yield the shards (see `ShardRunner`)."""
         if measurer.keeps_rows:
             yield from self._in_memory(measurer, shards, report)
             return
