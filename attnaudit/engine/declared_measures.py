@@ -271,8 +271,8 @@ def measure(
             argument can be written in several ways.
         requires: needs of other measures whose columns the measure reads.
         capabilities: adapter capabilities without which the measure is refused, such as ("deletion",).
-        optional_capabilities: adapter capabilities without which the measure leaves columns undefined. In
-            `request.lacking`, the measure finds those that the adapter lacks.
+        optional_capabilities: adapter capabilities without which the measure leaves columns undefined.
+            `request.lacking` names those that the adapter lacks.
         gradients: whether the measure differentiates through the clean pass. It then also needs the capability
             "differentiable".
         depends_on_reading: whether the columns differ between readings of the model's attention.

@@ -84,7 +84,7 @@ class RankedHidden(StatefulMeasure):
 
 
 def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int]) -> list[Array]:
-    """Return the first entries of each row, as many as given for the row."""
+    """Return the first `counts[i]` entries of each row i."""
     return [row[:count] for row, count in zip(rows, counts, strict=True)]
 
 

@@ -179,7 +179,8 @@ def _shapley(view: AttentionView, orders: int) -> Tensor:
 
 
 def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return (T, D) mean contributions of the positions to (V, D) payoffs, over (N, n) orders of joining."""
+    """Return (T, D) contributions of the positions to the (V, D) payoffs, averaged over (N, n) orders of adding
+    them."""
     draws, count = order.shape
     width = view.real.shape[1]
     total = torch.zeros((width, 1 + view.probabilities.shape[-1]), dtype=torch.float64, device=view.device)

@@ -81,8 +81,8 @@ class CaseView:
         undefined: Pairs of a reason and the number of instances without a value, the largest number first.
         parameters: Pairs of a name and a value, for the arguments of the check that are not None.
         details: Pairs of a name and a value, for further numbers.
-        breakdowns: For each breakdown of a gate, what its parts differ in, and their names, values and numbers of
-            instances.
+        breakdowns: For each breakdown of a gate, the property by which its parts differ, and the name, the value and
+            the number of instances of each part.
         typical: The typical instances that are shown.
         heatmaps: The worst instances that are shown.
         instances_left_out: Number of worst instances in the record that are not shown.

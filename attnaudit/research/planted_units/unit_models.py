@@ -27,11 +27,11 @@ class PlantedUnits:
 
     Attributes:
         plan: The plan.
-        variant: The details that the seed decided.
-        space: The rotation of codes into vectors.
+        variant: The details of the model that the seed decides.
+        space: Converts the codes of units to vectors, by a rotation.
         model: The model.
-        rows: The rows, to which `truth_rule` is applied.
-        dataset: The same rows, to audit.
+        rows: The rows, in the form that `truth_rule` reads.
+        dataset: The same rows, as a data set to audit.
         adapter: The adapter.
     """
 
@@ -44,11 +44,14 @@ class PlantedUnits:
     adapter: ModelAdapter
 
     def truth(self, reading: str) -> KnownTruth:
-        """Return what the rule says about a reading, given in text form ("" for the only one).
+        """Return the truth about a reading, by the rule of `truth_rule`.
 
-        The rule cannot tell the heads of a mean apart. If only some of them decide, the rule is applied twice: to these
-        heads and to the others. If the former are faithful and the latter unfaithful, the reading is graded, with the
-        share of heads that decide.
+        If a reading averages over heads of which only some decide, the rule is applied twice: to these heads, and to
+        the others. If the first are faithful and the others unfaithful, the reading is graded. Its share is then the
+        share of the heads that decide.
+
+        Args:
+            reading: The text form of the reading; "" if the model has a single one.
         """
         heads = self.variant.readings[reading]
         right = kind_of(self.plan.kind).right
