@@ -233,7 +233,7 @@ def ranking_interval(
         groups: The instances by source.
         confidence: The confidence of the interval.
         generator: Draws the subsamples.
-        shuffling: Draws the shuffles of the outputs that correct the information.
+        shuffling: Draws the shuffles of the outputs, with which the information is corrected.
 
     Returns:
         The interval; None with fewer than 4 sources, or if τ is undefined in more than a tenth of the subsamples.

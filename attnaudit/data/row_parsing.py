@@ -203,7 +203,8 @@ def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
 
 
 def dataset_of(instances: Sequence[Instance], *, name: str, source: str, description: str) -> Dataset:
-    """Return instances as a data set. If they are not in memory and know their classes, they are not read."""
+    """Return instances as a data set. If the instances are not in memory, but their classes are known, they are not
+    read."""
     known: tuple[str, ...] | None = getattr(instances, "classes", None)
     return Dataset(
         name=name,

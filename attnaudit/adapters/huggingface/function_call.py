@@ -69,7 +69,7 @@ class FunctionCall:
         return call.function(call.module, call.query, call.key, call.value, call.mask, **call.rest)
 
     def _with_mask(self) -> FunctionCall:
-        """Return a causal call for all queries, with a mask."""
+        """Return the same call with a mask, for a causal call without one."""
         positions = torch.arange(self.query.shape[2], device=self.query.device)
         return self.at(positions.expand(len(self.query), -1))
 

@@ -199,7 +199,7 @@ def test_weights_of_a_quantised_type(copy: Path) -> None:
     import safetensors.torch
 
     safetensors.torch.save_file({"a": torch.zeros(9, dtype=torch.int8)}, copy / "model.safetensors")
-    _refused(copy, "most of its weights are of type I8, a quantised form")
+    _refused(copy, "most of its weights are of the quantised type I8")
 
 
 def test_an_unknown_model_type(copy: Path) -> None:
