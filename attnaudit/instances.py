@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -69,10 +69,28 @@ def by_id(instances: Sequence[Instance]) -> Sequence[Instance]:
     return instances if getattr(instances, "sorted_by_id", False) else sorted(instances, key=lambda one: one.id)
 
 
+def consecutive(instances: Sequence[Instance], start: int, stop: int) -> Sequence[Instance]:
+    """Return `instances[start:stop]`. Instances that are not in memory are read when they are first used."""
+    later: Callable[[int, int], Sequence[Instance]] | None = getattr(instances, "read_later", None)
+    return instances[start:stop] if later is None else later(start, stop)
+
+
 def ids_of(instances: Sequence[Instance]) -> Sequence[str]:
     """Return the ids of instances, without reading instances that are not in memory."""
     known: Sequence[str] | None = getattr(instances, "ids", None)
     return [one.id for one in instances] if known is None else known
+
+
+def labels_of(instances: Sequence[Instance]) -> Sequence[str | None]:
+    """Return the label of every instance, without reading instances that are not in memory."""
+    known: Sequence[str | None] | None = getattr(instances, "labels", None)
+    return [one.label for one in instances] if known is None else known
+
+
+def have_label_lists(instances: Sequence[Instance]) -> bool:
+    """Return whether any instance has a list of labels, without reading instances that are not in memory."""
+    known: bool | None = getattr(instances, "have_label_lists", None)
+    return any(one.labels is not None for one in instances) if known is None else known
 
 
 def have_sources(instances: Sequence[Instance]) -> bool:

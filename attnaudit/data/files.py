@@ -157,6 +157,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
+#: Decoder of the lines of a JSON Lines file.
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
+
+
 def parse_line(line: str, where: str) -> dict[str, Any]:
     """Read one line of a JSON Lines file.
 
@@ -169,7 +173,7 @@ def parse_line(line: str, where: str) -> dict[str, Any]:
     """
     expected = 'Expected one JSON object per line, such as {"text": "...", "label": "..."}.'
     try:
-        content = json.loads(line, object_pairs_hook=_object)
+        content = _DECODER.decode(line)
     except _DuplicateKeyError as error:
         reject_duplicates(error.args[0], where)
         raise DataError(f"{where}: the object contains a key twice. {expected}") from error

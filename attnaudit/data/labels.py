@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from attnaudit.errors import DataError, nearest
-from attnaudit.instances import Dataset, Instance
+from attnaudit.instances import Dataset, Instance, have_label_lists, labels_of
 from attnaudit.targets import CLASS, PAGE, Target
 
 _INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
@@ -41,18 +41,19 @@ def label_indices(
     if not any(_INTEGER.fullmatch(name) for name in classes):
         index = {str(position): position for position in range(len(classes))} | index
     indices: list[int] = []
-    for instance in dataset.instances:
-        if instance.label is None:
-            if instance.labels is not None:
+    have_lists = have_label_lists(dataset.instances)
+    for row, label in enumerate(labels_of(dataset.instances)):
+        if label is None:
+            if have_lists and dataset.instances[row].labels is not None:
                 raise DataError(
-                    f"{_place(instance, dataset)}: column 'labels' is filled, but the model assigns one label to a "
-                    "text. Write the label in the column 'label'."
+                    f"{_place(dataset.instances[row], dataset)}: column 'labels' is filled, but the model assigns one "
+                    "label to a text. Write the label in the column 'label'."
                 )
             indices.append(-1)
-        elif instance.label in index:
-            indices.append(index[instance.label])
+        elif label in index:
+            indices.append(index[label])
         else:
-            raise _unknown_label(instance.label, _place(instance, dataset), classes)
+            raise _unknown_label(label, _place(dataset.instances[row], dataset), classes)
     return indices
 
 
@@ -109,7 +110,7 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
                     "the label."
                 )
     # The declared classes also count: a sample may lack a class, but it declares the classes of the full data set.
-    classes = {*dataset.classes, *(instance.label for instance in dataset.instances)} - {None}
+    classes = {*dataset.classes, *labels_of(dataset.instances)} - {None}
     if len(classes) == 1:
         fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")
         raise DataError(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnaudit.data.row_parsing import dataset_of, ordered_classes
+from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
@@ -27,7 +29,7 @@ IDS_AT_ONCE = 65_536
 class LazyInstances(Sequence[Instance]):
     """Instances outside memory, sorted by id.
 
-    All rows are read once to validate them. Only the id and the position of every row are kept in memory.
+    All rows are read once to validate them. Only the id, the label and the position of every row are kept in memory.
 
     Args:
         rows: The rows.
@@ -35,7 +37,9 @@ class LazyInstances(Sequence[Instance]):
     Attributes:
         sorted_by_id: True.
         ids: The ids, in ascending order.
+        labels: The label of every instance.
         have_sources: Whether any instance has a source.
+        have_label_lists: Whether any instance has a list of labels.
         classes: The labels that occur in the column `label`.
 
     Raises:
@@ -46,14 +50,15 @@ class LazyInstances(Sequence[Instance]):
 
     def __init__(self, rows: StoredRows) -> None:
         self._rows = rows
-        labels: dict[str, Instance] = {}
-        self.have_sources = False
+        labels: dict[str, int] = {}  # label -> its code
+        codes = array("i")
+        self.have_sources = self.have_label_lists = False
 
         def ids() -> Iterator[str]:
             for instance in rows.read(range(len(rows))):
                 self.have_sources |= instance.source is not None
-                if instance.label is not None:
-                    labels.setdefault(instance.label, instance)
+                self.have_label_lists |= instance.labels is not None
+                codes.append(-1 if instance.label is None else labels.setdefault(instance.label, len(labels)))
                 yield instance.id
 
         found = _packed(ids())
@@ -70,7 +75,8 @@ class LazyInstances(Sequence[Instance]):
             order = _order(found)
         self._order = order
         self.ids = _Strings(found.take(order))
-        self.classes = ordered_classes(labels.values())
+        self.labels = _Labels(np.array(codes, dtype=np.int32)[order], [*labels])
+        self.classes = ordered_labels(labels)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -90,10 +96,82 @@ class LazyInstances(Sequence[Instance]):
         for first in range(0, len(self), ROWS_AT_ONCE):
             yield from self._read(range(first, min(first + ROWS_AT_ONCE, len(self))))
 
+    def read_later(self, start: int, stop: int) -> Sequence[Instance]:
+        """Return the instances between two places. They are read when they are first used."""
+        return _Later(self, range(*slice(start, stop).indices(len(self))))
+
     def _read(self, places: Sequence[int]) -> list[Instance]:
         """Return the instances at some places in the order of the ids."""
         read = self._rows.read(self._order[list(places)].tolist())
-        return [dataclasses.replace(one, id=self.ids[place]) for place, one in zip(places, read, strict=True)]
+        ids = (self.ids[place] for place in places)
+        return [
+            one if one.id == unique else dataclasses.replace(one, id=unique)
+            for unique, one in zip(ids, read, strict=True)
+        ]
+
+
+class _Later(Sequence[Instance]):
+    """Consecutive instances, which are read when they are first used.
+
+    Args:
+        instances: All instances.
+        places: The places of these instances among all instances.
+    """
+
+    def __init__(self, instances: LazyInstances, places: range) -> None:
+        self._instances = instances
+        self._places = places
+        self._found: list[Instance] | None = None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the instances, without reading them."""
+        return self._instances.ids[self._places.start : self._places.stop]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, row: int) -> Instance: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Instance]: ...
+    def __getitem__(self, row: int | slice) -> Instance | list[Instance]:
+        if self._found is None:
+            self._found = self._instances[self._places.start : self._places.stop]
+        return self._found[row]
+
+    def __reduce__(self) -> tuple[type[list[Instance]], tuple[list[Instance]]]:
+        """Pickle the instances themselves, because another process cannot read them."""
+        return list, (self[:],)
+
+
+class _Labels(Sequence[str | None]):
+    """The label of every instance, stored as a number.
+
+    Args:
+        codes: (n,) The position of each label in `names`; -1 for instances without a label.
+        names: The labels that occur.
+    """
+
+    def __init__(self, codes: NDArray[np.int32], names: list[str]) -> None:
+        self._codes = codes
+        self._names: list[str | None] = [*names, None]  # the code -1 is the last entry
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @overload
+    def __getitem__(self, row: int) -> str | None: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str | None]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str | None] | None:
+        if isinstance(row, slice):
+            return [self._names[code] for code in self._codes[row].tolist()]
+        return self._names[int(self._codes[row])]
+
+    def __iter__(self) -> Iterator[str | None]:
+        for first in range(0, len(self), ROWS_AT_ONCE):
+            yield from self[first : first + ROWS_AT_ONCE]
 
 
 class _Strings(Sequence[str]):

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from attnaudit.data.cell_values import describe_value, encodable, invalid, shorten
 from attnaudit.data.column_names import Column
@@ -75,30 +75,26 @@ class InstanceReader:
         label = _label(cells.get(Column.LABEL), where, all_text=self.all_text)
         query = _optional_text(cells.get(Column.QUERY), where, Column.QUERY)
         source = _optional_text(cells.get(Column.SOURCE), where, Column.SOURCE, integers=True)
-        read = Instance(
-            id="",
-            text=text,
-            label=label,
-            labels=_labels(cells.get(Column.LABELS), where),
-            query=query,
-            answer=_optional_text(cells.get(Column.ANSWER), where, Column.ANSWER),
-            position=_position(cells.get(Column.POSITION), where),
-            passages=_passages(cells.get(Column.PASSAGES), where),
-            source=source,
-            where=where,
-        )
+        fields: dict[str, Any] = {
+            "text": text,
+            "label": label,
+            "labels": _labels(cells.get(Column.LABELS), where),
+            "query": query,
+            "answer": _optional_text(cells.get(Column.ANSWER), where, Column.ANSWER),
+            "position": _position(cells.get(Column.POSITION), where),
+            "passages": _passages(cells.get(Column.PASSAGES), where),
+            "source": source,
+            "where": where,
+        }
         self._previous = (where, identifier is not None)
         if identifier is None:
             content = None if file is None else file.sha256
-            further = read.further_fields()
+            further = Instance(id="", **fields).further_fields()
             identifier = self._numbered(derived_id(text, query, label, source, content=content, further=further))
         self._require_new(identifier, where)
-        return dataclasses.replace(
-            read,
-            id=identifier,
-            file=None if file is None else file.path,
-            file_sha256="" if file is None else file.sha256,
-        )
+        if file is not None:
+            fields |= {"file": file.path, "file_sha256": file.sha256}
+        return Instance(id=identifier, **fields)
 
     def from_instance(self, instance: Instance, number: int) -> Instance:
         """Validate an instance and bring its fields into a common form.
@@ -196,7 +192,11 @@ def require_rows(instances: Sequence[Instance], name: str) -> tuple[Instance, ..
 
 def ordered_classes(instances: Iterable[Instance]) -> tuple[str, ...]:
     """Return the labels that occur, in sorted order. Labels are sorted as numbers if all of them are integers."""
-    labels = {instance.label for instance in instances if instance.label is not None}
+    return ordered_labels({instance.label for instance in instances if instance.label is not None})
+
+
+def ordered_labels(labels: Collection[str]) -> tuple[str, ...]:
+    """Return different labels in sorted order. They are sorted as numbers if all of them are integers."""
     if all(_INTEGER.fullmatch(label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (Decimal(label), label)))
     return tuple(sorted(labels))

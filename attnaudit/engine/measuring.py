@@ -25,7 +25,7 @@ from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
-from attnaudit.instances import Dataset, Instance, by_id, have_sources, ids_of
+from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
@@ -212,7 +212,7 @@ class Shards(Sequence[Shard]):
         if not 0 <= index < len(self):
             raise IndexError(f"shard {index} of {len(self)}")
         first = index * SHARD_ROWS
-        rows = self._instances[first : first + SHARD_ROWS]
+        rows = consecutive(self._instances, first, first + SHARD_ROWS)
         return Shard(index=index, first=first, instances=rows, alone=len(self) == 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import threading
 from collections import Counter, deque
@@ -48,9 +49,17 @@ class ProcessPool:
         again: deque[Shard] = deque()
         deaths: Counter[int] = Counter()
         members: list[_Member] = []
+        ahead: deque[Shard] = deque()  # a shard that was read while the processes were busy
+
+        def read_ahead() -> None:
+            if not ahead:
+                ahead.extend(_read(shard) for shard in itertools.islice(remaining, 1))
 
         def next_shard() -> Shard | None:
-            return again.popleft() if again else next(remaining, None)
+            if again:
+                return again.popleft()
+            read_ahead()
+            return ahead.popleft() if ahead else None
 
         def start(number: int) -> None:
             shard = next_shard()
@@ -73,13 +82,14 @@ class ProcessPool:
                         continue
                     if not isinstance(message, MeasuredShard):
                         raise rebuilt(*message)
-                    finished(message)
                     shard = next_shard()
+                    if shard is not None:
+                        member.send(shard)  # the process measures it while the result is stored
+                    finished(message)
                     if shard is None:
                         members.remove(member)
                         member.stop()
-                    else:
-                        member.send(shard)
+                read_ahead()
         finally:
             for member in members:
                 member.kill()
@@ -107,7 +117,7 @@ class _Member:
         """Send a shard. If the process is dead, the next `receive` notices this."""
         self.shard = shard
         with contextlib.suppress(OSError):  # including BrokenPipeError
-            self.connection.send(dataclasses.replace(shard, instances=list(shard.instances)))
+            self.connection.send(shard)
 
     def receive(self) -> MeasuredShard | tuple[str, str] | None:
         """Return a measured shard, or an error as `described` returns it; None if the process has died."""
@@ -129,6 +139,11 @@ class _Member:
         self.connection.close()
         self.process.kill()
         self.process.join()
+
+
+def _read(shard: Shard) -> Shard:
+    """Return a shard with all of its instances in memory."""
+    return dataclasses.replace(shard, instances=list(shard.instances))
 
 
 def _for_device(job: ShardJob, number: int) -> ShardJob:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnaudit.errors import DataError
 from attnaudit.formatting import plural
-from attnaudit.instances import Dataset
+from attnaudit.instances import Dataset, labels_of
 from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
@@ -29,7 +29,7 @@ def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
         description=rows.description,
         rows=rows.rows if rows.rows >= 0 else None,
         audited=len(rows.instances),
-        labelled=sum(instance.label is not None for instance in rows.instances),
+        labelled=sum(label is not None for label in labels_of(rows.instances)),
         classes=list(rows.classes),
         sha256=draws.sha256(len(rows.instances)),
         sample_seed=rows.sample_seed,
@@ -54,7 +54,7 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
             f"The gates were decided on {plural(len(rows.instances), 'row')}. A later row of the data contains an "
             f"error: {str(error).rstrip('.')}."
         )
-    labelled = sum(instance.label is not None for instance in rows.instances)
+    labelled = sum(label is not None for label in labels_of(rows.instances))
     if draws.hashed != "rows" and len(rows.classes) == 1 and labelled >= MINIMUM_DEFINED:
         notes.append(
             f"The labels of the audited rows are all '{rows.classes[0]}', so accuracy and F1 say little about the "

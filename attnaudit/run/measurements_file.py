@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
-from attnaudit.instances import Instance
+from attnaudit.instances import labels_of
 
 #: Number of instances that are written at once.
 ROWS_AT_ONCE = 16_384
@@ -63,40 +63,43 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
         path: The Parquet file to write.
     """
     schema = pa.schema([*SCHEMA, *PLACES]) if measurements.boxes or measurements.times else SCHEMA
+    ids, labels = measurements.ids, labels_of(measurements.instances)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for first in range(0, len(measurements), ROWS_AT_ONCE):
-            for table in _tables(measurements, slice(first, min(first + ROWS_AT_ONCE, len(measurements))), schema):
+            rows = slice(first, min(first + ROWS_AT_ONCE, len(measurements)))
+            for table in _tables(measurements, rows, ids[rows], labels[rows], schema):
                 writer.write_table(table)
 
 
-def _tables(measurements: Measurements, rows: slice, schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(
+    measurements: Measurements, rows: slice, ids: Sequence[str], labels: Sequence[str | None], schema: pa.Schema
+) -> Iterator[pa.Table]:
     """Yield the scalars and vectors of consecutive instances as tables of a single measure.
 
     A table has one row per instance. A vector with many numbers per instance is divided into several tables.
     """
     n = rows.stop - rows.start
-    instances = measurements.instances[rows]
     tokens = _tokens(measurements, rows)
     shared = {
         "model": pa.array([measurements.model] * n, type=pa.string()),
         "data": pa.array([measurements.data] * n, type=pa.string()),
         "seed": pa.array([measurements.seed] * n, type=pa.int64()),
-        "instance": pa.array([one.id for one in instances], type=pa.string()),
+        "instance": pa.array(ids, type=pa.string()),
         "source": pa.array(measurements.sources[rows], type=pa.string()),
-        "label": pa.array(_labels(measurements, instances, rows), type=pa.string()),
+        "label": pa.array(_labels(measurements, labels, rows), type=pa.string()),
         "predicted": pa.nulls(n, pa.string())
         if measurements.no_decision
         else pa.array([measurements.classes[i] for i in measurements.predicted[rows]], type=pa.string()),
     }
     places: dict[str, pa.Array] = {}
     if measurements.boxes or measurements.times:
+        instances = measurements.instances[rows]
         shared["file"] = pa.array([instance.file for instance in instances], type=pa.string())
         hashes = [instance.file_sha256 or None for instance in instances]
         shared["file_sha256"] = pa.array(hashes, type=pa.string())
         for name in ("boxes", "times"):
             given = [row.tolist() for row in getattr(measurements, name)[rows]] or [None] * n
             places[name] = pa.array(given, type=PLACES.field(name).type)
-    del instances
     for name in sorted({*measurements.scalars, *measurements.vectors}):
         scalar = measurements.scalars.get(name)
         vector = measurements.vectors.get(name)
@@ -137,17 +140,17 @@ def _tokens(measurements: Measurements, rows: slice) -> pa.Array:
     )
 
 
-def _labels(measurements: Measurements, instances: Sequence[Instance], rows: slice) -> list[str | None]:
+def _labels(measurements: Measurements, labels: Sequence[str | None], rows: slice) -> list[str | None]:
     """Return the labels of consecutive instances.
 
     Each is the label in the data or, if an instance has several labels, the class that follows from them. It is None if
     the output is not a decision.
     """
     if measurements.no_decision:
-        return [None] * len(instances)
+        return [None] * len(labels)
     return [
-        one.label if one.label is not None or index < 0 else measurements.classes[index]
-        for one, index in zip(instances, measurements.labels[rows].tolist(), strict=True)
+        label if label is not None or index < 0 else measurements.classes[index]
+        for label, index in zip(labels, measurements.labels[rows].tolist(), strict=True)
     ]
 
 

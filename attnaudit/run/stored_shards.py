@@ -17,6 +17,7 @@ import msgspec
 from attnaudit.errors import AuditError, ReportError
 from attnaudit.executors.shard_job import COST, Executor, MeasuredShard, ShardJob, measured_shard
 from attnaudit.formatting import listed
+from attnaudit.instances import ids_of
 from attnaudit.processes import replace_file, return_free_memory
 
 if TYPE_CHECKING:
@@ -298,7 +299,7 @@ class StoredShardRunner:
         self.measure_missing(folder, measurer, shards, lengths, report)
         for shard in shards:
             numbers = folder.read(shard.index)
-            if numbers.ids != [one.id for one in shard.instances]:
+            if numbers.ids != list(ids_of(shard.instances)):
                 raise ReportError(
                     f"{folder.path}: the rows of shard {shard.index} are not those of the data set. Start a new run."
                 )

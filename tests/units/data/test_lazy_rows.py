@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnaudit.data.draws import open_draws
+from attnaudit.data.labels import label_indices
 from attnaudit.data.lazy_rows import LazyInstances, load_lazily
 from attnaudit.data.sources import load_file
 from attnaudit.errors import DataError
-from attnaudit.instances import by_id
+from attnaudit.instances import by_id, consecutive, ids_of, labels_of
 
 TEXTS = ["good", "bad", "a film", "ünïcode 𝄞", "\ufffd end", "good#2"]
 ROW = st.fixed_dictionaries(
@@ -22,7 +26,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-def written(folder: Path, rows: list[dict[str, str]]) -> Path:
+def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
     path = folder / "rows.jsonl"
     path.write_text("\n\n".join(json.dumps(row) for row in rows) + "\n", encoding="utf-8")
     return path
@@ -41,6 +45,46 @@ def test_lazy_instances_are_those_in_memory_sorted_by_id(
     assert lazy.sha256() == complete.sha256()
     assert lazy.audited_sha256() == complete.audited_sha256()
     assert by_id(lazy.instances) is lazy.instances
+    assert list(labels_of(lazy.instances)) == [one.label for one in by_id(complete.instances)]
+    assert labels_of(lazy.instances)[1:3] == [one.label for one in by_id(complete.instances)[1:3]]
+
+
+def test_consecutive_rows_are_read_when_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, [{"text": f"text {i}"} for i in range(9)])
+    expected = by_id(load_file(path).instances)
+    rows = load_lazily(path).instances
+    with monkeypatch.context() as patch:
+        patch.setattr(LazyInstances, "_read", lambda *_: pytest.fail("the rows were read too early"))
+        later = consecutive(rows, 6, 12)
+        assert len(later) == 3
+        assert ids_of(later) == [one.id for one in expected[6:]]
+    assert list(later) == expected[6:]
+    assert pickle.loads(pickle.dumps(consecutive(rows, 2, 4))) == expected[2:4]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a", "label": "0"}, {"text": "b", "label": "9"}], r"rows.jsonl:3: column 'label': '9' is not one"),
+        ([{"text": "a", "label": "0"}, {"text": "b", "labels": ["0"]}], r"rows.jsonl:3: column 'labels' is filled"),
+    ],
+)
+def test_a_label_that_does_not_fit_the_model_is_found_without_the_rows(
+    tmp_path: Path, rows: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        label_indices(load_lazily(written(tmp_path, rows)), ["no", "yes"])
+
+
+def test_the_labels_of_a_large_data_set_are_compared_without_the_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = load_lazily(
+        written(tmp_path, [{"text": text, "label": "01"[text > "b"]} for text in "abcd"] + [{"text": "e"}])
+    )
+    expected = [{"0": 0, "1": 1, None: -1}[one.label] for one in rows.instances]
+    monkeypatch.setattr(LazyInstances, "_read", lambda *_: pytest.fail("the rows were read"))
+    assert label_indices(rows, ["0", "1"]) == expected
 
 
 def test_a_sample_of_a_large_file_is_the_sample_of_the_same_rows_in_memory(
