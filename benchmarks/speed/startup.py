@@ -15,11 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Options of pytest that load the plugin of attnaudit and no other installed plugin.
 ALONE = ["-p", "attnaudit.plugin.hooks"]
 COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
+POLICY = ["--policy", "audits/policy.toml"]
+#: Without --policy, the tests in audits/ choose among several policies by the family of the model. pytest then loads the
+#: model to collect the tests, so this command cannot avoid the import of torch.
+CHOOSING = "pytest --collect-only audits/ --model demo -q"
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "attnaudit --help": ["-m", "attnaudit.cli", "--help"],
-    "pytest --collect-only audits/ --model demo -q": ["-m", "pytest", *ALONE, *COLLECT],
-    "pytest --collect-only audits/ --model demo -q, with the plugins installed here": ["-m", "pytest", *COLLECT],
+    CHOOSING: ["-m", "pytest", *ALONE, *COLLECT],
+    f"{CHOOSING} --policy audits/policy.toml": ["-m", "pytest", *ALONE, *COLLECT, *POLICY],
+    f"{CHOOSING} --policy audits/policy.toml, with the plugins installed here": ["-m", "pytest", *COLLECT, *POLICY],
     "pytest --collect-only of an empty folder, with the plugins installed here but attnaudit's": [
         *["-m", "pytest", "--collect-only", "EMPTY", "-q", "-p", "no:cacheprovider", "-p", "no:attnaudit"]
     ],

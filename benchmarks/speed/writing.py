@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.startup import CHOOSING
 from benchmarks.speed.timing import Timed
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -130,7 +131,7 @@ def targets(found: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
         )
     starts = {one["command"]: one for one in found.get("startup", [])}
     for name, one in starts.items():
-        if one["imports_torch"] is not None:
+        if one["imports_torch"] is not None and name != CHOOSING:
             measured = f"{one['cpu']:.2f} s of CPU, imports {'torch' if one['imports_torch'] else 'no torch'}"
             rows.append((name, "well under 1 s, no torch", measured, one["cpu"] < 0.7 and not one["imports_torch"]))
     five, torch = starts.get("audit of 5 instances"), starts.get("python -c 'import torch'")
@@ -219,7 +220,9 @@ def page(found: Mapping[str, Any]) -> str:
             "### Start-up",
             "",
             "Times are seconds for the whole process, including the start of the interpreter. All Python modules "
-            "are already compiled. pytest loads only the plugin of attnaudit unless the command says otherwise.",
+            "are already compiled. pytest loads only the plugin of attnaudit unless the command says otherwise. "
+            "Without `--policy`, pytest loads the model while it collects the tests, because its family decides which "
+            "of the policies in `audits/` applies.",
             "",
             "| command | wall | range | CPU | imports torch |",
             "|---|---:|---:|---:|---|",
