@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ALONE = ["-p", "attnaudit.plugin.hooks"]
 COLLECT = ["--collect-only", "audits/", "--model", "demo", "-q", "-p", "no:cacheprovider"]
 POLICY = ["--policy", "audits/policy.toml"]
-#: Without --policy, the tests in audits/ choose among several policies by the family of the model. pytest then loads the
-#: model to collect the tests, so this command cannot avoid the import of torch.
+#: Without --policy, the tests in audits/ choose among several policies by the family of the model. pytest loads the
+#: model for this choice, so this command cannot avoid the import of torch.
 CHOOSING = "pytest --collect-only audits/ --model demo -q"
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
