@@ -228,7 +228,7 @@ class Fragility(WhereReplaced):
         return changed
 
     def _f1_drop(self, measurements: Measurements) -> tuple[F1Drop, Groups]:
-        """Return the drop in F1, and the labelled instances, grouped by source, that it is computed from."""
+        """Return the drop in F1, and the labelled instances that it is computed from, grouped by source."""
         own, replaced = predictions_of_model(measurements), self.replaced_predictions(measurements)
         usable = (measurements.labels >= 0) & ~np.isnan(replaced).any(axis=1)
         f1_drop = F1Drop.of(measurements.labels, own, replaced, classes=len(measurements.classes))

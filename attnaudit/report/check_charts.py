@@ -122,7 +122,7 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
         The drawing; None if no instance has a value.
 
     Raises:
-        ValueError: There is not exactly one more edge than counts.
+        ValueError: The number of edges is not the number of counts plus 1.
     """
     edges, counts = record.edges, record.counts
     if len(edges) != len(counts) + 1:
