@@ -236,7 +236,7 @@ def _open_claims(reports: Mapping[str, Reproduction]) -> list[str]:
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
     rows = [row for report in reports.values() for row in wording.rows_of_one_corpus(report)]
     corpora = list(dict.fromkeys(row.corpus for row in rows))
-    lines = ["## What has been run", "", "How many rows of each table have numbers, and from how many seeds.", ""]
+    lines = ["## What has been run", "", wording.COVERAGE, ""]
     cells = [
         (f"[{stem}]({stem}.md) {table.name}", *(wording.coverage(table, corpus) for corpus in corpora))
         for stem, report in reports.items()

@@ -14,6 +14,8 @@ from attnaudit.research.reproduction.remedies_file import Remedy
 ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]
 #: Why a claim is undecided. `paper_wording.CAUSES` explains each cause.
 OpenCause = Literal["unfinished", "untrained", "left out", "scores", "correction", "intervals"]
+#: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
+OUTDATED = "measured with settings that have changed since then; not run again yet"
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from attnaudit.formatting import duration, number, plural
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
 from attnaudit.research.reproduction.corpora import EMBEDDED
-from attnaudit.research.reproduction.paper_report import Finding, Line, OpenCause, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import OUTDATED, Finding, Line, OpenCause, Reproduction, Row, Table
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
@@ -68,6 +68,11 @@ CLOSENESS_HEAD = (
 PAGES = (
     "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "
     "paper. These pages open offline ([index](pages/index.html)):"
+)
+COVERAGE = (
+    "How many rows of each table have numbers, and from how many seeds. Outdated rows were measured with settings that "
+    "have changed since then, such as other test texts. Their numbers are not shown, and do not count, until the rows "
+    "are run again."
 )
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
@@ -242,11 +247,14 @@ def rows_of_one_corpus(report: Reproduction | Table) -> list[Row]:
 def coverage(table: Table, corpus: str) -> str:
     """Return how many rows of a corpus were measured, such as "2 of 9, 3 seeds".
 
-    The text is "none" if no row was measured, and "" if the table has no row of the corpus.
+    The text is "none" if no row was measured, and "" if the table has no row of the corpus. Rows that were measured
+    with other settings are counted as outdated.
     """
     rows = [row for row in rows_of_one_corpus(table) if row.corpus == corpus]
     seeds = sorted({len(row.provenance.seeds) for row in rows if row.provenance})
+    again = sum(row.missing == OUTDATED for row in rows)
+    note = f"; {again} outdated" if again else ""
     if not seeds:
-        return "none" if rows else ""
+        return f"none{note}" if rows else ""
     counts = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    return f"{sum(row.provenance is not None for row in rows)} of {len(rows)}, {counts}"
+    return f"{sum(row.provenance is not None for row in rows)} of {len(rows)}, {counts}{note}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from attnaudit.errors import ReportError, nearest
 from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
-from attnaudit.research.reproduction.paper_report import Line, Reproduction, Row, Table, WordVectors
+from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
@@ -22,7 +22,6 @@ from attnaudit.research.reproduction.row_settings import without_outdated_rows
 from attnaudit.research.reproduction.seed_counts import with_planned_seeds
 
 NOT_RUN = "not run here"
-OUTDATED = "measured with settings that have changed since then; not run again yet"
 
 
 def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | None = None) -> Reproduction:

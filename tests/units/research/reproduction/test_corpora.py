@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
@@ -71,19 +72,22 @@ def test_20news_reads_the_body_and_draws_its_test_part_from_all_texts(tmp_path: 
     assert not any("From" in text for text in texts(made, "train"))
 
 
-def test_ag_news_trains_on_one_file_and_tests_on_the_other(tmp_path: Path) -> None:
-    train: list[dict[str, object]] = [
-        {"label": str(1 + i % 4), "text": f"train {i}", "split": "train" if i < 40 else "test"} for i in range(60)
+def test_ag_news_takes_both_parts_from_one_file_and_keeps_two_topics(tmp_path: Path) -> None:
+    parts = ["train"] * 40 + ["test"] * 20
+    rows: list[dict[str, object]] = [
+        {"label": str(1 + i % 4), "text": f"text {i}", "split": part} for i, part in enumerate(parts)
     ]
-    test: list[dict[str, object]] = [
-        {"label": str(1 + i % 4), "title": f"Title {i}", "text": "body", "split": "test"} for i in range(8)
-    ]
-    put(tmp_path, "agnews/agnews_pas10k_lowercased.parquet", train)
-    put(tmp_path, "agnews/agnews_test_original.parquet", test)
+    put(tmp_path, "agnews/agnews_pas10k_lowercased.parquet", rows)
     made = prepare(corpus("agnews"), tmp_path, tmp_path / "out")
-    assert made.rows == {"train": 18, "dev": 2, "test": 4}
-    assert texts(made, "test") == ["Title 0 body", "Title 2 body", "Title 4 body", "Title 6 body"]
+    assert made.rows == {"train": 18, "dev": 2, "test": 10}
+    assert texts(made, "test") == [f"text {i}" for i in range(40, 60, 2)]
     assert load(made.path("test")).classes == ("Business", "World")
+
+
+def test_a_revised_corpus_outdates_only_the_rows_that_use_it() -> None:
+    agnews, sst = corpus("agnews"), corpus("sst")
+    assert agnews.rules != replace(agnews, revision=agnews.revision + 1).rules
+    assert sst.rules == replace(sst, revision=1).rules == "1 5 longest"  # the measured rows of SST stay valid
 
 
 def test_snli_is_trained_on_dev_and_its_hypotheses_are_queries(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Strip, Strips, Violin, Violins
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import (
+    OUTDATED,
     ClaimVerdict,
     Finding,
     Line,
@@ -23,7 +24,7 @@ from attnaudit.research.reproduction.paper_report import (
     WordVectors,
 )
 from attnaudit.research.reproduction.paper_summary import summary
-from attnaudit.research.reproduction.paper_wording import cells
+from attnaudit.research.reproduction.paper_wording import cells, coverage
 from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
 from attnaudit.run.environment import describe_environment
 
@@ -134,6 +135,17 @@ def reproduction(*, quick: bool = False) -> Reproduction:
             )
         ],
     )
+
+
+def test_coverage_counts_outdated_rows() -> None:
+    def row(name: str, missing: str = "", provenance: Provenance | None = None) -> Row:
+        return Row(name=name, title="", corpus="sst", lines=[], missing=missing, provenance=provenance)
+
+    table = reproduction().tables[0]
+    run, old, never = row("sst/a", provenance=PROVENANCE), row("sst/b", OUTDATED), row("sst/c", "not run here")
+    some = ([run, old, never], [old, never], [never])
+    texts = [coverage(msgspec.structs.replace(table, rows=rows), "sst") for rows in some]
+    assert texts == ["1 of 3, 2 seeds; 1 outdated", "none; 1 outdated", "none"]
 
 
 def test_a_line_shows_paper_ours_difference_and_n() -> None:
