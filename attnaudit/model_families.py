@@ -5,7 +5,8 @@ validated. The entry "pooled attention" covers every family whose name begins wi
 
 If an audit explains an output other than the class, the last word of the family names this output, as in "transformer,
 bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The last word is
-"sources" for models that answer from passages, and "pictures" for models that read pictures.
+"sources" for models that answer from passages, "pictures" for models that read pictures, and "recordings" for models
+that read recordings of sound.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
-from attnaudit.targets import FAMILIES, PICTURES, SOURCES
+from attnaudit.targets import FAMILIES, PICTURES, RECORDINGS, SOURCES
 
 #: The family of an adapter with a single row of attention weights that names no family.
 POOLED = "pooled attention"
@@ -53,7 +54,7 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PICTURES) else (family, "")
+    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PICTURES, RECORDINGS) else (family, "")
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:

@@ -37,6 +37,8 @@ _WITH_LABEL = re.compile(r"(.+)\[([^\[\]]+)\]")
 SOURCES = "sources"
 #: The word that the family of a model ends in if the model reads pictures.
 PICTURES = "pictures"
+#: The word that the family of a model ends in if the model reads recordings of sound.
+RECORDINGS = "recordings"
 #: Kind -> the settings that it takes.
 _SETTINGS: Mapping[Kind, tuple[str, ...]] = {
     "class": (),

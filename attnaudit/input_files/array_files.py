@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 #: Names of the entries of a .safetensors or .pt file.
-FEATURES, BOXES, TIMES, NAMES = "features", "boxes", "times", "names"
+FEATURES, BOXES, TIMES, NAMES, RATE = "features", "boxes", "times", "names", "sampling_rate"
 _ROUNDING = 1e-6
 
 
@@ -39,12 +39,14 @@ class UnitArray:
         boxes: (n, 4) x, y, width and height of each unit, as fractions of the width and the height of the picture. None
             if the file has no boxes.
         times: (n, 2) start and end of each unit in seconds; None if the file has no times.
+        sampling_rate: For a waveform, the number of samples per second; None if the file does not give it.
     """
 
     features: Tensor
     names: tuple[str, ...] | None = None
     boxes: Tensor | None = None
     times: Tensor | None = None
+    sampling_rate: int | None = None
 
 
 def read_array(instance: Instance) -> UnitArray:
@@ -59,11 +61,18 @@ def read_array(instance: Instance) -> UnitArray:
         DataError: The file has changed since the data were loaded, cannot be read, or has invalid contents. The message
             names the row and the file.
     """
-    return parse_array(contents_of(instance), Path(str(instance.file)), place(instance))
+    where = place(instance)
+    array = parse_array(contents_of(instance), Path(str(instance.file)), where)
+    if array.features.dim() < 2:
+        raise DataError(
+            f"{where}: {instance.file}: the array has the shape {tuple(array.features.shape)}, expected (n, d): one "
+            "row of d features for each of n units."
+        )
+    return array
 
 
 def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
-    """Convert the contents of an array file (see `read_array`).
+    """Convert the contents of an array file (see `read_array`). The array may also be a waveform (n,) of n samples.
 
     Args:
         content: The contents.
@@ -75,17 +84,17 @@ def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
     """
     at = f"{where}: {path}"
     entries = FORMATS[path.suffix.lower()](content, at)
-    tensors = [name for name in entries if name not in (BOXES, TIMES, NAMES)]
+    tensors = [name for name in entries if name not in (BOXES, TIMES, NAMES, RATE)]
     if FEATURES in entries:
         tensors = [FEATURES]
     if len(tensors) != 1:
         found = ", ".join(map(repr, list(entries)[:8])) or "none"
         raise DataError(f"{at} has the entries {found}; expected a tensor '{FEATURES}', or a single tensor.")
     features = _numbers(entries[tensors[0]], at, tensors[0])
-    if features.dim() < 2:
+    if features.dim() < 1:
         raise DataError(
-            f"{at}: the array has the shape {tuple(features.shape)}, expected (n, d): one row of d features for each "
-            "of n units."
+            f"{at}: the array is a single number, expected (n, d), one row of d features for each of n units, or a "
+            "waveform (n,)."
         )
     if features.numel() == 0:
         raise DataError(
@@ -98,6 +107,7 @@ def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
         names=_names(entries.get(NAMES), at, count),
         boxes=_places(entries.get(BOXES), at, BOXES, (count, 4)),
         times=_places(entries.get(TIMES), at, TIMES, (count, 2)),
+        sampling_rate=_rate(entries.get(RATE), at),
     )
 
 
@@ -189,6 +199,22 @@ def _numbers(value: object, at: str, name: str) -> Tensor:
             "the unit."
         )
     return numbers
+
+
+def _rate(value: object, at: str) -> int | None:
+    """Return the number of samples per second.
+
+    Raises:
+        DataError: It is not a positive whole number.
+    """
+    if value is None:
+        return None
+    import torch
+
+    number = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 1 or number != int(number):
+        raise DataError(f"{at}: '{RATE}' is {value!r}, expected a positive whole number of samples per second.")
+    return int(number)
 
 
 def _names(value: object, at: str, count: int) -> tuple[str, ...] | None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnaudit.errors import DataError, did_you_mean
-from attnaudit.input_files import array_files, picture_files
+from attnaudit.input_files import array_files, picture_files, recording_files
 from attnaudit.input_files.file_contents import read_file
 
-SUFFIXES = (*array_files.FORMATS, *picture_files.SUFFIXES)
+SUFFIXES = (*array_files.FORMATS, *picture_files.SUFFIXES, *recording_files.SUFFIXES)
 #: The suffixes as a phrase, for messages.
 SUFFIX_LIST = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
 
@@ -63,6 +63,8 @@ def find_file(name: str, folder: Path | None, where: str) -> NamedFile:
     content, sha256 = read_file(path, where)
     if suffix in array_files.FORMATS:
         array_files.parse_array(content, path, where)
+    elif suffix in recording_files.SUFFIXES:
+        recording_files.parse_wave(content, path, where)
     else:
         picture_files.parse_picture(content, path, where)
     return NamedFile(path=str(path), sha256=sha256)

@@ -13,7 +13,7 @@ from attnaudit.input_files import read_picture
 from attnaudit.instances import Instance
 
 #: Suffixes of files that are not pictures, although their units may have a place in one.
-_ARRAYS = (".npy", ".safetensors", ".pt")
+_WITHOUT_PICTURE = (".npy", ".safetensors", ".pt", ".wav")
 #: Longest side of an embedded picture in pixels.
 LONGEST_SIDE = 256
 #: Largest size of all embedded pictures of a report, in bytes.
@@ -71,8 +71,8 @@ class PictureStore:
         if not file:
             return EmbeddedPicture(note="The run names no picture, so the units are drawn without one.")
         name = Path(file).name
-        if Path(file).suffix.lower() in _ARRAYS:
-            return EmbeddedPicture(note=f"{name} contains features and no picture, so the units are drawn without one.")
+        if Path(file).suffix.lower() in _WITHOUT_PICTURE:
+            return EmbeddedPicture(note=f"{name} is not a picture, so the units are drawn without one.")
         try:
             picture = read_picture(Instance(id=name, text=name, file=file, file_sha256=sha256))
         except DataError:

@@ -40,6 +40,8 @@ def policy(*validations: PolicyValidation) -> EffectivePolicy:
         (["transformer"], "transformer, vit, pictures", False),
         (["transformer, vit, pictures"], "transformer, vit, pictures", True),
         (["transformer, pictures"], "transformer, vit, pictures", True),
+        (["transformer", "transformer, wav2vec2", "transformer, pictures"], "transformer, wav2vec2, recordings", False),
+        (["transformer, recordings"], "transformer, wav2vec2, recordings", True),
         (["transformer, bert"], "transformer, bert-generation", False),
         (["transformer, bert"], "transformer", False),
         (["pooled attention"], "not pooled attention", False),

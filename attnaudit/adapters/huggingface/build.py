@@ -11,7 +11,13 @@ import torch
 from torch import nn
 
 from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
-from attnaudit.adapters.huggingface import attention_interface, checkpoint_files, peft_folder, picture_build
+from attnaudit.adapters.huggingface import (
+    attention_interface,
+    checkpoint_files,
+    peft_folder,
+    picture_build,
+    recording_build,
+)
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
@@ -26,6 +32,7 @@ from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.target_heads import SpanHead, TagHead
 from attnaudit.adapters.huggingface.target_inputs import TargetInputs
 from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
+from attnaudit.adapters.huggingface.tokenizer_ids import choose_pad_id, position_offset, require_matching_vocabulary
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.huggingface.wrapped_models import (
     CustomModel,
@@ -47,8 +54,10 @@ from attnaudit.targets import Target
 _PORTABLE_KERNELS = ("sdpa", "eager")
 
 
-#: The task of models that classify pictures.
-IMAGES = "image classifier"
+#: The tasks of models that classify pictures, and of models that classify recordings.
+IMAGES, AUDIO = "image classifier", "audio classifier"
+#: Task -> what such models read instead of texts.
+_FILES = {IMAGES: "pictures", AUDIO: "recordings"}
 
 
 def from_folder(
@@ -81,6 +90,8 @@ def from_folder(
     checkpoint = checkpoint_files.examine(folder)
     if checkpoint.task == IMAGES:
         tokenizer = picture_build.read_image_processor(checkpoint.folder)
+    elif checkpoint.task == AUDIO:
+        tokenizer = recording_build.read_feature_extractor(checkpoint.folder)
     else:
         tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None
@@ -91,10 +102,10 @@ def from_folder(
         )
         requested = _PORTABLE_KERNELS[0]
     dtype = torch.float32
-    if checkpoint.dtype in HALF_TYPES and precision != FLOAT32 and checkpoint.task != IMAGES:
+    if checkpoint.dtype in HALF_TYPES and precision != FLOAT32 and checkpoint.task not in _FILES:
         dtype = checkpoint.dtype
     model = checkpoint_files.read_model(checkpoint, dtype, requested)
-    if not can_be_shipped(model, checkpoint.task == IMAGES, precision, folder):
+    if not can_be_shipped(model, _FILES.get(checkpoint.task, ""), precision, folder):
         model = model if dtype == torch.float32 else checkpoint_files.read_model(checkpoint, torch.float32, requested)
     implementation = attention_interface.current_implementation(model)
     original = OriginalModel(
@@ -164,11 +175,14 @@ def from_model(
         )
     if not attention_interface.uses_interface(model):
         _require_eager_inside(model, name)
-    only_pixels = isinstance(model, CustomModel) and "input_ids" not in accepted_arguments(model)[0]
-    task = IMAGES if only_pixels or picture_build.is_image_processor(tokenizer) else None
+    names = accepted_arguments(model)[0] if isinstance(model, CustomModel) else frozenset({"input_ids"})
+    reads_files = "input_ids" not in names
+    task = IMAGES if reads_files or picture_build.is_image_processor(tokenizer) else None
+    if (reads_files and "pixel_values" not in names) or recording_build.is_feature_extractor(tokenizer):
+        task = AUDIO
     task = task or _task_in_memory(model, name, labels, target)
     given = model
-    shipped = can_be_shipped(model, task == IMAGES, precision, name) and precision_of(model) != FLOAT32
+    shipped = can_be_shipped(model, _FILES.get(task, ""), precision, name) and precision_of(model) != FLOAT32
     if dtype != torch.float32 and not (shipped and precision != FLOAT32):
         if is_dispatched(model):
             raise ModelError(
@@ -319,19 +333,18 @@ def _build(
     query_first: bool | None = None,
     erased: str | None = None,
 ) -> HuggingFaceAdapter:
-    if task == IMAGES:
+    if task in _FILES:
         if labels is not None or template is not None or max_tokens is not None:
             raise ModelError(
-                f"{where}: the settings labels, template and max_tokens are for texts, but the model reads pictures. "
-                "Remove them."
+                f"{where}: the settings labels, template and max_tokens are for texts, but the model reads "
+                f"{_FILES[task]}. Remove them."
             )
-        return picture_build.build_picture_adapter(
-            model, tokenizer, original, where=where, classes=classes, erased=erased
-        )
+        build = picture_build.build_picture_adapter if task == IMAGES else recording_build.build_recording_adapter
+        return build(model, tokenizer, original, where=where, classes=classes, erased=erased)
     if erased is not None:
         raise ModelError(
-            f"{where}: the setting 'erased' is for models that read pictures, but {type(model).__name__} reads texts. "
-            "Remove it."
+            f"{where}: the setting 'erased' is for models that read pictures or recordings, but {type(model).__name__} "
+            "reads texts. Remove it."
         )
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
@@ -340,13 +353,13 @@ def _build(
             "texts, set attention_type to 'original_full' in config.json."
         )
     head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
-    _require_matching_vocabulary(model, tokenizer, where)
+    require_matching_vocabulary(model, tokenizer, where)
     kernel: Kernel = SoftmaxKernel()
     if attention_interface.uses_interface(model):
         attention_interface.register()
         model.set_attn_implementation(attention_interface.NAME)
         kernel = InterfaceKernel()
-    offset = _position_offset(model)
+    offset = position_offset(model)
     limit = longest_input(tokenizer, model.config, offset)
     if max_tokens is not None:
         limit = max_tokens if limit is None else min(limit, max_tokens)
@@ -358,7 +371,7 @@ def _build(
         query_first=query_order(head.target, query_first),
         masks_answer=task == "masked",
     )
-    pad_id = _choose_pad_id(model, tokenizer)
+    pad_id = choose_pad_id(model, tokenizer)
     generates = task in ("causal", "encoder-decoder")
     decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
     model.eval()
@@ -390,41 +403,3 @@ def _build(
             f"{where}: a trial run of the model on synthetic tokens failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
-
-
-def _require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> None:
-    """Check that the model has an embedding for every id of the tokenizer.
-
-    Raises:
-        ModelError: An id is too large for the model's embeddings.
-    """
-    try:
-        size = getattr(model.get_input_embeddings(), "num_embeddings", None)
-    except NotImplementedError:
-        size = None
-    highest = max(tokenizer.get_vocab().values(), default=-1)
-    if size is not None and highest >= size:
-        raise ModelError(
-            f"{where}: the tokenizer gives ids up to {highest}, but the model has only {size} embeddings. Save the "
-            "model's own tokenizer to the folder."
-        )
-
-
-def _choose_pad_id(model: Any, tokenizer: Any) -> int:
-    """Choose the id that fills padding, and store it in the model's config, from which classifiers read it."""
-    config = model.config.get_text_config()
-    size = int(config.vocab_size)
-    end = config.eos_token_id
-    candidates = [config.pad_token_id, tokenizer.pad_token_id, *(end if isinstance(end, list) else [end]), 0]
-    chosen = next(int(c) for c in candidates if c is not None and 0 <= int(c) < size)
-    if config.pad_token_id != chosen:
-        config.pad_token_id = chosen
-    return chosen
-
-
-def _position_offset(model: nn.Module) -> int:
-    """Return the number of position ids that a model reserves for padding, as RoBERTa does; 0 for most models."""
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return module.padding_idx + 1
-    return 0

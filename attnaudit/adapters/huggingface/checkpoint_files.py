@@ -129,7 +129,7 @@ def task_of(where: object, architecture: str) -> str:
     """Return the task of a model class.
 
     It is "classifier", "tagger", "extractor" (of the span that answers a question), "causal", "encoder-decoder",
-    "masked" or "image classifier".
+    "masked", "image classifier" or "audio classifier".
 
     Args:
         where: The folder or the name of the model, for messages.
@@ -138,6 +138,10 @@ def task_of(where: object, architecture: str) -> str:
     Raises:
         ModelError: Models of this class cannot be audited.
     """
+    from transformers.models.auto import modeling_auto as auto
+
+    if architecture in auto.MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES.values():
+        return "audio classifier"
     if architecture.endswith("ForSequenceClassification"):
         return "classifier"
     if architecture.endswith("ForTokenClassification"):
@@ -146,8 +150,6 @@ def task_of(where: object, architecture: str) -> str:
         return "extractor"
     if architecture.endswith(("ForImageClassification", "ForImageClassificationWithTeacher")):
         return "image classifier"
-    from transformers.models.auto import modeling_auto as auto
-
     if architecture in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         return "encoder-decoder"
     if architecture in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
@@ -267,6 +269,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "causal": transformers.AutoModelForCausalLM,
         "encoder-decoder": transformers.AutoModelForSeq2SeqLM,
         "image classifier": transformers.AutoModelForImageClassification,
+        "audio classifier": transformers.AutoModelForAudioClassification,
     }[checkpoint.task]
     config = _load_config(checkpoint.folder)
     if checkpoint.classes not in (None, config.num_labels):

@@ -92,6 +92,11 @@ class InputBuilder:
         return self.tokenizer.mask_token_id is not None
 
     @property
+    def reads(self) -> str:
+        """What the model reads instead of texts, such as "pictures"; "" for texts."""
+        return ""
+
+    @property
     def erasure(self) -> str:
         """How units are erased, for reports (see `Capabilities.erasure`)."""
         return ""
@@ -341,6 +346,7 @@ def single_row(inputs: Inputs, row: int) -> Inputs:
         mask={name: cut(value, inputs.mask[name][row]) for name, value in inputs.mask.items()},
         special={name: cut(value, inputs.mask[name][row]) for name, value in inputs.special.items()},
         extra={name: cut(value) for name, value in inputs.extra.items()},
+        tables=inputs.tables,
     )
 
 

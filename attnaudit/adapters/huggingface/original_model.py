@@ -219,5 +219,4 @@ class QueryComparison(FunctionObserver):
 
 
 def _logits(runner: Runner, model: Any, inputs: Inputs) -> Tensor:
-    builder = runner.builder
-    return runner.head.logits(model, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra).float()
+    return runner.logits_of_model(model, inputs).float()

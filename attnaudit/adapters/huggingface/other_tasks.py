@@ -6,7 +6,7 @@ from attnaudit.targets import PAGE
 
 CUSTOM = "docs/transformers.md#wrapped-and-custom-models"
 ADAPTER = "docs/adapters.md"
-PICTURES = "docs/pictures.md"
+PICTURES, RECORDINGS = "docs/pictures.md", "docs/recordings.md"
 #: Each entry has parts of class names, a description of such models, and the key of the advice in `other_task`. The
 #: first entry applies that has a part of the model's class name.
 _TASKS = (
@@ -41,8 +41,8 @@ def other_task(where: object, architecture: str) -> str:
         ("a model without a classification head, so it makes no decision", "head"),
     )
     fix = {
-        "inputs": "attnaudit's own adapter takes texts, and pictures if the model assigns one class to a picture: see "
-        f"{PICTURES}. For other inputs, write a custom adapter: see {ADAPTER}.",
+        "inputs": "attnaudit's own adapter takes texts, and pictures or recordings if the model assigns one class to "
+        f"each: see {PICTURES} and {RECORDINGS}. For other inputs, write a custom adapter: see {ADAPTER}.",
         "output": f"{PAGE} lists the outputs that an audit can explain. For another output, wrap the model in a module "
         f"that returns the logits of one decision, and audit this module: see {CUSTOM}.",
         "head": f"Audit the classifier that contains this model. If the classifier is a custom module, see {CUSTOM}.",

@@ -1,4 +1,4 @@
-"""The patches of a model that reads pictures: which module embeds them, and where they are in a picture.
+"""The patches of a model that reads pictures or spectrograms: which module embeds them, and where they are.
 
 Shapes: B rows, N patches, S special tokens, C channels, h and w pixels, d features.
 """
@@ -18,7 +18,7 @@ from attnaudit.errors import AdapterError, ModelError
 
 #: What replaces an erased patch.
 Erased = Literal["mean", "mask"]
-_DESCRIPTIONS: dict[Erased, str] = {"mean": "the mean patch of its picture", "mask": "the mask token of the model"}
+_DESCRIPTIONS: dict[Erased, str] = {"mean": "the mean patch of its {whole}", "mask": "the mask token of the model"}
 #: Names of the special tokens, in their order.
 _SPECIAL_NAMES = ("CLS", "DISTILLATION")
 #: Largest difference that rounding in float32 explains, relative to the largest absolute value.
@@ -31,7 +31,7 @@ class PatchGrid:
 
     Attributes:
         argument: The argument of forward() that takes the pixels.
-        size: Channels, height and width of the pixels that the model reads.
+        size: Channels, height and width of the pixels that the model reads; for a spectrogram, frames and features.
         special: S, the number of special tokens. They come before the patches.
         rows: The number of rows of patches.
         columns: The number of columns of patches.
@@ -43,7 +43,7 @@ class PatchGrid:
     """
 
     argument: str
-    size: tuple[int, int, int]
+    size: tuple[int, ...]
     special: int
     rows: int
     columns: int
@@ -86,18 +86,26 @@ class Replacement:
     name: Erased
     token: Tensor | None = None
 
-    @property
-    def description(self) -> str:
-        """The replacement in words."""
-        return _DESCRIPTIONS[self.name]
+    def description(self, whole: str) -> str:
+        """Return the replacement in words, given what is divided into patches, such as "picture"."""
+        return _DESCRIPTIONS[self.name].format(whole=whole)
 
-    def embedding(self, patches: Tensor) -> Tensor:
-        """Return the embedding (B, 1, d) that replaces an erased patch, given the embeddings (B, N, d) of all patches.
+    def embedding(self, patches: Tensor, shown: Tensor | None) -> Tensor:
+        """Return the embedding (B, 1, d) that replaces an erased patch.
 
         Because a patch embedding is a linear function of the pixels, the mean of the embeddings is the embedding of the
         mean patch.
+
+        Args:
+            patches: (B, N, d) embeddings of all patches.
+            shown: (B, 1, N) False at patches of padding, which the mean leaves out; None if there is no padding.
         """
-        return patches.mean(1, keepdim=True) if self.token is None else self.token.expand(len(patches), -1, -1)
+        if self.token is not None:
+            return self.token.expand(len(patches), -1, -1)
+        if shown is None:
+            return patches.mean(1, keepdim=True)
+        weights = shown.to(patches)
+        return (weights / weights.sum(-1, keepdim=True)) @ patches
 
 
 @dataclass(slots=True)
@@ -114,7 +122,7 @@ def find_patches(model: Any, argument: str, pixels: Tensor, erased: Erased) -> P
     Args:
         model: The model.
         argument: The argument of forward() that takes the pixels.
-        pixels: (B, C, h, w) pixels, with B different from the number of channels.
+        pixels: (B, C, h, w) pixels, or (B, t, f) spectrograms, with B different from the number of channels.
         erased: What replaces an erased patch.
 
     Raises:
@@ -145,7 +153,7 @@ def find_patches(model: Any, argument: str, pixels: Tensor, erased: Erased) -> P
         )
     grid = PatchGrid(
         argument=argument,
-        size=(int(pixels.shape[1]), int(pixels.shape[2]), int(pixels.shape[3])),
+        size=tuple(int(size) for size in pixels.shape[1:]),
         special=outer[1].shape[1] - embedded.shape[1],
         rows=int(output.shape[2]),
         columns=int(output.shape[3]),
@@ -288,6 +296,6 @@ def boxes_in_picture(grid: PatchGrid, across: tuple[float, float], down: tuple[f
         start, end = (min(1.0, max(0.0, line[0] * one / whole + line[1])) for one in (first, first + size))
         return start, end - start
 
-    columns = [span(c * grid.stride[1], grid.patch[1], grid.size[2], across) for c in range(grid.columns)]
-    lines = [span(r * grid.stride[0], grid.patch[0], grid.size[1], down) for r in range(grid.rows)]
+    columns = [span(c * grid.stride[1], grid.patch[1], grid.size[-1], across) for c in range(grid.columns)]
+    lines = [span(r * grid.stride[0], grid.patch[0], grid.size[-2], down) for r in range(grid.rows)]
     return [(round(x, 4), round(y, 4), round(w, 4), round(h, 4)) for y, h in lines for x, w in columns]

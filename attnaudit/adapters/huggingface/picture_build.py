@@ -16,7 +16,8 @@ from attnaudit.adapters.huggingface.logit_comparison import close
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.patch_grid import Erased, find_patches
-from attnaudit.adapters.huggingface.picture_inputs import PictureEncoder, PictureInputBuilder, random_pixels
+from attnaudit.adapters.huggingface.patch_inputs import random_pixels
+from attnaudit.adapters.huggingface.picture_inputs import PictureEncoder, PictureInputBuilder
 from attnaudit.adapters.huggingface.picture_runner import PictureRunner, prepare_picture_runner
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
@@ -83,7 +84,7 @@ def build_picture_adapter(
     """
     if erased not in (None, "mean", "mask"):
         raise ModelError(f"{where}: erased is {erased!r}; expected 'mean' (the mean patch of the picture) or 'mask'.")
-    head = ClassifierHead(_class_names(model.config, where) if classes is None else tuple(classes))
+    head = ClassifierHead(class_names(model.config, where) if classes is None else tuple(classes))
     kernel: Kernel = SoftmaxKernel()
     if attention_interface.uses_interface(model):
         attention_interface.register()
@@ -107,7 +108,7 @@ def build_picture_adapter(
             grid=grid,
         )
         runner = prepare_picture_runner(head, kernel, builder)
-        runner = replace(runner, builder=replace(builder, deletable=_deletes_exactly(runner)))
+        runner = replace(runner, builder=replace(builder, deletable=deletes_exactly(runner)))
         return HuggingFaceAdapter(runner, probe_model(runner), original)
     except AuditError:
         raise
@@ -118,17 +119,17 @@ def build_picture_adapter(
         ) from error
 
 
-def _class_names(config: Any, where: object) -> tuple[str, ...]:
-    """Return the class names in the configuration of a model.
+def class_names(config: Any, where: object, item: str = "picture") -> tuple[str, ...]:
+    """Return the class names in the configuration of a model that classifies some kind of items, such as pictures.
 
     Raises:
-        ModelError: The model does not assign one of several classes to a picture, or two classes have the same name.
+        ModelError: The model does not assign one of several classes to an item, or two classes have the same name.
     """
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression") or config.num_labels < 2:
         raise ModelError(
-            f"{where}: the model's task is {problem or 'regression'} ({config.num_labels} outputs); expected an image "
-            "classifier with one label per picture and at least two classes."
+            f"{where}: the model's task is {problem or 'regression'} ({config.num_labels} outputs); expected a "
+            f"classifier with one label per {item} and at least two classes."
         )
     names = [str(config.id2label.get(n, config.id2label.get(str(n), f"LABEL_{n}"))) for n in range(config.num_labels)]
     if len(set(names)) != len(names):
@@ -171,8 +172,8 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     return channels, height, width
 
 
-def _deletes_exactly(runner: PictureRunner) -> bool:
-    """Return whether a picture with deleted patches gives the same logits alone and in a batch with whole pictures.
+def deletes_exactly(runner: PictureRunner) -> bool:
+    """Return whether an input with deleted patches gives the same logits alone and in a batch with whole inputs.
 
     A head that averages over all positions would also average over padding.
     """

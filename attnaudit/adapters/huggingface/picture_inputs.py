@@ -1,15 +1,13 @@
 """Build padded batches from pictures, for Transformers models that classify pictures.
 
-A token of such a model is a special token, such as [CLS], or a patch of the picture. The special tokens come first.
-
-Shapes: B rows, T tokens, V variants, N patches, h and w pixels, d features.
+Shapes: B rows, N patches, h and w pixels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,21 +15,16 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.configuration import cleaned
-from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.patch_grid import Box, PatchGrid, axis_map, boxes_in_picture
+from attnaudit.adapters.huggingface.patch_inputs import PatchInputBuilder, random_pixels
 from attnaudit.adapters.huggingface.wrapped_models import name_of
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Inputs
-from attnaudit.errors import AdapterError, DataError
+from attnaudit.errors import DataError
 from attnaudit.input_files import read_picture
 from attnaudit.instances import Instance
+from attnaudit.targets import PICTURES
 
-#: Keys of `Inputs.extra`: the pixels (B, 1, channels, h, w) of each row, and the place (B, T) of each token among all
-#: special tokens and patches of the model. Deleted tokens leave gaps in the places.
-PIXELS, PLACES = "pixels", "places"
-#: Number of random pictures in a synthetic batch. It differs from the number of channels.
-SYNTHETIC_PICTURES = 4
 #: Ids of patches are hashes of their pixels, above the ids of the special tokens.
 _FIRST_PATCH_ID = 2**62
 
@@ -76,44 +69,18 @@ class PictureEncoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PictureInputBuilder(InputBuilder):
+class PictureInputBuilder(PatchInputBuilder):
     """Builds the inputs of one model that reads pictures.
 
     Attributes:
         encoder: Converts pictures to pixels.
-        grid: Where the patches of the model are.
-        deletable: Whether the model gives the correct logits if patches are deleted.
     """
 
     encoder: PictureEncoder
-    grid: PatchGrid
-    deletable: bool = True
 
     @property
-    def deletes(self) -> bool:
-        return self.deletable
-
-    @property
-    def pads(self) -> bool:
-        return False
-
-    @property
-    def masks(self) -> bool:
-        return True
-
-    @property
-    def erasure(self) -> str:
-        deletion = (
-            "A deleted patch is left out of the sequence, and the other patches keep their position embeddings."
-            if self.deletable
-            else "Patches cannot be deleted, because the model reads all positions."
-        )
-        return f"An erased patch is replaced by {self.grid.replacement.description}. {deletion}"
-
-    @property
-    def mask_id(self) -> int:
-        """The id that stands for an erased patch."""
-        return self.grid.special
+    def reads(self) -> str:
+        return PICTURES
 
     def configuration(self, head: Head) -> str:
         content = {
@@ -161,61 +128,7 @@ class PictureInputBuilder(InputBuilder):
 
     def _from_pixels(self, pixels: Tensor) -> Inputs:
         """Return the batch of pixels (B, channels, h, w)."""
-        grid, device = self.grid, self.device
-        count = grid.special + grid.patches
-        places = torch.arange(count).expand(len(pixels), -1)
-        hashes = [[*range(grid.special), *_patch_ids(grid, picture)] for picture in pixels.cpu()]
-        ids, mask = pad(hashes, value=self.pad_id, device=device)
-        return Inputs(
-            ids={TEXT: ids},
-            mask={TEXT: mask},
-            special={TEXT: (places < grid.special).to(device)},
-            extra={PIXELS: pixels[:, None].to(device), PLACES: places.clone().to(device)},
-        )
-
-    def perturbed(self, inputs: Inputs, positions: Collection[int]) -> Inputs:
-        replaced = torch.zeros_like(inputs.mask[TEXT])
-        replaced[0, list(positions)] = True
-        return self.substitute(inputs, TEXT, torch.zeros(1, dtype=torch.long, device=self.device), replaced)
-
-    def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        self._require_deletable()
-        return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(PLACES,))
-
-    def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        self._require_deletable()
-        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(PLACES,))
-
-    def _require_deletable(self) -> None:
-        if not self.deletable:
-            raise AdapterError("delete: the model reads all positions, so no patch can be deleted. Erase it instead.")
-
-    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
-
-    def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
-        def select(values: Tensor) -> Tensor:
-            return values.gather(1, positions[:, None]).repeat_interleave(times, dim=0)
-
-        ids = {TEXT: select(inputs.ids[TEXT])}
-        mask = {TEXT: torch.ones_like(ids[TEXT], dtype=torch.bool)}
-        return Inputs(ids=ids, mask=mask, special=mask, extra={PLACES: select(inputs.extra[PLACES])})
-
-    def pooled_tokens(self, inputs: Inputs) -> Tensor:
-        return inputs.real()
-
-    # -- arguments of forward() -----------------------------------------------------------------------------------
-
-    def arguments(self, inputs: Inputs) -> dict[str, Any]:
-        if PIXELS in inputs.extra:
-            return {self.grid.argument: inputs.extra[PIXELS][:, 0]}
-        # The passes of `single_tokens` skip the embeddings, so only the shape of the pixels matters.
-        return {self.grid.argument: torch.zeros((), device=self.device).expand(len(inputs.ids[TEXT]), *self.grid.size)}
-
-
-def random_pixels(size: Sequence[int]) -> Tensor:
-    """Return the pixels (4, channels, h, w) of random pictures. Every call gives the same pixels."""
-    return torch.randn((SYNTHETIC_PICTURES, *size), generator=torch.Generator().manual_seed(0))
+        return self.batch(pixels, [_patch_ids(self.grid, picture) for picture in pixels.cpu()])
 
 
 def _patch_ids(grid: PatchGrid, pixels: Tensor) -> list[int]:

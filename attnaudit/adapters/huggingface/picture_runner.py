@@ -1,4 +1,4 @@
-"""Forward passes of a Transformers model that reads pictures, with erased, deleted or given patches.
+"""Forward passes of a Transformers model that reads patches, with erased, deleted or given patches.
 
 Shapes: B rows, T tokens, S special tokens, N patches, C classes, d features.
 """
@@ -19,7 +19,7 @@ from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.patch_grid import PatchGrid
-from attnaudit.adapters.huggingface.picture_inputs import PIXELS, PLACES, PictureInputBuilder
+from attnaudit.adapters.huggingface.patch_inputs import PIXELS, PLACES, SHOWN, PatchInputBuilder
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Observer
 from attnaudit.adapters.huggingface.runner import Runner, class_logits
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
@@ -28,12 +28,14 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 
 @dataclass(frozen=True, kw_only=True)
 class PictureRunner(Runner):
-    """Runs one model that reads pictures.
+    """Runs one model that reads patches of pictures or spectrograms.
 
     Attributes:
+        builder: Builds the model's inputs.
         grid: The patches of the model.
     """
 
+    builder: PatchInputBuilder
     grid: PatchGrid
 
     def logits(
@@ -59,8 +61,8 @@ class PictureRunner(Runner):
         return tokens_of(self.grid, inputs, patches)
 
 
-def prepare_picture_runner(head: Head, kernel: Kernel, builder: PictureInputBuilder) -> PictureRunner:
-    """Find the layout of a model by running it on random pictures, and return a runner for it.
+def prepare_picture_runner(head: Head, kernel: Kernel, builder: PatchInputBuilder) -> PictureRunner:
+    """Find the layout of a model by running it on random inputs, and return a runner for it.
 
     Raises:
         AdapterError: Some attention of the model cannot be observed.
@@ -79,7 +81,7 @@ def prepare_picture_runner(head: Head, kernel: Kernel, builder: PictureInputBuil
 class WithoutPadding(FunctionObserver):
     """An observer that forbids attention to padding, and passes the call to another observer.
 
-    Models that read pictures have no attention mask, because whole pictures have no padding. If patches are deleted,
+    Models that read patches have no attention mask, because whole inputs have no padding. If patches are deleted,
     the batch has padding, and a mask is needed.
 
     Args:
@@ -107,7 +109,9 @@ def tokens_of(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
     places, ids = inputs.extra[PLACES], inputs.ids[TEXT]
     index = (places - grid.special).clamp_min(0)
     tokens = patches.gather(1, index[..., None].expand(-1, -1, patches.shape[2]))
-    tokens = torch.where((ids == grid.special)[..., None], grid.replacement.embedding(patches), tokens)
+    tokens = torch.where(
+        (ids == grid.special)[..., None], grid.replacement.embedding(patches, inputs.extra.get(SHOWN)), tokens
+    )
     return tokens.masked_fill(~inputs.real()[..., None], 0.0)
 
 

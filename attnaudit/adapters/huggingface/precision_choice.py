@@ -17,12 +17,12 @@ from attnaudit.precision import FLOAT32
 Precision = Literal["shipped", "float32"]
 
 
-def can_be_shipped(model: Any, pictures: bool, precision: Precision | None, where: object) -> bool:
+def can_be_shipped(model: Any, files: str, precision: Precision | None, where: object) -> bool:
     """Return whether a model can be audited in half precision.
 
     Args:
         model: The model.
-        pictures: Whether the model reads pictures.
+        files: What the model reads instead of texts, such as "pictures"; "" for texts.
         precision: What the user asks for; None for the default.
         where: The folder or the name of the model, for messages.
 
@@ -31,7 +31,7 @@ def can_be_shipped(model: Any, pictures: bool, precision: Precision | None, wher
     """
     if precision not in (None, *get_args(Precision)):
         raise ModelError(f"{where}: precision is {precision!r}; expected 'shipped' or 'float32'.")
-    reason = "it reads pictures" if pictures else ""
+    reason = f"it reads {files}" if files else ""
     if not attention_interface.uses_interface(model):
         reason = "its architecture does not use Transformers' attention interface"
     if reason and precision == "shipped":

@@ -115,6 +115,16 @@ class Runner:
         with replaced_embeddings(self.layout, None if embeddings is None else embeddings.get(TEXT)):
             return self.call(self.builder.arguments(inputs), self.builder.output_mask(inputs), observer, inputs.extra)
 
+    def logits_of_model(self, model: Any, inputs: Inputs) -> Tensor:
+        """Run a model on a batch as it runs outside of audits, and return its logits (B, C).
+
+        Args:
+            model: The audited model, or another copy of it.
+            inputs: The batch. No token may be erased or deleted.
+        """
+        builder = self.builder
+        return self.head.logits(model, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra)
+
     def embed(self, inputs: Inputs) -> Tensor:
         """Return the embeddings (B, T, d) of the text."""
         return widened(self.layout.embedding(self.builder.token_ids(inputs)))

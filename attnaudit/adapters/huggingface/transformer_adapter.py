@@ -19,7 +19,6 @@ from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.half_precision import in_float32, widened
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
-from attnaudit.adapters.huggingface.picture_inputs import PictureInputBuilder
 from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
@@ -30,7 +29,7 @@ from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.precision import FLOAT32
-from attnaudit.targets import PICTURES, SOURCES
+from attnaudit.targets import SOURCES
 
 
 class HuggingFaceAdapter:
@@ -59,7 +58,7 @@ class HuggingFaceAdapter:
         self.model = runner.model
         target = runner.head.target
         last = SOURCES if runner.builder.text_encoder.takes_passages else target.family
-        last = PICTURES if isinstance(runner.builder, PictureInputBuilder) else last
+        last = runner.builder.reads or last
         self.family = ", ".join(filter(None, ("transformer", self.model.config.model_type, last)))
         self.description = f"{runner.name}, {_describe_size(self.sites())}, {runner.kernel.name}"
         self.description += f", {precision}" if precision != FLOAT32 else ""

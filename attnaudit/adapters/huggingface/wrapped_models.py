@@ -197,10 +197,10 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
             "adapter: see docs/adapters.md."
         )
     model = CustomModel(module, found[0], read_logits)
-    if not accepted_arguments(model)[0] & {"input_ids", "pixel_values"}:
+    if not accepted_arguments(model)[0] & {"input_ids", "pixel_values", "input_values"}:
         raise ModelError(
-            f"transformer({name}): its forward() has no argument input_ids, or pixel_values for pictures, so it is "
-            f"unclear how to call it. Pass a function that returns the logits: {EXAMPLE}."
+            f"transformer({name}): its forward() has no argument input_ids, pixel_values for pictures, or input_values "
+            f"for recordings, so it is unclear how to call it. Pass a function that returns the logits: {EXAMPLE}."
         )
     return model
 

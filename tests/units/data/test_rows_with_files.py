@@ -99,7 +99,7 @@ def test_only_drawn_files_of_a_lazily_read_file_are_opened(folder: Path) -> None
         ({"file": "absent.npy"}, ("there is no file", "absent.npy")),
         ({"file": "ones.npy"}, ("there is no file", "Did you mean 'one.npy'")),
         ({"file": "nowhere/one.npy"}, ("The folder", "does not exist either")),
-        ({"file": "rows.jsonl"}, ("the suffix '.jsonl'", ".npy, .safetensors, .pt, .png, .jpg or .jpeg")),
+        ({"file": "rows.jsonl"}, ("the suffix '.jsonl'", ".npy, .safetensors, .pt, .png, .jpg, .jpeg or .wav")),
         ({"file": "bags.npy"}, ("this is a folder",)),
         ({"file": "pipe.npy"}, ("this is a pipe",)),
         ({"file": "../one.npy"}, ("expected a path inside the folder",)),

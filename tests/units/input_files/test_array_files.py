@@ -101,8 +101,7 @@ def test_no_object_is_unpickled(tmp_path: Path) -> None:
         (np.array([[1e300]]), ("too large for float32",)),
         (np.zeros((0, 4)), ("(0, 4)", "nothing to attend to")),
         (np.zeros((4, 0)), ("(4, 0)", "nothing to attend to")),
-        (np.zeros(4), ("(4,)", "expected (n, d)")),
-        (np.zeros(()), ("()", "expected (n, d)")),
+        (np.zeros(()), ("a single number", "expected (n, d)")),
         (np.array([["a"]]), ("<U1", "expected numbers")),
         (np.array([[1j]]), ("complex128", "expected numbers")),
         (np.zeros((2, 2), dtype=[("a", "f4")]), ("expected numbers",)),
@@ -127,13 +126,19 @@ def test_invalid_arrays(tmp_path: Path, array: np.ndarray[Any, Any], parts: tupl
         ({"features": [[1.0]]}, ("'features' is of the type list",)),
         ({"features": FEATURES.to_sparse()}, ("sparse", "expected a dense tensor")),
         ({"features": FEATURES.to(torch.complex64)}, ("complex64", "expected a dense tensor")),
-        (FEATURES[0], ("expected (n, d)",)),
+        ({"features": FEATURES, "sampling_rate": 0.5}, ("'sampling_rate' is 0.5", "expected a positive whole number")),
         (3.5, ("float",)),
     ],
 )
 def test_invalid_entries(tmp_path: Path, entries: object, parts: tuple[str, ...]) -> None:
     torch.save(entries, tmp_path / "bag.pt")
     refused(tmp_path / "bag.pt", *parts)
+
+
+def test_a_waveform_is_not_a_bag(tmp_path: Path) -> None:
+    np.save(tmp_path / "bag.npy", np.zeros(4))
+    with pytest.raises(DataError, match=r"rows.csv:2: column 'file': .*the shape \(4,\), expected \(n, d\)"):
+        read_array(instance(tmp_path / "bag.npy"))
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".pt"])

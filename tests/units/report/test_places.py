@@ -67,7 +67,7 @@ def test_the_size_of_pictures_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 def test_an_array_is_no_picture() -> None:
     found = PictureStore().of("/data/slide.npy", "")
     assert found == EmbeddedPicture(note=found.note)
-    assert "slide.npy contains features and no picture" in found.note
+    assert "slide.npy is not a picture" in found.note
 
 
 def test_units_of_one_colour_are_one_path() -> None:

@@ -94,7 +94,7 @@ def test_a_shard_that_is_missing(copy: Path) -> None:
         (["BertForMultipleChoice"], "is a model that chooses one of several texts.*docs/targets.md"),
         (["ViTForImageClassification"], "no image processor.*image_processor.save_pretrained"),
         (["ViTForMaskedImageModeling"], "is a computer vision model.*docs/pictures.md.*docs/adapters.md"),
-        (["Wav2Vec2ForSequenceClassificationAudio"], "is an audio model.*docs/pictures.md.*docs/adapters.md"),
+        (["Wav2Vec2ForSequenceClassificationAudio"], "is an audio model.*docs/recordings.md.*docs/adapters.md"),
         (None, "names no architecture.*save_pretrained"),
     ],
 )
