@@ -1,4 +1,4 @@
-"""Audit a small model of every classifier and language model class of Transformers, and write docs/model_classes.md.
+"""Audit a small model of every classifier and language model class in Transformers, and write docs/model_classes.md.
 
     python -m benchmarks.model_classes [--family FAMILY] [--only CLASS ...] [--out FILE] [--again]
     python -m benchmarks.model_classes --render
@@ -42,7 +42,7 @@ FAMILIES = {
     ),
 }
 INTRODUCTION = """\
-# Every classifier and language model class of Transformers
+# Every classifier and language model class in Transformers
 
 The command `python -m benchmarks.model_classes` measures these tables. For each class, it saves a small model with
 random weights as a checkpoint folder, loads the folder as an audit does, and runs the full conformance suite. Language
@@ -148,7 +148,7 @@ def measure(options: Any) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Audit a small model of every class of Transformers.")
+    parser = argparse.ArgumentParser(description="Audit a small model of every class in Transformers.")
     parser.add_argument("--family", choices=tuple(FAMILIES), help="measure the classes of this family only")
     parser.add_argument("--only", nargs="+", default=[], metavar="CLASS", help="measure these classes only")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE", help="the results file")

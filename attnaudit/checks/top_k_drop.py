@@ -41,7 +41,7 @@ class TopKDrop(PerInstanceCheck):
     )
     how_to_read = (
         "A drop of 0.7 nats means that the probability halves. If the answer does not need the units, the drop is "
-        "0. Compare it with the drop if random units are removed."
+        "0. Compare it with the drop without k random units."
     )
     unit = "nats"
     value_name = "mean top-k drop"

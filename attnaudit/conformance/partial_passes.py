@@ -141,8 +141,8 @@ def _require_same_gradient(e: Examples, site: Site) -> None:
 
 @contract("value_vectors", quick=False)
 def check_value_vectors(e: Examples) -> str:
-    """value_vectors() gives the vectors to which the weights are applied: changed weights with the same weighted sum of
-    these vectors give the same logits."""
+    """value_vectors() gives the vectors to which the weights are applied: if the weights change, but the weighted sum
+    of these vectors does not, the logits stay the same."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     confirmed = 0

@@ -130,8 +130,8 @@ def _require_same_intervention(e: Examples, site: Site, queries: Mapping[str, Te
 
 @contract("query_blocks")
 def check_query_blocks(e: Examples) -> str:
-    """run() gives the same logits, attention and gradients if weights are computed in blocks of queries, and if
-    gradients treat these weights as constants."""
+    """run() gives the same logits, attention and gradients if weights are computed in blocks of queries. This also
+    holds if gradients treat the weights as constants."""
     few, worst = e.few, 0.0
     adapter = cast(BlockAdapter, few.adapter)
     for site in dict.fromkeys((few.sites[0], few.sites[-1])):

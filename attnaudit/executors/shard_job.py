@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardJob:
-    """The description of a measurement, which every process that measures its shards gets.
+    """The description of a measurement for the processes that measure its shards.
 
     Attributes:
         source: Where the model is loaded from: a folder, a registered name or package.module:factory.

@@ -1,7 +1,7 @@
 """Counts of discordant and tied pairs, for many rows at once.
 
 A row is divided into blocks of neighbouring positions. Pairs within a block are compared one by one. Most pairs from
-different blocks are counted together, from a table with the number of values of each block in each range of values.
+different blocks are counted together: a table shows how many values each block has in each range of values.
 
 Shapes: R rows, T positions (real positions come first), b positions per block, K blocks per row.
 """

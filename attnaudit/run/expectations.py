@@ -185,7 +185,7 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
     """List the gates that were compared with other baselines, and the expected baselines that were not used."""
     compared = [(record, record.comparison) for record in run.checks if record.comparison is not None]
     if not compared:
-        return ["The run compared nothing with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."]
+        return ["The run was not compared with a baseline (--baseline). Add not_worse_than_baseline_by to its policy."]
     anchors = {comparison.anchor for _, comparison in compared}
     return [
         *(
@@ -196,7 +196,7 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
             if comparison.baseline_sha256 != expected.get(comparison.anchor)
         ),
         *(
-            f"The run compared nothing with the baseline '{anchor}', although the folder of --baseline contains this "
+            f"The run was not compared with the baseline '{anchor}', although the folder of --baseline contains this "
             f"baseline. Add '{anchor}' to the anchors in the policy of the run, or remove the file of the baseline."
             for anchor in sorted(expected.keys() - anchors)
         ),

@@ -33,8 +33,8 @@ class FusedComparison(FunctionObserver):
     """An observer that compares the fused kernel with the architecture's own attention function at every site.
 
     Attributes:
-        largest_difference: Largest difference between the outputs, relative to the largest absolute value of the
-            attention's values; infinite if the fused kernel fails.
+        largest_difference: Largest difference between the outputs, divided by the largest absolute entry of the value
+            vectors; infinite if the fused kernel fails.
     """
 
     def __init__(self) -> None:

@@ -43,4 +43,4 @@ def test_every_expected_baseline_must_have_been_compared(tmp_path: Path) -> None
     hashes = {"last": "a" * 64}
     assert objections(run, Expectations(models=models, baselines=hashes)) == []
     (reason,) = objections(run, Expectations(models=models, baselines={**hashes, "pinned": "b" * 64}))
-    assert reason.startswith("The run compared nothing with the baseline 'pinned', although the folder of")
+    assert reason.startswith("The run was not compared with the baseline 'pinned', although the folder of")
