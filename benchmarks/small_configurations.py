@@ -99,7 +99,7 @@ def tiny_config(model_class: Any, tokenizer: Any, *, classifies: bool) -> Any:
     """Return a small configuration of a model class.
 
     Args:
-        model_class: A model class of Transformers.
+        model_class: A model class from Transformers.
         tokenizer: The tokenizer, whose vocabulary the model gets.
         classifies: Whether the model is a classifier, which gets two classes. Otherwise, it is a language model.
     """

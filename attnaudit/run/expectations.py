@@ -189,7 +189,7 @@ def _baseline_objections(run: RunRecord, expected: Mapping[str, str]) -> list[st
     anchors = {comparison.anchor for _, comparison in compared}
     return [
         *(
-            f"{record.check} for {record.model} on {record.data}: compared with the baseline "
+            f"The baseline of {record.check} for {record.model} on {record.data} was "
             f"{comparison.baseline_sha256}, expected {expected.get(comparison.anchor, 'none')} (--baseline). "
             f"{RUN_AGAIN}"
             for record, comparison in compared

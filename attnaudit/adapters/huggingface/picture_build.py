@@ -27,12 +27,12 @@ from attnaudit.errors import AdapterError, AuditError, ModelError
 
 #: The files in which a checkpoint folder stores its image processor.
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-#: The argument of forward() that takes the pixels, in all image classifiers of Transformers.
+#: The argument of forward() that takes the pixels, in all Transformers image classifiers.
 _ARGUMENT = "pixel_values"
 
 
 def is_image_processor(processor: Any) -> bool:
-    """Return whether an object is an image processor of Transformers."""
+    """Return whether an object is a Transformers image processor."""
     from transformers.image_processing_base import ImageProcessingMixin
 
     return isinstance(processor, ImageProcessingMixin)

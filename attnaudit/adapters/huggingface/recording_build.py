@@ -36,7 +36,7 @@ ARGUMENT = "input_values"
 
 
 def is_feature_extractor(extractor: Any) -> bool:
-    """Return whether an object is a feature extractor of Transformers for recordings."""
+    """Return whether an object is a Transformers feature extractor for recordings."""
     from transformers.feature_extraction_sequence_utils import SequenceFeatureExtractor
 
     return isinstance(extractor, SequenceFeatureExtractor)
