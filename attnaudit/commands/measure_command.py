@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=whole_number, default=0, help="same as pytest --audit-seed (default: 0)")
     parser.add_argument("--workers", type=whole_number, default=1, metavar="N", help="same as pytest --audit-workers")
+    parser.add_argument(
+        "--worker-timeout", type=whole_number, metavar="SECONDS", help="same as pytest --audit-worker-timeout"
+    )
     parser.add_argument("--batch-tokens", type=whole_number, metavar="N", help="same as pytest --audit-batch-tokens")
     parser.add_argument(
         "--threads", type=whole_number, default=1, metavar="N", help="number of PyTorch threads (default: 1)"
@@ -80,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             workers=options.workers,
             threads=options.threads,
+            worker_timeout=options.worker_timeout,
             batch_tokens=options.batch_tokens,
         )
         audit.validate()

@@ -1,4 +1,4 @@
-"""Measure shards in a pool of processes. A process that dies is replaced."""
+"""Measure shards in a pool of processes. A process that dies, or takes longer than a time limit, is replaced."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import AuditError
-from attnaudit.executors.shard_job import Finished, MeasuredShard, ShardJob, ShardWorker, described, rebuilt
-from attnaudit.formatting import plural
+from attnaudit.executors.shard_job import (
+    Finished,
+    MeasuredShard,
+    ShardJob,
+    ShardWorker,
+    described,
+    named,
+    rebuilt,
+    refuse_timeouts,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -30,24 +38,30 @@ MOST_DEATHS = 5
 class ProcessPool:
     """Measures shards in several processes on this machine.
 
-    If a process dies, a new one replaces it and measures its shard again.
+    If a process dies, a new one replaces it and measures its shard again. A process that exceeds the time limit is
+    killed and replaced in the same way.
 
     Args:
         workers: The number of processes.
+        timeout: The number of seconds that a process may need for a shard, including its start and the loading of the
+            model; None for no limit.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, timeout: int | None = None) -> None:
         self.workers = workers
+        self.timeout = timeout
 
     def run(self, job: ShardJob, shards: Iterable[Shard], finished: Finished) -> None:
         """Measure shards (see `Executor.run`).
 
         Raises:
-            AuditError: A shard cannot be measured, or the processes that measure a shard die repeatedly.
+            AuditError: A shard cannot be measured, or the processes that measure a shard die or exceed the time limit
+                repeatedly.
         """
         remaining = iter(shards)
         again: deque[Shard] = deque()
         deaths: Counter[int] = Counter()
+        timeouts: Counter[int] = Counter()
         members: list[_Member] = []
         ahead: deque[Shard] = deque()  # a shard that was read while the processes were busy
 
@@ -64,7 +78,7 @@ class ProcessPool:
         def start(number: int) -> None:
             shard = next_shard()
             if shard is not None:
-                members.append(_Member(number, _for_device(job, number), shard))
+                members.append(_Member(number, _for_device(job, number), shard, self.timeout))
 
         try:
             for number in range(self.workers):
@@ -75,8 +89,10 @@ class ProcessPool:
                     message = member.receive()
                     if message is None:
                         members.remove(member)
-                        deaths[member.shard.index] += 1
-                        _refuse_deaths(member, deaths[member.shard.index])
+                        index = member.shard.index
+                        (timeouts if member.exceeded else deaths)[index] += 1
+                        refuse_timeouts(member.shard, timeouts[index], self.timeout)
+                        _refuse_deaths(member, deaths[index])
                         again.append(member.shard)
                         start(member.number)
                         continue
@@ -102,11 +118,18 @@ class _Member:
         number: The number of the process in the pool.
         job: The description of the measurement.
         shard: The first shard that it measures.
+        timeout: The number of seconds that it may need for a shard; None for no limit.
+
+    Attributes:
+        exceeded: Whether the process was killed because it exceeded the time limit for its shard.
     """
 
-    def __init__(self, number: int, job: ShardJob, shard: Shard) -> None:
+    def __init__(self, number: int, job: ShardJob, shard: Shard, timeout: int | None) -> None:
         context = get_context("spawn")
         self.number = number
+        self.exceeded = False
+        self._timeout = timeout
+        self._timer: threading.Timer | None = None
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, job), daemon=True)
         self.process.start()
@@ -116,6 +139,7 @@ class _Member:
     def send(self, shard: Shard) -> None:
         """Send a shard. If the process is dead, the next `receive` notices this."""
         self.shard = shard
+        self._start_timer()
         with contextlib.suppress(OSError):  # including BrokenPipeError
             self.connection.send(shard)
 
@@ -126,16 +150,41 @@ class _Member:
         except (EOFError, OSError):
             self.kill()
             return None
+        self._stop_timer()
         return message
+
+    def _start_timer(self) -> None:
+        """Start the time limit for a shard.
+
+        A thread kills the process, because this thread may be waiting for it: a process that hangs may neither read
+        its shard nor finish writing a result.
+        """
+        self.exceeded = False
+        if self._timeout is not None:
+            self._timer = threading.Timer(self._timeout, self._exceed)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()  # so that it cannot kill the process while the process measures the next shard
+            self._timer = None
+
+    def _exceed(self) -> None:
+        self.exceeded = True
+        self.process.kill()
 
     def stop(self) -> None:
         """Let the process end."""
+        self._stop_timer()
         self.connection.close()
         self.process.join(timeout=10)
         self.kill()
 
     def kill(self) -> None:
         """End the process now."""
+        self._stop_timer()
         self.connection.close()
         self.process.kill()
         self.process.join()
@@ -161,10 +210,9 @@ def _refuse_deaths(member: _Member, deaths: int) -> None:
         return
     code = member.process.exitcode
     how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
-    rows = member.shard.instances
     raise AuditError(
-        f"Shard {member.shard.index} ({plural(len(rows), 'row')}, from id {rows[0].id!r}) could not be measured: "
-        f"{deaths} processes died one after another ({how}). Perhaps the machine ran out of memory. "
+        f"{named(member.shard)} could not be measured: {deaths} processes died one after another ({how}). "
+        "Perhaps the machine ran out of memory. "
         "Give fewer --audit-workers, and resume the run with --audit-resume."
     )
 

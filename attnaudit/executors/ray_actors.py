@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
+import time
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import AuditError
-from attnaudit.executors.shard_job import Finished, MeasuredShard, ShardJob, ShardWorker, described, rebuilt
+from attnaudit.executors.shard_job import (
+    Finished,
+    MeasuredShard,
+    ShardJob,
+    ShardWorker,
+    described,
+    named,
+    rebuilt,
+    refuse_timeouts,
+)
 
 if TYPE_CHECKING:
     from attnaudit.engine.shard_measuring import Shard
 
 #: The number of times that Ray measures a shard again after the process of an actor died.
 MOST_RETRIES = 5
+#: The seconds that a cluster may take to accept a connection.
+SECONDS_TO_CONNECT = 10
 #: The environment variable that names a running cluster.
 ADDRESS = "RAY_ADDRESS"
 
@@ -28,10 +43,13 @@ class RayActors:
 
     Args:
         workers: The number of actors. On a GPU, each of them gets one GPU.
+        timeout: The number of seconds that an actor may need for a shard, including its start and the loading of the
+            model; None for no limit. An actor that exceeds it is killed, and a new one replaces it.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, *, timeout: int | None = None) -> None:
         self.workers = workers
+        self.timeout = timeout
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             self._ray: Any = importlib.import_module("ray")
@@ -45,7 +63,8 @@ class RayActors:
         """Measure shards (see `Executor.run`).
 
         Raises:
-            AuditError: A shard cannot be measured, or the actor of a shard dies repeatedly.
+            AuditError: The cluster cannot be reached, a shard cannot be measured, or the actor of a shard dies or
+                exceeds the time limit repeatedly.
         """
         ray = self._ray
         started = not ray.is_initialized()
@@ -58,13 +77,29 @@ class RayActors:
                 ray.shutdown()
 
     def _start(self) -> None:
-        """Connect to the cluster, or start Ray on this machine."""
-        common = {"log_to_driver": False, "configure_logging": False, "include_dashboard": False}
-        if os.environ.get(ADDRESS):
-            common.pop("include_dashboard")
-            self._ray.init(**common)
-        else:
-            self._ray.init(address="local", num_cpus=self.workers, **common)
+        """Connect to the cluster, or start Ray on this machine.
+
+        Raises:
+            AuditError: The cluster cannot be reached, or Ray cannot be started.
+        """
+        common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
+        address = os.environ.get(ADDRESS, "")
+        try:
+            if address:
+                _require_server(address)
+                self._ray.init(**common)
+            else:
+                self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **common)
+        except (OSError, RuntimeError, ValueError, self._ray.exceptions.RayError) as error:
+            reason = str(error.__cause__ or error).strip()
+            if not address:
+                raise AuditError(f"--audit-executor ray: Ray could not be started on this machine. {reason}") from error
+            raise AuditError(
+                f"{ADDRESS}={address}: no connection to the Ray cluster at this address. Start the cluster with `ray "
+                "start --head`, correct the address, or unset the variable to start Ray on this machine. If the "
+                "cluster was started with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, too. The error was: "
+                + reason
+            ) from error
 
     def _run(self, job: ShardJob, shards: Iterable[Shard], finished: Finished) -> None:
         ray = self._ray
@@ -72,25 +107,44 @@ class RayActors:
         actor = ray.remote(max_restarts=-1, max_task_retries=MOST_RETRIES, num_cpus=1, num_gpus=gpus)(_Actor)
         stored = ray.put(job)
         remaining = iter(shards)
-        actors = [actor.remote(stored) for _ in range(self.workers)]
-        busy: dict[Any, tuple[Any, Shard]] = {}
+        actors: list[Any] = []
+        busy: dict[Any, _Task] = {}
+        timeouts: Counter[int] = Counter()
 
-        def send(one: Any) -> None:
-            shard = next(remaining, None)
+        def start() -> Any:
+            actors.append(actor.remote(stored))
+            return actors[-1]
+
+        def send(one: Any, shard: Shard | None) -> None:
             if shard is not None:
-                busy[one.measure.remote(shard)] = one, shard
+                busy[one.measure.remote(shard)] = _Task(one, shard, time.monotonic())
 
         try:
-            for one in actors:
-                send(one)
+            for _ in range(self.workers):
+                send(start(), next(remaining, None))
             while busy:
-                ready, _ = ray.wait(list(busy), num_returns=1)
-                one, shard = busy.pop(ready[0])
-                finished(self._received(ready[0], shard))
-                send(one)
+                ready, _ = ray.wait(list(busy), num_returns=1, timeout=self._seconds_left(busy.values()))
+                for reference in ready:
+                    task = busy.pop(reference)
+                    finished(self._received(reference, task.shard))
+                    send(task.actor, next(remaining, None))
+                for reference, task in [] if ready else list(busy.items()):
+                    if self._seconds_left([task]) == 0:
+                        del busy[reference]
+                        ray.kill(task.actor)
+                        actors.remove(task.actor)
+                        timeouts[task.shard.index] += 1
+                        refuse_timeouts(task.shard, timeouts[task.shard.index], self.timeout)
+                        send(start(), task.shard)
         finally:
             for one in actors:
                 ray.kill(one)
+
+    def _seconds_left(self, tasks: Iterable[_Task]) -> float | None:
+        """Return the seconds until the first of some tasks exceeds the time limit; None if there is no limit."""
+        if self.timeout is None:
+            return None
+        return max(0.0, min(task.began for task in tasks) + self.timeout - time.monotonic())
 
     def _received(self, reference: Any, shard: Shard) -> MeasuredShard:
         """Return a measured shard.
@@ -103,13 +157,33 @@ class RayActors:
         except self._ray.exceptions.RayError as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise AuditError(
-                f"Shard {shard.index} (from id {shard.instances[0].id!r}) could not be measured: Ray gave up after "
-                f"{MOST_RETRIES} attempts ({reason}). Give fewer --audit-workers, and resume the run with "
+                f"{named(shard)} could not be measured: Ray gave up after {MOST_RETRIES} attempts ({reason}). "
+                "Give fewer --audit-workers, and resume the run with "
                 "--audit-resume."
             ) from error
         if not isinstance(message, MeasuredShard):
             raise rebuilt(*message)
         return message
+
+
+def _require_server(address: str) -> None:
+    """Require that something listens at the address of a cluster. Ray itself would try for several minutes.
+
+    Raises:
+        OSError: Nothing listens there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_CONNECT).close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A shard that an actor measures, and when it was sent."""
+
+    actor: Any
+    shard: Shard
+    began: float
 
 
 class _Actor:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attnaudit import errors
+from attnaudit.checks.code_hash import is_of_the_user
 from attnaudit.errors import AuditError, ChangedModelError, ModelError
+from attnaudit.formatting import plural
 from attnaudit.processes import limit_kernel_cache, return_free_memory
 from attnaudit.registry import checkpoint_formats, measures, models
 
@@ -37,6 +41,7 @@ class ShardJob:
         threads: Number of threads that torch uses in each process.
         lengths: Number of real units of every instance of the whole data set; empty if no measure uses them.
         modules: Name -> file, for the modules that register models, checkpoint formats and measures.
+        sources: Name -> SHA-256 hash of the file, for the modules of attnaudit and of the user (see `module_sources`).
         search_path: The folders in which modules are searched for.
         working_folder: The folder that relative paths start from.
     """
@@ -51,6 +56,7 @@ class ShardJob:
     threads: int
     lengths: Sequence[int] = ()
     modules: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
     working_folder: str = ""
 
@@ -72,6 +78,9 @@ class MeasuredShard:
     cost: dict[str, Any]
 
 
+#: A run fails if this number of processes took longer than the time limit for the same shard.
+MOST_TIMEOUTS = 2
+
 #: Called with every measured shard, in the process that started the executor.
 Finished = Callable[[MeasuredShard], None]
 
@@ -92,10 +101,27 @@ class Executor(Protocol):
         """
 
 
+def named(shard: Shard) -> str:
+    """Return the description of a shard in an error."""
+    return f"Shard {shard.index} ({plural(len(shard.instances), 'row')}, from id {shard.instances[0].id!r})"
+
+
+def refuse_timeouts(shard: Shard, timeouts: int, seconds: int | None) -> None:
+    """Raise an error if too many processes took longer than the time limit for the same shard.
+
+    Raises:
+        AuditError: There were `MOST_TIMEOUTS` of them.
+    """
+    if timeouts >= MOST_TIMEOUTS:
+        raise AuditError(
+            f"{named(shard)} could not be measured: {timeouts} processes in a row took longer than "
+            f"--audit-worker-timeout {seconds} s and were ended. If the model only needs more time, give a longer "
+            "limit. Otherwise it hangs. Resume the run with --audit-resume."
+        )
+
+
 def measured_shard(index: int, numbers: ShardNumbers) -> MeasuredShard:
     """Convert the numbers of a shard to a `MeasuredShard`, which can be sent to another process."""
-    import hashlib
-
     content = numbers.to_parquet()
     cost = {name: getattr(numbers, name) for name in COST}
     return MeasuredShard(index, content, hashlib.sha256(content).hexdigest(), cost)
@@ -120,7 +146,7 @@ class ShardWorker:
         job: The description of the measurement.
 
     Raises:
-        AuditError: The model cannot be loaded, or is not the model of the run.
+        AuditError: The model cannot be loaded, or the model or the code is not that of the run.
     """
 
     def __init__(self, job: ShardJob) -> None:
@@ -138,6 +164,7 @@ class ShardWorker:
         from attnaudit.engine.shard_measuring import ShardMeasurer
 
         loaded = load_model(job.source)
+        refuse_other_sources(job.sources)
         if loaded.sha256 != job.sha256:
             raise ChangedModelError(
                 f"A process that measures shards loaded another model from {loaded.source}: its SHA-256 hash is "
@@ -178,6 +205,38 @@ def registering_modules() -> dict[str, str]:
         if file is not None and not name.startswith("attnaudit."):
             found[name] = str(Path(file).resolve())
     return found
+
+
+def module_sources() -> dict[str, str]:
+    """Return the modules of attnaudit and of the user that this process has imported: name -> SHA-256 hash of the file.
+
+    A module whose file cannot be read is left out.
+    """
+    found = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and not name.startswith("__") and (name.partition(".")[0] == "attnaudit" or is_of_the_user(name)):
+            with contextlib.suppress(OSError):
+                found[name] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return found
+
+
+def refuse_other_sources(expected: Mapping[str, str]) -> None:
+    """Refuse to measure if a module that this process has imported differs from the module of the run.
+
+    Args:
+        expected: The result of `module_sources` in the process that started this one.
+
+    Raises:
+        ChangedModelError: The file of a module has another hash.
+    """
+    for name, sha256 in module_sources().items():
+        if expected.get(name, sha256) != sha256:
+            raise ChangedModelError(
+                f"{sys.modules[name].__file__}: the file of the module {name} has changed since the run began, or is "
+                "another file on this machine. Restore the file and resume the run with --audit-resume, or start a new "
+                "run. Do not edit code while an audit runs."
+            )
 
 
 def _import(name: str, file: str) -> None:

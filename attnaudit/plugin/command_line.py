@@ -29,6 +29,7 @@ SINGLE = (
     "--audit-workers",
     "--audit-executor",
     "--audit-threads",
+    "--audit-worker-timeout",
     "--audit-batch-tokens",
 )
 FLAGS = ("--audit-sequential",)
@@ -118,6 +119,14 @@ def add_options(parser: pytest.Parser) -> None:
         help="number of PyTorch threads in each process (default: 1 with --audit-workers, otherwise one per core)",
     )
     group.addoption(
+        "--audit-worker-timeout",
+        action=Once,
+        type=whole_number,
+        metavar="SECONDS",
+        help="end and replace a worker that needs longer for a shard; the run fails if a shard exceeds the limit twice "
+        "(default: no limit)",
+    )
+    group.addoption(
         "--audit-batch-tokens",
         action=Once,
         type=whole_number,
@@ -148,6 +157,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("audit_workers", "default for --audit-workers", default="1")
     parser.addini("audit_executor", "default for --audit-executor", default="processes")
     parser.addini("audit_threads", "default for --audit-threads", default="")
+    parser.addini("audit_worker_timeout", "default for --audit-worker-timeout", default="")
     parser.addini("audit_batch_tokens", "default for --audit-batch-tokens", default="")
 
 
@@ -193,6 +203,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     policy = option_value(config, "--policy")
     limit = option_value(config, "--audit-max-instances")
     threads = option_value(config, "--audit-threads")
+    worker_timeout = option_value(config, "--audit-worker-timeout")
     batch_tokens = option_value(config, "--audit-batch-tokens")
     resume = config.getoption("--audit-resume")
     return AuditOptions(
@@ -208,6 +219,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
         workers=_whole_number(option_value(config, "--audit-workers"), "audit_workers"),
         executor=str(option_value(config, "--audit-executor")),
         threads=None if threads == "" else _whole_number(threads, "audit_threads"),
+        worker_timeout=None if worker_timeout == "" else _whole_number(worker_timeout, "audit_worker_timeout"),
         batch_tokens=None if batch_tokens == "" else _whole_number(batch_tokens, "audit_batch_tokens"),
         resume=None if resume is None else (working_folder / resume).resolve(),
         sequential=bool(option_value(config, "--audit-sequential")),

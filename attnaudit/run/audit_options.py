@@ -20,6 +20,8 @@ UNITS = ("tokens", "words", "sources")
 
 #: The largest number of processes, and of threads.
 MOST_WORKERS = 1024
+#: The largest number of seconds for --audit-worker-timeout: 11 days.
+LONGEST_TIMEOUT = 1_000_000
 #: The values of --audit-executor.
 EXECUTORS = ("processes", "ray")
 
@@ -43,6 +45,7 @@ class AuditOptions:
         workers: The number of processes that measure.
         executor: What runs these processes: "processes" for a pool on this machine, or "ray".
         threads: The number of threads that torch uses in each process; None for the default.
+        worker_timeout: The number of seconds that a worker may need for a shard; None for no limit.
         resume: The folder of the run that is resumed; None to start a new run.
         sequential: Whether every check is sequential, as with `sampling = "sequential"` in its policy.
     """
@@ -61,6 +64,7 @@ class AuditOptions:
     workers: int = 1
     executor: str = "processes"
     threads: int | None = None
+    worker_timeout: int | None = None
     resume: Path | None = None
     sequential: bool = False
     _resolved: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +92,22 @@ class AuditOptions:
             raise AuditError(f"--audit-executor {self.executor}: expected {' or '.join(EXECUTORS)}.")
         if self.threads is not None and not 1 <= self.threads <= MOST_WORKERS:
             raise AuditError(f"--audit-threads {self.threads}: expected a number from 1 to {MOST_WORKERS:,}.")
+        if self.worker_timeout is not None:
+            if not 1 <= self.worker_timeout <= LONGEST_TIMEOUT:
+                raise AuditError(
+                    f"--audit-worker-timeout {self.worker_timeout}: expected a number of seconds from 1 to "
+                    f"{LONGEST_TIMEOUT:,}."
+                )
+            if not self.has_workers:
+                raise AuditError(
+                    f"--audit-worker-timeout {self.worker_timeout}: without workers, nothing can end a model that "
+                    "hangs. Give --audit-workers 2 or more, or leave the option out."
+                )
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether other processes measure the shards."""
+        return self.workers > 1 or self.executor == "ray"
 
     @property
     def engine_unit(self) -> Literal["tokens", "words", "sources"]:

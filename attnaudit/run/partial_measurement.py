@@ -214,7 +214,12 @@ def _add(path: Path, plan: ShardPlan, shards: dict[int, Path]) -> None:
         ReportError: The shard was found before, is damaged or belongs to another plan.
     """
     record = read_record(path)
-    if record.plan_sha256 != plan.sha256() or not 0 <= record.index < plan.shards or int(path.stem) != record.index:
+    if path.stem != f"{record.index:06d}":
+        raise ReportError(
+            f"{path}: this is the record of shard {record.index}, so expected the name {record.index:06d}.json. Rename "
+            "the file and its .parquet file, or remove both if they are copies."
+        )
+    if record.plan_sha256 != plan.sha256() or not 0 <= record.index < plan.shards:
         raise ReportError(f"{path}: this shard belongs to another audit. Remove it, and measure the shard again.")
     if record.index in shards:
         raise ReportError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import AuditError
 from attnaudit.executors.process_pool import ProcessPool
-from attnaudit.executors.shard_job import Executor, ShardJob, registering_modules
+from attnaudit.executors.shard_job import Executor, ShardJob, module_sources, registering_modules
 from attnaudit.progress import ProgressCallback
 from attnaudit.registry import measures, models
 from attnaudit.run.audit_options import AuditOptions
@@ -114,6 +114,7 @@ class ShardedMeasurement:
             threads=self.threads,
             lengths=lengths,
             modules=registering_modules(),
+            sources=module_sources(),
             search_path=tuple(sys.path),
             working_folder=str(Path.cwd()),
         )
@@ -157,8 +158,8 @@ def executor_of(options: AuditOptions) -> Executor | None:
     if options.executor == "ray":
         from attnaudit.executors.ray_actors import RayActors
 
-        return RayActors(options.workers)
-    return ProcessPool(options.workers) if options.workers > 1 else None
+        return RayActors(options.workers, timeout=options.worker_timeout)
+    return ProcessPool(options.workers, timeout=options.worker_timeout) if options.has_workers else None
 
 
 def threads_of(options: AuditOptions, processes: int) -> int:
@@ -176,7 +177,7 @@ def threads_of(options: AuditOptions, processes: int) -> int:
     if options.resume is not None:
         for file in sorted(options.resume.glob(f"parts/*/*/*/{PLAN}")):
             return read_plan(file).threads
-    if options.workers > 1 or options.executor == "ray":
+    if options.has_workers:
         return 1
     import torch
 
@@ -221,7 +222,7 @@ def refuse_two_pools(options: AuditOptions, processes: int) -> None:
     Raises:
         AuditError: Both are given.
     """
-    if processes > 1 and (options.workers > 1 or options.executor == "ray"):
+    if processes > 1 and options.has_workers:
         raise AuditError(
             f"--audit-workers {options.workers}: pytest-xdist already runs {processes} processes, and each of them "
             "would start more processes. Give either -n or --audit-workers."

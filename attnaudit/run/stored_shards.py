@@ -29,6 +29,20 @@ PLAN = "plan.json"
 COMPLETE = "complete"
 
 
+#: How messages name fields of a plan that users do not know under their own names.
+FIELDS = {
+    "model_sha256": "the model",
+    "data_sha256": "the data",
+    "rows": "the number of rows",
+    "needs": "the measures that the checks need",
+    "policy_sha256": "the policy",
+    "code_sha256": "the code of attnaudit",
+    "custom_code_sha256": "your own code of the model or a measure",
+    "attnaudit": "the version of attnaudit",
+    "torch": "the version of torch",
+}
+
+
 class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The plan of the shards: everything that affects their numbers.
 
@@ -90,8 +104,10 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         for field, one in msgspec.structs.asdict(self).items():
             theirs = getattr(other, field)
             if one != theirs:
-                shown = [f"{value[:12]}..." if field.endswith("sha256") else str(value) for value in (one, theirs)]
-                found.append("needs" if field == "needs" else f"{field} ({shown[0]}, not {shown[1]})")
+                name, shown = FIELDS.get(field, field), [str(value) for value in (one, theirs)]
+                if field.endswith("sha256"):
+                    shown = [f"SHA-256 {value[:12]}..." if value else "none" for value in (one, theirs)]
+                found.append(name if field == "needs" else f"{name} ({shown[0]}, not {shown[1]})")
         return found
 
 
@@ -144,8 +160,8 @@ class ShardFolder:
             if known != plan:
                 raise ReportError(
                     f"{self.path}: these shards belong to another audit. They differ in: "
-                    f"{listed(plan.differences(known))}. Measure with the model, the data, the options and the version "
-                    "of attnaudit that the shards were measured with, or start a new run."
+                    f"{listed(plan.differences(known))}. Measure with the model, the data, the policy, the options and "
+                    "the version of attnaudit that the shards were measured with, or start a new run."
                 )
         else:
             self._write(file, msgspec.json.format(msgspec.json.encode(plan), indent=2))

@@ -73,7 +73,7 @@ def test_a_killed_run_is_resumed_with_the_same_bytes(folder: Path, undisturbed: 
     assert stored
     refused = start(folder, "--audit-threads", "1", "--audit-seed", "5", "--audit-resume", str(run))
     assert refused.wait() != 0
-    assert "Different:" in (folder / "log.txt").read_text()
+    assert "They differ in: seed" in (folder / "log.txt").read_text()
     assert {file: file.stat().st_mtime_ns for file in stored} == stored
     assert numbers(folder, "--audit-resume", str(run)) == undisturbed
     assert start(folder, "--audit-resume", str(run)).wait() == 4  # the run has ended

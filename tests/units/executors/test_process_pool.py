@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.errors import AuditError, ChangedModelError
 from attnaudit.executors import process_pool
 from attnaudit.executors.process_pool import ProcessPool
-from attnaudit.executors.shard_job import MeasuredShard, ShardJob, measured_shard
+from attnaudit.executors.shard_job import Executor, MeasuredShard, ShardJob, measured_shard, module_sources
 from attnaudit.instances import Instance
 from tests.small_models import WORDS
 
@@ -25,6 +26,7 @@ MODEL = '''"""A model whose process dies."""
 
 import os
 import signal
+import time
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -55,6 +57,28 @@ def exits():
     return adapter(tokenize=deadly)
 
 
+def hangs():
+    def endless(text):
+        assert parent_process() is not None
+        while True:
+            time.sleep(1)
+
+    return adapter(tokenize=endless)
+
+
+def hangs_once():
+    """Hang in the second shard, unless this has happened before."""
+
+    def hanging(text):
+        if text == {text!r} and not Path({marker!r}).exists():
+            Path({marker!r}).touch()
+            while True:
+                time.sleep(1)
+        return tokenize(text)
+
+    return adapter(tokenize=hanging)
+
+
 def fails_for_a_row():
     def failing(text):
         if text == {text!r}:
@@ -76,8 +100,16 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "deadly_models"
 
 
-def run(source: str, sha256: str, *, workers: int = 1) -> dict[int, MeasuredShard]:
-    """Measure the shards in a pool, and return them by number."""
+def run(
+    source: str,
+    sha256: str,
+    *,
+    workers: int = 1,
+    timeout: int | None = None,
+    sources: dict[str, str] | None = None,
+    executor: Executor | None = None,
+) -> dict[int, MeasuredShard]:
+    """Measure the shards, in a pool by default, and return them by number."""
     job = ShardJob(
         source=source,
         sha256=sha256,
@@ -88,6 +120,7 @@ def run(source: str, sha256: str, *, workers: int = 1) -> dict[int, MeasuredShar
         unit="tokens",
         threads=1,
         search_path=tuple(sys.path),
+        sources=sources or {},
     )
     found: dict[int, MeasuredShard] = {}
 
@@ -95,7 +128,7 @@ def run(source: str, sha256: str, *, workers: int = 1) -> dict[int, MeasuredShar
         assert shard.index not in found, "a shard was measured twice"
         found[shard.index] = shard
 
-    ProcessPool(workers).run(job, iter(SHARDS), finished)
+    (executor or ProcessPool(workers, timeout=timeout)).run(job, iter(SHARDS), finished)
     return found
 
 
@@ -104,13 +137,39 @@ def test_processes_that_die_again_and_again_end_the_run_with_a_clear_error(
 ) -> None:
     monkeypatch.setattr(process_pool, "MOST_DEATHS", 1)
     source = f"{model}:exits"
-    with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, from id '000'\) .* 1 process.* died .*exit status 0"):
+    with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, from id '000'\) .* 1 processes died .*exit status 0"):
         run(source, load_model(source).sha256)
+
+
+def test_processes_that_hang_are_ended_and_fail_the_run(model: str) -> None:
+    source = f"{model}:hangs"
+    with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, .* 2 processes in a row .*--audit-worker-timeout 1 s"):
+        run(source, load_model(source).sha256, timeout=1)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+def test_a_shard_is_measured_by_another_process_after_one_has_hung(model: str, tmp_path: Path) -> None:
+    source = f"{model}:hangs_once"
+    found = run(source, load_model(source).sha256, timeout=120)
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [0, 1, 2, 3]
 
 
 def test_a_process_that_loads_another_model_is_refused(model: str) -> None:
     with pytest.raises(ChangedModelError, match=r"loaded another model .* but the run audits 111111111111"):
         run(f"{model}:healthy", "1" * 64)
+
+
+def test_code_that_changes_while_it_is_measured_is_refused(model: str, tmp_path: Path) -> None:
+    source, file = f"{model}:healthy", tmp_path / f"{model}.py"
+    sha256, sources = load_model(source).sha256, module_sources()
+    assert {model, "tests.small_models", "attnaudit.executors.shard_job"} <= sources.keys()
+    file.write_text(f"{file.read_text(encoding='utf-8')}# edited\n", encoding="utf-8")
+    with pytest.raises(
+        ChangedModelError, match=f"{model}.py: the file of the module {model} has changed since the run"
+    ):
+        run(source, sha256, sources=sources)
 
 
 @pytest.mark.slow
@@ -139,9 +198,9 @@ def test_the_limit_of_deaths_counts_the_processes_of_one_shard(model: str, monke
     source, started = f"{model}:exits", []
     member = process_pool._Member
 
-    def counted(number: int, job: ShardJob, shard: Shard) -> process_pool._Member:
+    def counted(number: int, job: ShardJob, shard: Shard, timeout: int | None) -> process_pool._Member:
         started.append(shard.index)
-        return member(number, job, shard)
+        return member(number, job, shard, timeout)
 
     monkeypatch.setattr(process_pool, "_Member", counted)
     with pytest.raises(AuditError, match="5 processes died one after another"):

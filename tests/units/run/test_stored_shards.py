@@ -141,12 +141,22 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "field", ["model_sha256", "policy_sha256", "code_sha256", "custom_code_sha256", "seed", "threads", "needs"]
+    ("field", "named"),
+    [
+        ("model_sha256", r"the model \(SHA-256 f+\.\.\., not SHA-256 1111"),
+        ("data_sha256", r"the data \(SHA-256 f+\.\.\., not SHA-256 2222"),
+        ("policy_sha256", r"the policy \(SHA-256 f+\.\.\., not none"),
+        ("code_sha256", "the code of attnaudit"),
+        ("custom_code_sha256", "your own code of the model or a measure"),
+        ("seed", r"seed \(1, not 0\)"),
+        ("threads", "threads"),
+        ("needs", "the measures that the checks need"),
+    ],
 )
-def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str) -> None:
+def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str, named: str) -> None:
     ShardFolder(tmp_path, PLAN)
     other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
-    with pytest.raises(ReportError, match=f"another audit. They differ in: {field}"):
+    with pytest.raises(ReportError, match=f"another audit. They differ in: {named}"):
         ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
 
 
@@ -262,7 +272,7 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
         merge_shards([first, tmp_path / "nowhere"], run)
     other = tmp_path / "other"
     plan = ShardFolder(other, msgspec.structs.replace(PLAN, model_sha256="9" * 64)).path
-    with pytest.raises(ReportError, match="They differ in: model_sha256"):
+    with pytest.raises(ReportError, match="They differ in: the model"):
         merge_shards([first, second, other], run)
     renamed = (tmp_path / "copy").mkdir() or (tmp_path / "copy" / "copy of shards")
     shutil.copytree(first / PLAN.folder_name(), renamed)
@@ -273,6 +283,12 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     foreign.write_text(json.dumps(record))
     with pytest.raises(ReportError, match="belongs to another audit"):
         merge_shards([other], run)
+    foreign.rename(second / PLAN.folder_name() / "000001 (copy).json")
+    with pytest.raises(
+        ReportError, match=r"\(copy\).json: this is the record of shard 1, so expected the name 000001.json"
+    ):
+        merge_shards([first, second], run)
+    (second / PLAN.folder_name() / "000001 (copy).json").unlink()
     assert not run.exists()
     assert merge_shards([first, second], run) == 3
     same(measured(run / "parts" / "shards" / "main"), measured(None))

@@ -1,0 +1,43 @@
+"""Actors of Ray: a cluster that cannot be reached, and an actor that hangs."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from attnaudit.adapters.loading import load_model
+from attnaudit.errors import AuditError
+from attnaudit.executors.ray_actors import ADDRESS, RayActors
+from tests.units.executors.test_process_pool import model, run
+
+pytest.importorskip("ray", reason="Ray is not installed (the extra 'ray')")
+__all__ = ["model"]  # a fixture
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    monkeypatch.setenv(ADDRESS, address)
+    with pytest.raises(AuditError, match=f"RAY_ADDRESS={address}: no connection to the Ray cluster .* refused"):
+        run("unused", "", executor=RayActors(1))
+
+
+@pytest.mark.slow
+def test_an_actor_that_hangs_is_replaced(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # otherwise, an actor may take minutes to start on a busy machine
+    source = f"{model}:hangs_once"
+    found = run(source, load_model(source).sha256, executor=RayActors(1, timeout=120))
+    assert (tmp_path / "died").exists()
+    assert sorted(found) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_actors_that_hang_fail_the_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    source = f"{model}:hangs"
+    with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, .* 2 processes in a row .*--audit-worker-timeout 1 s"):
+        run(source, load_model(source).sha256, executor=RayActors(1, timeout=1))
