@@ -6,6 +6,7 @@ Shapes: B rows, T tokens, V variants.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -129,6 +130,34 @@ def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Te
     words = {name: value[rows] for name, value in inputs.words.items() if name == stream}
     passages = {name: value[rows] for name, value in inputs.passages.items() if name == stream}
     return _variants(inputs, stream, rows, ids, mask, special, words, passages, {})
+
+
+def without_shared_padding(inputs: Inputs, stream: str, *, per_token: Collection[str] = ()) -> Inputs:
+    """Return a batch without the positions at the end of a stream that are padding in every row.
+
+    Args:
+        inputs: The batch, without entries in `Inputs.tokens`, `boxes` and `times`.
+        stream: The stream to shorten.
+        per_token: Names of the entries of `Inputs.extra` with one value per token of this stream, shape (B, T). Other
+            entries are left unchanged.
+    """
+    used = inputs.mask[stream].any(0).nonzero()
+    width = 1 + int(used.max()) if len(used) else 1
+    if width == inputs.mask[stream].shape[1]:
+        return inputs
+
+    def shorten(values: Mapping[str, Tensor], names: Collection[str] = (stream,)) -> dict[str, Tensor]:
+        return {name: value[:, :width] if name in names else value for name, value in values.items()}
+
+    return replace(
+        inputs,
+        ids=shorten(inputs.ids),
+        mask=shorten(inputs.mask),
+        special=shorten(inputs.special),
+        words=shorten(inputs.words),
+        passages=shorten(inputs.passages),
+        extra=shorten(inputs.extra, per_token),
+    )
 
 
 def _variants(

@@ -331,7 +331,8 @@ class ModelAdapter(Protocol):
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         """Return copies of rows in which some tokens are replaced by the mask token.
 
-        A model without a mask token uses the token for unknown words. All other tokens keep their positions.
+        A model without a mask token uses the token for unknown words. All other tokens keep their positions. The
+        result may lack positions at the end that are padding in all of its rows.
 
         Args:
             inputs: The batch.

@@ -377,6 +377,7 @@ class AttentionView(AttentionReading):
                 if site.key not in keys:
                     return None
                 held = clean_rows(site, first, live.shape[2])[rows_of_pass].to(live.dtype)
+                held = held[..., : live.shape[3]]  # The pass may have less padding than the batch.
                 width = live.shape[2] if queries is None else int(queries.max()) + 1
                 in_scope = self.scope.row_mask(site, self.inputs, width, first=first)[rows_of_pass]
                 return torch.where(in_scope if queries is None else in_scope.any(2, keepdim=True), held, live)

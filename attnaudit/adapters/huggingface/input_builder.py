@@ -20,7 +20,13 @@ from attnaudit.adapters.huggingface.output_heads import Head
 from attnaudit.adapters.huggingface.target_heads import MARKS
 from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInputs
 from attnaudit.adapters.huggingface.tokenization import EncodedText, TextEncoder
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.padding import (
+    delete_positions,
+    keep_positions,
+    pad,
+    substitute_positions,
+    without_shared_padding,
+)
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT, Inputs
 from attnaudit.errors import AdapterError, DataError, ModelError
 from attnaudit.instances import Instance
@@ -219,12 +225,16 @@ class InputBuilder:
         return self._padded(self.with_decoder(variants))
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        """Replace tokens of the text by the mask token (see `ModelAdapter.substitute`)."""
+        """Replace tokens of the text by the mask token (see `ModelAdapter.substitute`).
+
+        The result has only as much padding as its longest row needs.
+        """
         _require_text(stream)
         mask_id = self.tokenizer.mask_token_id
         if mask_id is None:
             raise AdapterError("substitute: the model's tokenizer has no mask token. Erase tokens by deletion instead.")
-        return self.with_decoder(substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id))
+        variants = substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id)
+        return self.with_decoder(without_shared_padding(variants, stream, per_token=_PER_TOKEN))
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
         """Return a batch that has only one token of each row, at the position given in `positions` (B,).
