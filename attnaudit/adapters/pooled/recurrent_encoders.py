@@ -86,7 +86,7 @@ class SharedStates(OrderedTokens):
         The last entry of each row is zero. Lookups of padding use this entry.
         """
         with torch.no_grad():
-            parts = [self._in_token_order(n, direction.hidden[:, 1:]) for n, direction in enumerate(self.directions)]
+            parts = [self.in_token_order(n, direction.hidden[:, 1:]) for n, direction in enumerate(self.directions)]
             return nn.functional.pad(torch.cat(parts, dim=-1), (0, 0, 0, 1))
 
     @cached_property
@@ -98,19 +98,19 @@ class SharedStates(OrderedTokens):
         """
         real = torch.arange(self.order.shape[1], device=self.order.device) < self.lengths[:, None]
         with torch.no_grad():
-            states = [self._in_token_order(n, direction.hidden[:, 1:]) for n, direction in enumerate(self.directions)]
+            states = [self.in_token_order(n, direction.hidden[:, 1:]) for n, direction in enumerate(self.directions)]
             norms = torch.cat(states, dim=-1).norm(dim=-1, keepdim=True)
             units = [torch.where(norms > 0, part / norms, 0.0) * real[..., None] for part in states]
-            steps = [self._in_token_order(n, _step_factors(direction)) for n, direction in enumerate(self.directions)]
+            steps = [self.in_token_order(n, _step_factors(direction)) for n, direction in enumerate(self.directions)]
             return tuple((u, s * real[..., None, None]) for u, s in zip(units, steps, strict=True))
 
-    def _in_token_order(self, direction: int, values: Tensor) -> Tensor:
+    def in_token_order(self, direction: int, values: Tensor) -> Tensor:
         """Reorder values (B, T, ...) of a direction (0 or 1) from its reading order to the order of the tokens."""
         if not direction:
             return values
         rows = torch.arange(len(values), device=values.device)[:, None]
         ranks = torch.arange(values.shape[1], device=values.device).expand_as(self.order)
-        return values[rows, _reversed_rows(ranks, self.lengths)]
+        return values[rows, reversed_rows(ranks, self.lengths)]
 
 
 def refuse_unsupported(layer: object) -> None:
@@ -146,7 +146,7 @@ def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
         steps = int(lengths.max()) if len(lengths) else 0
         directions = []
         for lstm, suffix, is_backward in _cells(layer):
-            reading_order = _reversed_rows(order, lengths) if is_backward else order
+            reading_order = reversed_rows(order, lengths) if is_backward else order
             directions.append(_read(lstm, suffix, select_positions(embeddings, reading_order), steps))
     return SharedStates(order=order, lengths=lengths, directions=tuple(directions))
 
@@ -158,7 +158,7 @@ def _cells(layer: Layer) -> list[tuple[nn.LSTM, str, bool]]:
     return [(layer, "_l0", False), (layer, "_l0_reverse", True)][: 1 + layer.bidirectional]
 
 
-def _reversed_rows(values: Tensor, lengths: Tensor) -> Tensor:
+def reversed_rows(values: Tensor, lengths: Tensor) -> Tensor:
     """Reverse the first lengths[n] entries of each row n of values (N, T). The other entries stay in place."""
     places = torch.arange(values.shape[1], device=values.device).expand_as(values)
     ends = lengths[:, None]
@@ -229,64 +229,81 @@ def states_without(shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
             target = torch.arange(width, device=kept.device).expand_as(order)
             reads = kept
             if direction is not shared.directions[0]:
-                reads = _reversed_rows(kept, shared.lengths[rows])
+                reads = reversed_rows(kept, shared.lengths[rows])
                 order, real = pack(reads)
                 target = torch.where(real, lengths[:, None] - 1 - target, target)
             target = target + torch.arange(variants, device=kept.device)[:, None] * width
-            _update_changed(direction, rows, shared.lengths[rows], reads, order, target, part)
+            places, ends = torch.arange(length, device=kept.device), shared.lengths[rows]
+            recompute(
+                direction,
+                rows,
+                first=torch.where(reads, length, places).amin(1),
+                last=torch.where(reads | (places >= ends[:, None]), -1, places).amax(1),
+                lengths=lengths,
+                order=order,
+                inputs=order + rows[:, None] * length,
+                target=target,
+                states=part,
+            )
     return states.view(variants, width, -1)
 
 
-def _update_changed(
-    direction: Direction, rows: Tensor, ends: Tensor, reads: Tensor, order: Tensor, target: Tensor, states: Tensor
+def recompute(
+    direction: Direction,
+    rows: Tensor,
+    *,
+    first: Tensor,
+    last: Tensor,
+    lengths: Tensor,
+    order: Tensor,
+    inputs: Tensor,
+    target: Tensor,
+    states: Tensor,
 ) -> None:
-    """Recompute, in place, the states of one direction that differ from those of the whole input.
+    """Recompute, in place, the states of one direction in which variants differ from the rows that they are made from.
 
     Variants are sorted by the number of tokens that remain to be read, so the unfinished variants always come first.
 
     Args:
-        direction: The states of the whole inputs in this direction.
+        direction: The states of the whole rows in this direction.
         rows: (V,) index of the row that each variant is made from.
-        ends: (V,) number of tokens in the row that each variant is made from.
-        reads: (V, T) mask over the tokens in reading order, True on the tokens that the variant keeps.
-        order: (V, W) indices of the kept tokens in reading order.
-        target: (V, W) indices in `states` at which the states of the kept tokens are stored.
+        first: (V,) number of tokens that a variant shares with its row before the first difference, in reading order.
+        last: (V,) place of the last difference in the row, in reading order; -1 if there is none.
+        lengths: (V,) number of tokens of each variant.
+        order: (V, W) places, in its row, of the tokens that each variant reads, in reading order.
+        inputs: (V, W) indices of the contributions of these tokens to the gates, in the flattened (B·T, 4h) gates.
+        target: (V, W) indices in `states` at which the states of these tokens are stored.
         states: (V·W, h) states to update.
     """
-    width, length = order.shape[1], reads.shape[1]
-    places = torch.arange(length, device=reads.device)
-    lengths = reads.sum(1)
-    unchanged = torch.where(reads, length, places).amin(1)
-    last_missing = torch.where(reads | (places >= ends[:, None]), -1, places).amax(1)
-
-    remaining, by_remaining = (lengths - unchanged).sort(descending=True, stable=True)
-    steps = torch.arange(int(remaining[0]) if len(remaining) else 0, device=reads.device)
-    at = (unchanged[by_remaining, None] + steps).clamp_max(width - 1)
-    source, destination = (table[by_remaining].gather(1, at).T.contiguous() for table in (order, target))
-    rows, last_missing = rows[by_remaining], last_missing[by_remaining]
+    width, length = order.shape[1], direction.gates.shape[1]
+    remaining, by_remaining = (lengths - first).sort(descending=True, stable=True)
+    steps = torch.arange(int(remaining[0]) if len(remaining) else 0, device=rows.device)
+    at = (first[by_remaining, None] + steps).clamp_max(width - 1)
+    source, read, destination = (table[by_remaining].gather(1, at).T.contiguous() for table in (order, inputs, target))
+    rows, last = rows[by_remaining], last[by_remaining]
     flattened = (values.flatten(0, 1) for values in (direction.gates, direction.hidden, direction.cell))
     gates, whole_hidden, whole_cell = flattened
-    hidden = direction.hidden[rows, unchanged[by_remaining]]
-    cell = direction.cell[rows, unchanged[by_remaining]]
+    hidden = direction.hidden[rows, first[by_remaining]]
+    cell = direction.cell[rows, first[by_remaining]]
     rounding = torch.finfo(hidden.dtype).eps
     active = (remaining[:, None] > steps).sum(0).tolist()
     buffer = gates.new_empty(len(rows), gates.shape[1])
     for j in range(len(steps)):
         if (count := active[j]) < len(rows):
             rows, hidden, cell = rows[:count], hidden[:count], cell[:count]
-        place = source[j, :count]
-        input_gates = torch.index_select(gates, 0, place + rows * length, out=buffer[:count])
+        input_gates = torch.index_select(gates, 0, read[j, :count], out=buffer[:count])
         _step(input_gates, hidden, cell, direction.recurrent)
         states.index_copy_(0, destination[j, :count], hidden)
         if j % COMPARISON_STEPS == COMPARISON_STEPS - 1:
+            place = source[j, :count]
             whole = place + rows * (length + 1) + 1
             difference = (hidden - whole_hidden.index_select(0, whole)).abs_().amax(1)
             difference = difference.maximum((cell - whole_cell.index_select(0, whole)).abs_().amax(1))
-            going = ((difference > rounding) | (place < last_missing[:count])).nonzero()[:, 0]
+            going = ((difference > rounding) | (place < last[:count])).nonzero()[:, 0]
             if len(going) < count:
                 rows, hidden, cell = rows[going], hidden[going], cell[going]
-                last_missing, remaining = last_missing[going], remaining[going]
-                source, destination = source[:, going], destination[:, going]
+                last, remaining = last[going], remaining[going]
+                source, read, destination = source[:, going], read[:, going], destination[:, going]
                 active = (remaining[:, None] > steps).sum(0).tolist()
 
 

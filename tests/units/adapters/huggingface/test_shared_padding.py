@@ -26,9 +26,7 @@ INSTANCES = [Instance(id=str(n), text=text) for n, text in enumerate((SENTENCES[
 
 def _effects(adapter: Any, reading: str) -> list[Tensor]:
     """Return the outputs without each token: with live attention, and with the attention of a reading held."""
-    batch = Batch(
-        adapter, INSTANCES, range(len(INSTANCES)), seed=0, keep_graph=False, budget=64, pass_counts=Counter()
-    )
+    batch = Batch(adapter, INSTANCES, range(len(INSTANCES)), seed=0, keep_graph=False, budget=64, pass_counts=Counter())
     rows, token = batch.real.nonzero(as_tuple=True)
     keep = batch.real[rows] & (torch.arange(batch.real.shape[1]) != token[:, None])
     held = AttentionView(batch, parse(reading)).masked_with_attention_held(rows, keep)
