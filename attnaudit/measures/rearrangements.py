@@ -71,16 +71,24 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
     for b in range(rows):
         places, tokens = real[b].nonzero()[0], movable[b].nonzero()[0]
         draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(places)))
-        order = places[ascending(draws)]
+        order = ascending(draws)
+        # Without special tokens between them, the real tokens are a slice, which is faster to fill than places.
+        first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+        is_slice = stop - first == len(places)
+        order = order + first if is_slice else places[order]
         own, counts = np.unique(keys[b, tokens], return_inverse=True, return_counts=True)[1:]
         labels = np.zeros(width, dtype=np.int64)
         labels[tokens] = own
         moved = order if len(tokens) == len(places) else order[movable[b][order]].reshape(count, len(tokens))
-        drawn = labels[moved]
+        # If all labels differ, the order of the labels changes exactly if that of the tokens does.
+        drawn, unmoved = (moved, tokens) if len(counts) == len(tokens) else (labels[moved], own)
         distinct[b] = number_of_arrangements(counts)
         if distinct[b] > count:
-            index[b][:, places] = order
-            differs[b] = (drawn != own).any(1)
+            if is_slice:
+                index[b, :, first:stop] = order
+            else:
+                index[b][:, places] = order
+            differs[b] = (drawn != unmoved).any(1)
             used = count
             continue
         every = arrangements(tuple(counts.tolist()))
@@ -88,7 +96,7 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
         index[b, :size][:, tokens] = tokens[_orders(own, every)]
         differs[b, :size] = (every != own).any(1)
         number = {row.tobytes(): k for k, row in enumerate(every)}
-        published[b] = [number[row.tobytes()] for row in drawn]
+        published[b] = [number[row.tobytes()] for row in labels[moved]]
         used = max(used, size)
     return Rearrangements(
         index=torch.from_numpy(index[:, :used]).to(view.device),
@@ -129,13 +137,8 @@ def number_of_arrangements(counts: Integers) -> float:
     Returns:
         The number, exact up to 2^53. It is 1 if there are no values.
     """
-    number, left = 1, int(counts.sum())
-    for count in sorted(counts.tolist(), reverse=True)[1:]:
-        number *= math.comb(left, count)
-        left -= count
-        if number > 2**1000:
-            return math.inf
-    return float(number)
+    number = math.factorial(int(counts.sum())) // math.prod(map(math.factorial, counts[counts > 1].tolist()))
+    return math.inf if number > 2**1000 else float(number)
 
 
 @functools.lru_cache(maxsize=128)
