@@ -1,5 +1,6 @@
 """Model adapters: the interface through which an audit uses a model."""
 
+from attnaudit.adapters.donors import InDistribution
 from attnaudit.adapters.pooled.bag_adapter import BagAdapter
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter
 from attnaudit.adapters.pooled.several_sites import Attend, SeveralAttentionsAdapter
@@ -14,6 +15,7 @@ __all__ = [
     "Capabilities",
     "Encoding",
     "HierarchicalAttentionAdapter",
+    "InDistribution",
     "Inputs",
     "Intervention",
     "ModelAdapter",

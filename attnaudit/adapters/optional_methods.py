@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
@@ -127,6 +127,34 @@ class SharingAdapter(ModelAdapter, Protocol):
             embedding of token i. Zero where p or i is padding.
         """
         ...
+
+
+class DrawingAdapter(ModelAdapter, Protocol):
+    """Additional method for adapters that replace masked units by random ones, such as units of other rows."""
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        """Return the same as `substitute`, but with other random replacements.
+
+        The replacement of a unit may depend only on the row, the unit and the draw. It must not depend on the other
+        rows of the batch or on the other replaced units. `substitute` returns draw 0.
+
+        Args:
+            inputs: The batch.
+            stream: The stream whose tokens are replaced.
+            rows: (V,) index of the row that each copy is made from.
+            replaced: (V, T) True at the positions to replace.
+            draw: Number of the draw, from 0 to `capabilities.draws` - 1.
+        """
+        ...
+
+
+def substituted(
+    adapter: ModelAdapter, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int
+) -> Inputs:
+    """Replace tokens by those of a draw (see `DrawingAdapter`). If the adapter draws nothing, `draw` must be 0."""
+    if draw == 0:
+        return adapter.substitute(inputs, stream, rows, replaced)
+    return cast(DrawingAdapter, adapter).substitute_draw(inputs, stream, rows, replaced, draw)
 
 
 class RetrainableAdapter(ModelAdapter, Protocol):

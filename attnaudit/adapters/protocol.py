@@ -85,6 +85,8 @@ class Capabilities:
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
         erasure: How units are erased, in one or two sentences for reports, such as "An erased patch is replaced by the
             mean patch of its picture."; "" if tokens are deleted or replaced by the mask token.
+        draws: How many random replacements of a masked unit are averaged. If it is more than 1, the adapter must
+            implement `DrawingAdapter`, and must not declare `shares_masked`.
         precision: The floating-point type in which the model computes: "float32", or "float16" or "bfloat16" if it is
             audited in half precision. The tolerances of an audit depend on it. In half precision, logits, embeddings
             and attention weights must be returned as float32, and the adapter must implement `HalfPrecisionAdapter`.
@@ -117,6 +119,7 @@ class Capabilities:
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
     erasure: str = ""
+    draws: int = 1
     precision: str = FLOAT32
 
     @property

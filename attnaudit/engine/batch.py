@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import SharingAdapter
+from attnaudit.adapters.optional_methods import SharingAdapter, substituted
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
@@ -218,6 +218,7 @@ class Batch(CleanPass):
         queries: Tensor | None = None,
         done: int = 0,
         total: int | None = None,
+        draw: int | None = None,
     ) -> Tensor:
         """Run every variant. The longest variants run first, so that the variants of one pass have similar lengths.
 
@@ -230,9 +231,27 @@ class Batch(CleanPass):
             queries: as in `masked`.
             done: number of variants that earlier calls have run for the same request, for progress reports.
             total: number of variants of the whole request; V if None.
+            draw: number of the draw of masked units; None for the mean over all draws.
         """
         total = total or len(rows)
         capabilities = self.adapter.capabilities
+        draws = capabilities.draws if operator == "mask" else 1
+        if draw is None and draws > 1:
+            each = [
+                self._run_erasures(
+                    rows,
+                    keep,
+                    operator,
+                    intervene=intervene,
+                    sites=sites,
+                    queries=queries,
+                    done=done * draws + number * len(rows),
+                    total=total * draws,
+                    draw=number,
+                )
+                for number in range(draws)
+            ]
+            return torch.stack(each).mean(0)
         if capabilities.shares_states if operator == "deletion" else capabilities.shares_masked and intervene is None:
             return self._run_from_shared_states(rows, keep, operator, done, total)
         output = self._undefined_probabilities(len(rows))
@@ -247,7 +266,8 @@ class Batch(CleanPass):
                 if operator == "deletion":
                     variants = self.adapter.keep(self.inputs, TEXT, rows[chunk], stays[chunk])
                 else:
-                    variants = self.adapter.substitute(self.inputs, TEXT, rows[chunk], mask[chunk] & ~stays[chunk])
+                    replaced = mask[chunk] & ~stays[chunk]
+                    variants = substituted(self.adapter, self.inputs, TEXT, rows[chunk], replaced, draw or 0)
                 intervention = None if intervene is None else intervene(rows[chunk])
                 changed = None if queries is None else dict.fromkeys(sites, queries[rows[chunk]][:, None])
                 whole = sites if queries is None and intervention is not None else ()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters import protocol
+from attnaudit.adapters.optional_methods import substituted
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import ERASED
@@ -35,7 +36,8 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
     tokens = reading.batch.tokens_of_units(keep, rows) | ~reading.batch.real_tokens[rows]
     condition = reading.batch.decoder_condition
     weights = reading.at_query(reading.batch.trace.attention[reading.site.key].detach())
-    states = _states_and_masked_states(reading)
+    draws = reading.adapter.capabilities.draws
+    by_draw = [_states_and_masked_states(reading, draw) for draw in range(draws)]
     step = max(1, most // (2 * keep.shape[1] * reading.site.heads))
     with torch.no_grad():
         for row in sorted(set(rows.tolist())):
@@ -43,25 +45,29 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
                 kept = tokens[chunk][:, None]
                 both = torch.cat([weights[row] * kept, weights[row] * ~kept], dim=-1)[None]  # (1, V, H, 2T)
                 of_row = None if condition is None else condition[row : row + 1]
-                reading.pass_counts["decode"] += 1
-                logits = protocol.decode_logits(reading.adapter, states[row : row + 1], both, of_row)[0].double()
-                refuse_not_finite(logits, reading.instances, ERASED, rows=rows[chunk])
-                output[chunk] = probabilities(logits)
+                drawn = []
+                for states in by_draw:
+                    reading.pass_counts["decode"] += 1
+                    logits = protocol.decode_logits(reading.adapter, states[row : row + 1], both, of_row)[0].double()
+                    refuse_not_finite(logits, reading.instances, ERASED, rows=rows[chunk])
+                    drawn.append(probabilities(logits))
+                output[chunk] = torch.stack(drawn).mean(0)
     return output
 
 
-def _states_and_masked_states(reading: AttentionReading) -> Tensor:
+def _states_and_masked_states(reading: AttentionReading, draw: int) -> Tensor:
     """Return the states of the tokens, followed by their states if all units are masked, (B, 2T, m).
 
-    They are computed once per batch and reading.
+    They are computed once per batch, reading and draw (see `DrawingAdapter`).
     """
-    known = reading.memo.get("masked states")
+    name = f"masked states {draw}"
+    known = reading.memo.get(name)
     if known is None:
         reading.batch.count_forward(len(reading.instances))
         everything = torch.arange(len(reading.instances), device=reading.device)
         with torch.no_grad():
-            masked = reading.adapter.substitute(reading.inputs, TEXT, everything, reading.batch.real_tokens)
+            masked = substituted(reading.adapter, reading.inputs, TEXT, everything, reading.batch.real_tokens, draw)
             states = reading.adapter.run(masked, hidden=True).hidden[reading.site.key]
-        known = reading.memo["masked states"] = torch.cat([reading.hidden.detach(), states], dim=1)
+        known = reading.memo[name] = torch.cat([reading.hidden.detach(), states], dim=1)
     assert isinstance(known, Tensor)
     return known

@@ -11,6 +11,7 @@ from attnaudit.errors import ModelError
 from attnaudit.targets import Target
 
 if TYPE_CHECKING:
+    from attnaudit.adapters.donors import InDistribution
     from attnaudit.adapters.huggingface.precision_choice import Precision
     from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 
@@ -28,7 +29,7 @@ def transformer(
     logits: Callable[[Any, Mapping[str, Any]], Any] | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
     precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for a Transformers model, so that it can be audited.
@@ -44,8 +45,8 @@ def transformer(
     Args:
         source: A checkpoint folder, or a model in memory. A model in memory may be wrapped by PEFT, torch.compile or
             DataParallel, or be a custom module that contains one Transformers model.
-        tokenizer: The tokenizer of a model in memory, or its image processor if it classifies pictures; ignored for a
-            checkpoint folder.
+        tokenizer: The tokenizer of a model in memory, its image processor if it classifies pictures, or its feature
+            extractor if it classifies recordings; ignored for a checkpoint folder.
         labels: Class name -> word that stands for the class, such as `{"positive": " good", "negative": " bad"}`. Each
             word must be a single token. With a single label, a second class named "other" stands for all other tokens.
         template: The prompt of a language model, in which {text} stands for the text and {query}, if present, for the
@@ -62,8 +63,9 @@ def transformer(
             or of the next token, the tag of a word, or the span that answers the query.
         query_first: Whether the model reads the query before the text. By default, it does so only if the target is a
             span. A score with a query needs this argument.
-        erased: What replaces an erased patch of a picture, "mean" or "mask"; None for "mean". Only for models that read
-            pictures.
+        erased: What replaces an erased patch or frame: "mean" for the mean of the picture or the recording, "mask" for
+            the mask embedding of the model, or an `InDistribution` for units of other rows. None for "mean". Only for
+            models that read pictures or recordings.
         precision: How a model in float16 or bfloat16 is audited: "shipped" in its own precision, "float32" as a float32
             copy. By default, it is audited in its own precision, or as a float32 copy if it reads pictures or does not
             use Transformers' attention interface.

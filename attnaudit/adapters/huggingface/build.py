@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
+from attnaudit.adapters.donors import InDistribution
 from attnaudit.adapters.huggingface import (
     attention_interface,
     checkpoint_files,
@@ -68,7 +69,7 @@ def from_folder(
     max_tokens: int | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
     precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a checkpoint folder.
@@ -142,7 +143,7 @@ def from_model(
     read_logits: ReadLogits | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
     precision: Precision | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter from a model in memory.
@@ -331,7 +332,7 @@ def _build(
     classes: Sequence[str] | None = None,
     target: Target | None = None,
     query_first: bool | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
 ) -> HuggingFaceAdapter:
     if task in _FILES:
         if labels is not None or template is not None or max_tokens is not None:

@@ -18,7 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.donors import REPLACED_BY, ROW
 from attnaudit.adapters.huggingface.configuration import cleaned
+from attnaudit.adapters.huggingface.donor_frames import DonorFrames
 from attnaudit.adapters.huggingface.frame_modules import FrameModules
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.output_heads import Head
@@ -40,6 +42,10 @@ PADDING, ERASED, FIRST = 0, 1, 2
 SYNTHETIC_FRAMES = (11, 6, 8)
 
 
+#: How a frame is deleted, for reports.
+_DELETED = "A deleted frame is left out of the sequence, and the frames after it move up."
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrameInputBuilder(InputBuilder):
     """Builds the inputs of one model that reads waveforms.
@@ -47,10 +53,16 @@ class FrameInputBuilder(InputBuilder):
     Attributes:
         encoder: Reads recordings and converts them to the values that the model reads.
         modules: How the model divides a waveform into frames.
+        donors: The features of the frames of the donors that replace erased frames; None for another replacement.
     """
 
     encoder: RecordingEncoder
     modules: FrameModules
+    donors: DonorFrames | None = None
+
+    @property
+    def draws(self) -> int:
+        return 1 if self.donors is None else self.donors.draws
 
     @property
     def reads(self) -> str:
@@ -62,17 +74,16 @@ class FrameInputBuilder(InputBuilder):
 
     @property
     def erasure(self) -> str:
+        if self.donors is not None:
+            return f"{self.donors.description('frame', 'the frame at the same time')} {_DELETED}"
         what = {"mean": "the mean frame of its recording", "mask": "the mask embedding of the model"}
-        return (
-            f"An erased frame is replaced by {what[self.modules.erased]}. A deleted frame is left out of the sequence, "
-            "and the frames after it move up."
-        )
+        return f"An erased frame is replaced by {what[self.modules.erased]}. {_DELETED}"
 
     def configuration(self, head: Head) -> str:
         content = {
             "config": cleaned(json.loads(self.model.config.to_json_string(use_diff=False))),
             "feature_extractor": self.encoder.configuration,
-            "erased": self.modules.erased,
+            "erased": self.modules.erased if self.donors is None else self.donors.configuration,
             "classes": list(head.classes),
         }
         return json.dumps(content, sort_keys=True)
@@ -98,6 +109,11 @@ class FrameInputBuilder(InputBuilder):
             waveforms.append(waveform)
         inputs = self._from_waveforms(waveforms)
         counts = inputs.mask[TEXT].sum(1).tolist()
+        if self.donors is not None:
+            row = self.donors.row_entry(instances, waveforms, self.device)
+            for one, entry, count in zip(instances, row, counts, strict=True):
+                self.donors.require_places(one, entry, range(count))
+            inputs = replace(inputs, extra={**inputs.extra, ROW: row})
         rate, length, step = self.encoder.rate, self.modules.length, self.modules.step
         spans = [[(t * step / rate, (t * step + length) / rate) for t in range(count)] for count in counts]
         names = [[f"{start:.3f} to {end:.3f} s" for start, end in row] for row in spans]
@@ -142,13 +158,21 @@ class FrameInputBuilder(InputBuilder):
         return self.substitute(inputs, TEXT, torch.zeros(1, dtype=torch.long, device=self.device), replaced)
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
-        return delete_positions(inputs, stream, drop, pad_id=PADDING)
+        return delete_positions(inputs, stream, drop, pad_id=PADDING, per_token=(REPLACED_BY,))
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
-        return keep_positions(inputs, stream, rows, keep, pad_id=PADDING)
+        return keep_positions(inputs, stream, rows, keep, pad_id=PADDING, per_token=(REPLACED_BY,))
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        return substitute_positions(inputs, stream, rows, replaced, mask_id=ERASED)
+        return self.substitute_draw(inputs, stream, rows, replaced, 0)
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        variants = substitute_positions(inputs, stream, rows, replaced, mask_id=ERASED)
+        if self.donors is None or ROW not in inputs.extra:
+            return variants
+        times = torch.arange(replaced.shape[1], device=self.device).expand_as(inputs.ids[TEXT])
+        drawn = self.donors.drawn(inputs, times, draw)
+        return replace(variants, extra={**variants.extra, REPLACED_BY: drawn[rows] * replaced})
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
         ids = inputs.ids[TEXT].gather(1, positions[:, None]).repeat_interleave(times, dim=0)
@@ -169,7 +193,10 @@ class FrameInputBuilder(InputBuilder):
         table, ids = inputs.tables[TEXT], inputs.ids[TEXT]
         features = table.vectors[torch.searchsorted(table.ids, ids)]
         erased = (ids == ERASED)[..., None]
-        embeddings = self.modules.embed(torch.where(erased, inputs.extra[MEAN], features))
+        replacement = inputs.extra[MEAN]
+        if self.donors is not None and REPLACED_BY in inputs.extra:
+            replacement = self.donors.features(self.modules, inputs.extra[REPLACED_BY])
+        embeddings = self.modules.embed(torch.where(erased, replacement, features))
         if self.modules.token is not None:
             embeddings = torch.where(erased, self.modules.token.to(embeddings), embeddings)
         return embeddings

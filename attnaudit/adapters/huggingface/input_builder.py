@@ -103,6 +103,11 @@ class InputBuilder:
         return ""
 
     @property
+    def draws(self) -> int:
+        """How many random replacements of an erased unit are averaged (see `Capabilities.draws`)."""
+        return 1
+
+    @property
     def erasure(self) -> str:
         """How units are erased, for reports (see `Capabilities.erasure`)."""
         return ""
@@ -235,6 +240,10 @@ class InputBuilder:
             raise AdapterError("substitute: the model's tokenizer has no mask token. Erase tokens by deletion instead.")
         variants = substitute_positions(inputs, stream, rows, replaced, mask_id=mask_id)
         return self.with_decoder(without_shared_padding(variants, stream, per_token=_PER_TOKEN))
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        """Replace tokens by those of a draw (see `DrawingAdapter`). Models that read texts draw nothing."""
+        return self.substitute(inputs, stream, rows, replaced)
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
         """Return a batch that has only one token of each row, at the position given in `positions` (B,).

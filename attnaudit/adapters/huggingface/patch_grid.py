@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.donors import Donors
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.errors import AdapterError, ModelError
@@ -80,11 +81,13 @@ class Replacement:
 
     Attributes:
         name: "mean" for the mean patch of the picture, "mask" for the mask token of the model.
-        token: (1, 1, d) mask token; None for the mean patch.
+        token: (1, 1, d) mask token; None for another replacement.
+        donors: The donors whose patches at the same place replace an erased patch; None for another replacement.
     """
 
     name: Erased
     token: Tensor | None = None
+    donors: Donors | None = None
 
     def description(self, whole: str) -> str:
         """Return the replacement in words, given what is divided into patches, such as "picture"."""

@@ -8,17 +8,19 @@ Shapes: B rows, T tokens, V variants, N patches.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.patch_grid import PatchGrid
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
 
 #: Keys of `Inputs.extra`: the values (B, 1, ...) that the model reads, such as pixels; the place (B, T) of each token
 #: among all special tokens and patches of the model; and a mask (B, 1, N) of the patches that show the picture or the
@@ -61,7 +63,24 @@ class PatchInputBuilder(InputBuilder):
             if self.deletable
             else "Patches cannot be deleted, because the model reads all positions."
         )
-        return f"An erased patch is replaced by {self.grid.replacement.description(self.whole)}. {deletion}"
+        erased = f"An erased patch is replaced by {self.grid.replacement.description(self.whole)}."
+        if self.donors is not None:
+            erased = self.donors.description("patch", "the patch at the same place")
+        return f"{erased} {deletion}"
+
+    @property
+    def donors(self) -> Donors | None:
+        """The donors whose patches replace erased patches; None for another replacement."""
+        return self.grid.replacement.donors
+
+    @property
+    def draws(self) -> int:
+        return 1 if self.donors is None else self.donors.draws
+
+    @property
+    def replacement(self) -> Any:
+        """What replaces an erased patch, for the configuration."""
+        return self.grid.replacement.name if self.donors is None else self.donors.configuration
 
     @property
     def mask_id(self) -> int:
@@ -69,6 +88,20 @@ class PatchInputBuilder(InputBuilder):
         return self.grid.special
 
     # -- batches --------------------------------------------------------------------------------------------------
+
+    def with_rows(self, inputs: Inputs, instances: Sequence[Instance]) -> Inputs:
+        """Return the batch of some instances with what the draws of donors need.
+
+        Raises:
+            DataError: No donor has a patch at the place of a patch of the batch.
+        """
+        if self.donors is None:
+            return inputs
+        row = self.donors.row_entry(instances, list(inputs.extra[PIXELS][:, 0]), self.device)
+        for one, entry, real in zip(instances, row, inputs.real(), strict=True):
+            places = (real.nonzero()[:, 0] - self.grid.special).tolist()
+            self.donors.require_places(one, entry, places)
+        return replace(inputs, extra={**inputs.extra, ROW: row})
 
     def batch(self, pixels: Tensor, patch_ids: Sequence[Sequence[int]], shown: Tensor | None = None) -> Inputs:
         """Return a batch of whole inputs.
@@ -95,18 +128,25 @@ class PatchInputBuilder(InputBuilder):
 
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         self._require_deletable()
-        return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(PLACES,))
+        return delete_positions(inputs, stream, drop, pad_id=self.pad_id, per_token=(PLACES, REPLACED_BY))
 
     def keep(self, inputs: Inputs, stream: str, rows: Tensor, keep: Tensor) -> Inputs:
         self._require_deletable()
-        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(PLACES,))
+        return keep_positions(inputs, stream, rows, keep, pad_id=self.pad_id, per_token=(PLACES, REPLACED_BY))
 
     def _require_deletable(self) -> None:
         if not self.deletable:
             raise AdapterError("delete: the model reads all positions, so no patch can be deleted. Erase it instead.")
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
-        return substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
+        return self.substitute_draw(inputs, stream, rows, replaced, 0)
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        variants = substitute_positions(inputs, stream, rows, replaced, mask_id=self.mask_id)
+        if self.donors is None or ROW not in inputs.extra:
+            return variants
+        drawn = self.donors.drawn(inputs, inputs.extra[PLACES] - self.grid.special, draw)
+        return replace(variants, extra={**variants.extra, REPLACED_BY: drawn[rows] * replaced})
 
     def single_tokens(self, inputs: Inputs, positions: Tensor, times: int) -> Inputs:
         def select(values: Tensor) -> Tensor:

@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
+from attnaudit.adapters.donors import Donors, InDistribution
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.logit_comparison import close
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead
-from attnaudit.adapters.huggingface.patch_grid import Erased, find_patches
+from attnaudit.adapters.huggingface.patch_grid import Erased, PatchGrid, find_patches
 from attnaudit.adapters.huggingface.patch_inputs import random_pixels
 from attnaudit.adapters.huggingface.picture_inputs import PictureEncoder, PictureInputBuilder
 from attnaudit.adapters.huggingface.picture_runner import PictureRunner, prepare_picture_runner
@@ -24,6 +26,7 @@ from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import AdapterError, AuditError, ModelError
+from attnaudit.input_files import read_picture
 
 #: The files in which a checkpoint folder stores its image processor.
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -66,7 +69,7 @@ def build_picture_adapter(
     *,
     where: object,
     classes: Sequence[str] | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for an image classifier.
 
@@ -76,14 +79,13 @@ def build_picture_adapter(
         original: The model before it was prepared for the audit.
         where: The folder or the name of the model, for messages.
         classes: Class names in the order of the logits; None for those in the model's configuration.
-        erased: What replaces an erased patch, "mean" or "mask"; None for "mean".
+        erased: What replaces an erased patch, "mean", "mask" or patches of other pictures; None for "mean".
 
     Raises:
         ModelError: The image processor, the class names or `erased` do not fit the model.
         AdapterError: The architecture cannot be audited.
     """
-    if erased not in (None, "mean", "mask"):
-        raise ModelError(f"{where}: erased is {erased!r}; expected 'mean' (the mean patch of the picture) or 'mask'.")
+    fixed = require_replacement(erased, where, "patch of the picture")
     head = ClassifierHead(class_names(model.config, where) if classes is None else tuple(classes))
     kernel: Kernel = SoftmaxKernel()
     if attention_interface.uses_interface(model):
@@ -94,7 +96,10 @@ def build_picture_adapter(
     encoder = PictureEncoder(processor)
     try:
         size = _size(model, encoder, where)
-        grid = find_patches(model, _ARGUMENT, random_pixels(size), cast(Erased, erased or "mean"))
+        grid = find_patches(model, _ARGUMENT, random_pixels(size), fixed)
+        if isinstance(erased, InDistribution):
+            pixels = [encoder.pixels([read_picture(one)])[0] for one in erased.donors]
+            grid = with_donors(grid, Donors(erased, pixels))
         builder = PictureInputBuilder(
             model=model,
             text_encoder=cast(Any, encoder),
@@ -117,6 +122,43 @@ def build_picture_adapter(
             f"{where}: a trial run of the model on random pictures failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
+
+
+def require_replacement(erased: str | InDistribution | None, where: object, unit: str) -> Erased:
+    """Return what replaces an erased unit, or "mean" for units of other rows.
+
+    Args:
+        erased: The replacement that the user asks for; None for the default.
+        where: The folder or the name of the model, for messages.
+        unit: The unit, such as "patch of the picture".
+
+    Raises:
+        ModelError: There is no such replacement.
+    """
+    if erased is None or isinstance(erased, InDistribution):
+        return "mean"
+    if erased not in ("mean", "mask"):
+        raise ModelError(
+            f"{where}: erased is {erased!r}; expected 'mean' (the mean {unit}), 'mask', or "
+            "attnaudit.adapters.InDistribution(donors=...)."
+        )
+    return cast(Erased, erased)
+
+
+def with_donors(grid: PatchGrid, donors: Donors) -> PatchGrid:
+    """Return a grid whose erased patches are replaced by those of donors.
+
+    Raises:
+        ModelError: The values of a donor do not have the size that the model reads.
+    """
+    for one in donors.values:
+        if tuple(one.shape) != grid.size:
+            raise ModelError(
+                f"InDistribution: a donor gives values of the shape {tuple(one.shape)}, but the model reads "
+                f"{grid.size}. Use donors that the model can read."
+            )
+    donors.set_places(np.ones((len(donors.values), grid.patches), dtype=np.bool_))
+    return replace(grid, replacement=replace(grid.replacement, donors=donors))
 
 
 def class_names(config: Any, where: object, item: str = "picture") -> tuple[str, ...]:

@@ -87,7 +87,7 @@ class PictureInputBuilder(PatchInputBuilder):
             "config": cleaned(json.loads(self.model.config.to_json_string(use_diff=False))),
             "image_processor": cleaned(json.loads(self.encoder.processor.to_json_string())),
             "image_processor_class": type(self.encoder.processor).__name__,
-            "erased": self.grid.replacement.name,
+            "erased": self.replacement,
             "classes": list(head.classes),
         }
         return json.dumps(content, sort_keys=True)
@@ -112,7 +112,7 @@ class PictureInputBuilder(PatchInputBuilder):
                     f"reads {self.grid.size}. Set the size of the image processor to that of the model, or turn on "
                     "its centre crop."
                 )
-        inputs = self._from_pixels(torch.cat(pixels))
+        inputs = self.with_rows(self._from_pixels(torch.cat(pixels)), instances)
         boxes = [self.encoder.boxes(self.grid, picture.size, name_of(self.model)) for picture in pictures]
         names = [*(f"[{name}]" for name in self.grid.special_names), *self.grid.patch_names]
         nowhere = [(0.0, 0.0, 0.0, 0.0)] * self.grid.special

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.donors import REPLACED_BY
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.function_call import FunctionCall
@@ -109,10 +110,23 @@ def tokens_of(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
     places, ids = inputs.extra[PLACES], inputs.ids[TEXT]
     index = (places - grid.special).clamp_min(0)
     tokens = patches.gather(1, index[..., None].expand(-1, -1, patches.shape[2]))
-    tokens = torch.where(
-        (ids == grid.special)[..., None], grid.replacement.embedding(patches, inputs.extra.get(SHOWN)), tokens
-    )
+    tokens = torch.where((ids == grid.special)[..., None], _replacements(grid, inputs, patches), tokens)
     return tokens.masked_fill(~inputs.real()[..., None], 0.0)
+
+
+def _replacements(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
+    """Return the embeddings (B, T, d) or (B, 1, d) that replace erased patches."""
+    donors = grid.replacement.donors
+    if donors is None or REPLACED_BY not in inputs.extra:
+        return grid.replacement.embedding(patches, inputs.extra.get(SHOWN))
+    chosen = inputs.extra[REPLACED_BY]
+    used = sorted(set(chosen.flatten().tolist()))
+    number = torch.searchsorted(torch.tensor(used, device=chosen.device), chosen)
+    pixels = torch.stack([donors.values[one] for one in used]).to(patches.device)
+    embedded: Tensor = grid.patch_module.forward(
+        pixels
+    )  # not a call, which would run the hook that calls this function
+    return embedded[number, (inputs.extra[PLACES] - grid.special).clamp_min(0)]
 
 
 @contextmanager

@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 
+from attnaudit.adapters.donors import Donors, InDistribution, content_hash
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface.donor_frames import DonorFrames
 from attnaudit.adapters.huggingface.frame_inputs import FrameInputBuilder
 from attnaudit.adapters.huggingface.frame_modules import find_frames
 from attnaudit.adapters.huggingface.frame_runner import FrameRunner, prepare_frame_runner
@@ -18,15 +21,21 @@ from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead
-from attnaudit.adapters.huggingface.patch_grid import Erased, find_patches
+from attnaudit.adapters.huggingface.patch_grid import PatchGrid, find_patches
 from attnaudit.adapters.huggingface.patch_inputs import random_pixels
-from attnaudit.adapters.huggingface.picture_build import PROCESSOR_FILES, class_names, deletes_exactly
+from attnaudit.adapters.huggingface.picture_build import (
+    PROCESSOR_FILES,
+    class_names,
+    deletes_exactly,
+    require_replacement,
+    with_donors,
+)
 from attnaudit.adapters.huggingface.picture_runner import prepare_picture_runner
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.recordings import RecordingEncoder
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.spectrogram_inputs import SpectrogramInputBuilder
-from attnaudit.adapters.huggingface.spectrogram_places import frame_times, patch_spans
+from attnaudit.adapters.huggingface.spectrogram_places import FrameTimes, PatchSpan, frame_times, patch_spans
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.huggingface.wrapped_models import accepted_arguments, name_of
 from attnaudit.errors import AdapterError, AuditError, ModelError
@@ -70,7 +79,7 @@ def build_recording_adapter(
     *,
     where: object,
     classes: Sequence[str] | None = None,
-    erased: str | None = None,
+    erased: str | InDistribution | None = None,
 ) -> HuggingFaceAdapter:
     """Build an adapter for a classifier of recordings.
 
@@ -83,14 +92,13 @@ def build_recording_adapter(
         original: The model before it was prepared for the audit.
         where: The folder or the name of the model, for messages.
         classes: Class names in the order of the logits; None for those in the model's configuration.
-        erased: What replaces an erased unit, "mean" or "mask"; None for "mean".
+        erased: What replaces an erased unit, "mean", "mask" or units of other recordings; None for "mean".
 
     Raises:
         ModelError: The feature extractor, the class names or `erased` do not fit the model.
         AdapterError: The architecture cannot be audited.
     """
-    if erased not in (None, "mean", "mask"):
-        raise ModelError(f"{where}: erased is {erased!r}; expected 'mean' (the mean unit of the recording) or 'mask'.")
+    require_replacement(erased, where, "patch or frame of the recording")
     _require_fitting(model, extractor, where)
     head = ClassifierHead(class_names(model.config, where, "recording") if classes is None else tuple(classes))
     kernel: Kernel = SoftmaxKernel()
@@ -103,7 +111,7 @@ def build_recording_adapter(
     try:
         values = encoder.values(encoder.noise(encoder.rate // 2), str(where))
         build = _of_frames if values.dim() == 1 else _of_patches
-        return build(model, encoder, head, kernel, original, values, cast(Erased, erased or "mean"))
+        return build(model, encoder, head, kernel, original, values, erased)
     except AuditError:
         raise
     except Exception as error:
@@ -140,10 +148,13 @@ def _of_patches(
     kernel: Kernel,
     original: OriginalModel,
     values: torch.Tensor,
-    erased: Erased,
+    erased: str | InDistribution | None,
 ) -> HuggingFaceAdapter:
     name = name_of(model)
-    grid = find_patches(model, ARGUMENT, random_pixels(tuple(values.shape)), erased)
+    grid = find_patches(model, ARGUMENT, random_pixels(tuple(values.shape)), require_replacement(erased, name, ""))
+    times, spans = frame_times(encoder, name), patch_spans(grid, name)
+    if isinstance(erased, InDistribution):
+        grid = _with_donor_spectrograms(grid, erased, encoder, times, spans)
     builder = SpectrogramInputBuilder(
         model=model,
         text_encoder=cast(Any, encoder),
@@ -156,12 +167,34 @@ def _of_patches(
         whole="recording",
         encoder=encoder,
         grid=grid,
-        times=frame_times(encoder, name),
-        spans=patch_spans(grid, name),
+        times=times,
+        spans=spans,
     )
     runner = prepare_picture_runner(head, kernel, builder)
     runner = replace(runner, builder=replace(builder, deletable=deletes_exactly(runner)))
     return HuggingFaceAdapter(runner, probe_model(runner), original)
+
+
+def _with_donor_spectrograms(
+    grid: PatchGrid,
+    chosen: InDistribution,
+    encoder: RecordingEncoder,
+    times: FrameTimes,
+    spans: Sequence[PatchSpan],
+) -> PatchGrid:
+    """Return a grid whose erased patches are replaced by those of donors. Patches of padding are never drawn."""
+    ends: dict[str, int] = {}
+    spectrograms = []
+    for one in chosen.donors:
+        values, where = encoder.read(one), one.where or one.id
+        frames = len(values) if values.dim() == 2 else times.frames(len(values))
+        spectrograms.append(values if values.dim() == 2 else encoder.values(values, where))
+        ends[content_hash(spectrograms[-1])] = frames
+    donors = Donors(chosen, spectrograms)
+    grid = with_donors(grid, donors)
+    starts = np.array([span.first_frame for span in spans])
+    donors.set_places(starts < np.array([ends[content_hash(one)] for one in donors.values])[:, None])
+    return grid
 
 
 def _of_frames(
@@ -171,9 +204,13 @@ def _of_frames(
     kernel: Kernel,
     original: OriginalModel,
     _values: torch.Tensor,
-    erased: Erased,
+    erased: str | InDistribution | None,
 ) -> HuggingFaceAdapter:
-    modules = find_frames(model, erased)
+    modules = find_frames(model, require_replacement(erased, name_of(model), ""))
+    donors = None
+    if isinstance(erased, InDistribution):
+        waveforms = [encoder.values(encoder.read(one), one.where or one.id) for one in erased.donors]
+        donors = DonorFrames(erased, waveforms, modules)
     builder = FrameInputBuilder(
         model=model,
         text_encoder=cast(Any, encoder),
@@ -185,6 +222,7 @@ def _of_frames(
         first_position=0,
         encoder=encoder,
         modules=modules,
+        donors=donors,
     )
     runner = prepare_frame_runner(head, kernel, builder)
     _require_same_logits(runner)

@@ -52,7 +52,7 @@ class SpectrogramInputBuilder(PatchInputBuilder):
         content = {
             "config": cleaned(json.loads(self.model.config.to_json_string(use_diff=False))),
             "feature_extractor": self.encoder.configuration,
-            "erased": self.grid.replacement.name,
+            "erased": self.replacement,
             "classes": list(head.classes),
         }
         return json.dumps(content, sort_keys=True)
@@ -72,7 +72,7 @@ class SpectrogramInputBuilder(PatchInputBuilder):
                 values = self.encoder.values(values, where)
             spectrograms.append(self._fitting(values, frames, where))
             ends.append(frames)
-        inputs = self._from_spectrograms(torch.stack(spectrograms), ends)
+        inputs = self.with_rows(self._from_spectrograms(torch.stack(spectrograms), ends), instances)
         return replace(
             inputs,
             tokens={TEXT: [self._names(end) for end in ends]},

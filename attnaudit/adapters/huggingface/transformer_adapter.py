@@ -84,6 +84,7 @@ class HuggingFaceAdapter:
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
             erasure=builder.erasure,
+            draws=builder.draws,
             precision=precision,
         )
         # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
@@ -116,6 +117,9 @@ class HuggingFaceAdapter:
 
     def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
         return self.runner.builder.substitute(inputs, stream, rows, replaced)
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        return self.runner.builder.substitute_draw(inputs, stream, rows, replaced, draw)
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         return {TEXT: self.runner.embed(inputs)}

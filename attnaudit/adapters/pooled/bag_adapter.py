@@ -10,6 +10,7 @@ features of a state.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, InDistribution
 from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled.masked_bags import BagWithBaseline, masked_contexts
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter, SharedStates
@@ -58,7 +60,7 @@ class BagAdapter(PooledAttentionAdapter):
         decoder: Callable[..., Tensor],
         classes: Sequence[str],
         features: int,
-        baseline: Tensor | None = None,
+        baseline: Tensor | InDistribution | None = None,
         independent: bool = True,
         read: Callable[[Instance], UnitArray] = read_array,
         modules: Sequence[nn.Module] | None = None,
@@ -79,8 +81,8 @@ class BagAdapter(PooledAttentionAdapter):
             decoder: Context (..., m) -> logits (..., C).
             classes: Class names in the order of the logits.
             features: d, the number of features of a vector.
-            baseline: (d,) vector that replaces a masked unit, such as the mean vector of the training data; None for
-                zeros.
+            baseline: (d,) vector that replaces a masked unit, such as the mean vector of the training data. Or an
+                `InDistribution`, which replaces it by units of other bags. None for zeros.
             independent: Whether units are processed independently of each other. The state of a unit must then depend
                 on its own vector alone. Its weight must be proportional to a number that depends on this vector alone,
                 as in a softmax over scores of the units. Erasing units is then computed from the states and weights of
@@ -99,13 +101,17 @@ class BagAdapter(PooledAttentionAdapter):
         Raises:
             AdapterError: The baseline is not a vector of finite numbers with d features, or another option is invalid.
         """
-        vector = torch.zeros(features) if baseline is None else baseline.detach().float().cpu()
+        vector = baseline.detach().float().cpu() if isinstance(baseline, Tensor) else torch.zeros(features)
         if tuple(vector.shape) != (features,) or not bool(vector.isfinite().all()):
             raise AdapterError(
                 f"baseline has the shape {tuple(vector.shape)}; expected one vector of {features} finite numbers."
             )
         self.features, self.baseline, self.independent, self.read = features, vector, independent, read
-        digest = hashlib.sha256(vector.numpy().tobytes()).hexdigest()
+        replaced_by = f"baseline {hashlib.sha256(vector.numpy().tobytes()).hexdigest()}"
+        self.donors: Donors | None = None
+        if isinstance(baseline, InDistribution):
+            self.donors = Donors(baseline, [self._vectors(one, read(one)) for one in baseline.donors])
+            replaced_by = json.dumps(self.donors.configuration, sort_keys=True)
         super().__init__(
             embedding=_no_embedding,
             encoder=encoder,
@@ -119,24 +125,30 @@ class BagAdapter(PooledAttentionAdapter):
             max_tokens=max_tokens,
             description=description,
             family=family,
-            configuration=f"{configuration} baseline {digest}".strip(),
+            configuration=f"{configuration} {replaced_by}".strip(),
             heads=heads,
             reading=reading,
             contexts=contexts,
             target=target,
         )
-        replacement = "a vector of zeros" if baseline is None else "the baseline vector"
+        masked = f"A masked unit is replaced by {'a vector of zeros' if baseline is None else 'the baseline vector'}."
+        if self.donors is not None:
+            masked = self.donors.description("unit", "a unit")
         self._capabilities = replace(
             self._capabilities,
             shares_states=independent,
-            shares_masked=independent,
+            shares_masked=independent and self.donors is None,
             unitwise=independent,
-            erasure=f"A masked unit is replaced by {replacement}. A deleted unit is left out of the bag.",
+            erasure=f"{masked} A deleted unit is left out of the bag.",
+            draws=1 if self.donors is None else self.donors.draws,
         )
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         device = self._device
         arrays = [self._units(instance) for instance in instances]
+        extra: dict[str, Tensor] = {}
+        if self.donors is not None:
+            extra[ROW] = self.donors.row_entry(instances, [one.features for one in arrays], device)
         ids_of = [_ids(array.features) for array in arrays]
         vectors = torch.cat([torch.zeros(1, self.features), self.baseline[None], *(one.features for one in arrays)])
         all_ids = np.concatenate([[PADDING, BASELINE], *ids_of])
@@ -158,26 +170,49 @@ class BagAdapter(PooledAttentionAdapter):
             if all(one is not None for one in times)
             else {},
             tables={TEXT: table},
+            extra=extra,
         )
+
+    def substitute(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor) -> Inputs:
+        return self.substitute_draw(inputs, stream, rows, replaced, 0)
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        variants = super().substitute(inputs, stream, rows, replaced)
+        if self.donors is None:
+            return variants
+        units = self.donors.drawn_units(inputs, draw)[rows] * replaced
+        return replace(variants, extra={**variants.extra, REPLACED_BY: units})
 
     def _units(self, instance: Instance) -> UnitArray:
         array = self.read(instance)
+        limit, where = self._capabilities.max_tokens, instance.where or instance.id
+        if limit is not None and len(array.features) > limit:
+            raise DataError(
+                f"{where}: the bag has {len(array.features):,} units, but the model takes at most {limit:,}. Split it."
+            )
+        return replace(array, features=self._vectors(instance, array))
+
+    def _vectors(self, instance: Instance, array: UnitArray) -> Tensor:
+        """Return the vectors (n, d) of the units of an instance.
+
+        Raises:
+            DataError: They have another number of features than the model reads.
+        """
         where = instance.where or instance.id
         if array.features.dim() < 2 or array.features[0].numel() != self.features:
             raise DataError(
                 f"{where}: the units of {instance.text!r} have the shape {tuple(array.features.shape[1:])}, but the "
                 f"model reads {self.features} features. Use the features that the model was trained with."
             )
-        limit = self._capabilities.max_tokens
-        if limit is not None and len(array.features) > limit:
-            raise DataError(
-                f"{where}: the bag has {len(array.features):,} units, but the model takes at most {limit:,}. Split it."
-            )
-        return replace(array, features=array.features.flatten(1))
+        return array.features.flatten(1)
 
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:
         table, ids = inputs.tables[TEXT], inputs.ids[TEXT]
-        return {TEXT: table.vectors[torch.searchsorted(table.ids, ids)]}
+        vectors = table.vectors[torch.searchsorted(table.ids, ids)]
+        if self.donors is not None and REPLACED_BY in inputs.extra:
+            drawn = torch.cat(self.donors.values).to(vectors)[inputs.extra[REPLACED_BY]]
+            vectors = torch.where((ids == BASELINE)[..., None], drawn, vectors)
+        return {TEXT: vectors}
 
     def share(self, inputs: Inputs) -> SharedStates:
         trace = self.run(inputs, hidden=True)
