@@ -1,4 +1,4 @@
-"""Audit public models whose units are patches or passages, and write docs/public_units.md.
+"""Audit public models whose units are patches, frames or passages, and write docs/public_units.md.
 
     python -m benchmarks.public_units FOLDER
 
@@ -10,7 +10,9 @@ FOLDER holds a clone of the repository of the vision transformer, and the two pa
   Transformers converts them to float32. Each row has three passages about where somebody lives, and the model completes
   a sentence about one of these people.
 
-Both are compared with plain PyTorch code on an untouched copy of the model.
+* Two audio classifiers of Transformers are trained on tones (see `benchmarks.public_recordings`).
+
+All are compared with plain PyTorch code on an untouched copy of the model.
 
 Shapes: C classes.
 """
@@ -44,6 +46,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target
+from benchmarks import public_recordings
 from benchmarks.public_models import TOLERANCE, lines_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "public_units.md"
@@ -277,6 +280,24 @@ def passages_line(folder: Path) -> str:
     )
 
 
+# -- audio classifiers ------------------------------------------------------------------------------------------------
+
+
+def recordings_line(_folder: Path) -> str:
+    lines = []
+    for name, build, what in public_recordings.MODELS:
+        seconds, units, differences, outcomes, values = public_recordings.audited(
+            build, lambda adapter, instances: measured_by(adapter, instances, USE, "tokens")
+        )
+        require_close(differences, name)
+        text = (
+            f"{name} of [transformers](https://pypi.org/project/transformers/) | Apache-2.0 | {what}; trained on "
+            f"{public_recordings.TRAIN} tones, {public_recordings.RECORDINGS} others, {units} units each"
+        )
+        lines.append(line(text, lines_of(public_recordings.adapt), seconds, outcomes, differences, values))
+    return "\n".join(lines)
+
+
 # -- the page --------------------------------------------------------------------------------------------------------
 
 
@@ -295,21 +316,22 @@ def page(lines: Sequence[str]) -> str:
     """Return the text of docs/public_units.md, given the lines of its table."""
     return "\n".join(
         [
-            "# Public models of pictures and passages",
+            "# Public models of pictures, recordings and passages",
             "",
-            "The command `python -m benchmarks.public_units FOLDER` writes this page. It audits two models from public",
+            "The command `python -m benchmarks.public_units FOLDER` writes this page. It audits models from public",
             "sources, whose files are used unchanged. One is a vision transformer, whose units are the",
-            "[patches](pictures.md) of handwritten digits. The other is a language model, whose units are the",
-            "[passages](sources.md) that it reads before it answers. The vision transformer is small, and is trained",
-            "on digits for a few seconds. The language model has its published weights, quantised to 4 bits. The",
-            "columns are:",
+            "[patches](pictures.md) of handwritten digits. Two are audio classifiers, whose units are the patches or",
+            "frames of [recordings](recordings.md). The last is a language model, whose units are the",
+            "[passages](sources.md) that it reads before it answers. The vision transformer and the audio classifiers",
+            "are small, and are trained for a few seconds. The language model has its published weights, quantised to",
+            "4 bits. The columns are:",
             "",
             "* *lines*: the lines of code that make the model auditable, in addition to those that load it. They are",
             "  in [benchmarks/public_units.py](../benchmarks/public_units.py).",
             "* *minutes*: the CPU time of building the adapter, the quick conformance suite, leave-one-out and the",
             "  checks, on one thread.",
             "* *differences*: the largest differences from plain PyTorch code, which runs an untouched copy of the",
-            f"  model on {COMPARED} instances. For leave-one-out, this code leaves out one patch or passage at a time.",
+            f"  model on {COMPARED} instances. For leave-one-out, this code leaves out one unit at a time.",
             f"  The command stops if a difference is above {TOLERANCE:g}.",
             "* *values*: the values of the checks. The samples are too small for verdicts.",
             "",
@@ -334,10 +356,12 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder with the clone and the packages")
-    parser.add_argument("--only", choices=("pictures", "passages"), help="print one line, and write no page")
+    parser.add_argument(
+        "--only", choices=("pictures", "recordings", "passages"), help="print one line, and write no page"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    makers = {"pictures": vit_line, "passages": passages_line}
+    makers = {"pictures": vit_line, "recordings": recordings_line, "passages": passages_line}
     lines = [make(options.folder.resolve()) for name, make in makers.items() if options.only in (None, name)]
     print("\n".join(lines))
     if options.only is None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.optional_methods import DrawingAdapter
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.conformance.contract import BrokenContractError, contract, require_close, require_same_logits
 from attnaudit.conformance.sample_texts import Examples, per_token
@@ -165,7 +167,39 @@ def check_substitution(e: Examples) -> str:
         )
     if e.capabilities.unitwise:
         _require_unitwise(e, first, masked)
+    if e.capabilities.draws > 1:
+        _require_keyed_draws(e, first)
     return f"marked positions contain id {int(after[first][0])}, and the others are unchanged"
+
+
+def _require_keyed_draws(e: Examples, replaced: Tensor) -> None:
+    """Require that the replacements of a row do not depend on its batch, and that the draws differ.
+
+    Args:
+        e: The examples.
+        replaced: (B, T) True at one token of each row.
+    """
+    adapter, rows, alone = cast(DrawingAdapter, e.adapter), torch.arange(len(replaced), device=e.device), []
+    real = e.inputs.real()
+    draws = [e.run(adapter.substitute_draw(e.inputs, TEXT, rows, replaced, draw)).logits for draw in (0, 1)]
+    for instance in e.instances:
+        inputs = e.adapter.collate([instance])
+        one = torch.zeros_like(inputs.real())
+        one[0, inputs.real()[0].int().argmax()] = True
+        row = torch.zeros(1, dtype=torch.long, device=e.device)
+        alone.append(e.run(adapter.substitute_draw(inputs, TEXT, row, one, 1)).logits)
+    require_same_logits(
+        draws[1],
+        torch.cat(alone),
+        "the replacements of substitute_draw() differ between a row alone and the same row in a batch",
+        "Derive the replacement of a unit from the row, the unit and the draw alone.",
+    )
+    everything = [e.run(adapter.substitute_draw(e.inputs, TEXT, rows, real, draw)).logits for draw in (0, 1)]
+    if torch.equal(everything[0], everything[1]):
+        raise BrokenContractError(
+            "the capabilities declare several draws, but substitute_draw() replaces all units in the same way in "
+            "draws 0 and 1. Use the number of the draw as a part of the seed."
+        )
 
 
 def _require_unitwise(e: Examples, replaced: Tensor, masked: Inputs) -> None:

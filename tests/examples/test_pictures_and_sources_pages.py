@@ -1,4 +1,4 @@
-"""The examples of docs/pictures.md and docs/sources.md, run as they stand there, with less training."""
+"""The examples of the pages about pictures, recordings and sources, run as they stand there, with less training."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [check.judge(measured).value is not None for check in checks] == [True, True, True]
     assert {len(row) for row in measured.boxes} == {64}
     assert any("mean patch of its picture" in note for note in cost.notes)
+
+
+def test_tones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = examples("recordings.md")
+    assert set(found) == {"tones.py", "recordings.toml"}
+    monkeypatch.chdir(tmp_path)
+    sizes = "TRAIN, TEST, EPOCHS = 400, 60, 8\n"
+    assert sizes in found["tones.py"]
+    Path("tones.py").write_text(found["tones.py"].replace(sizes, "TRAIN, TEST, EPOCHS = 32, 6, 1\n"), encoding="utf-8")
+    Path("recordings.toml").write_text(found["recordings.toml"], encoding="utf-8")
+    runpy.run_path("tones.py")
+    loaded, data = load_model("model"), load(Path("tones.jsonl"))
+    assert loaded.family == "transformer, audio-spectrogram-transformer, recordings"
+    checks = tuple(load_policy("recordings.toml"))
+    needs = sorted({need for check in checks for need in check.needs_under_reading()})
+    labels = label_indices(data, loaded.adapter.capabilities.classes)
+    measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
+    assert [check.judge(measured).value is not None for check in checks] == [True, True]
+    assert {len(row) for row in measured.times} == {24}
+    assert any("mean patch of its recording" in note for note in cost.notes)
 
 
 def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

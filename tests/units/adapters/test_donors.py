@@ -174,6 +174,13 @@ def _measured(adapter: Any, rows: Sequence[Instance], **settings: Any) -> Any:
     return measure(adapter, data, needs, model="m", seed=0, **settings)[0]
 
 
+def _effects(adapter: Any, rows: Sequence[Instance], **settings: Any) -> dict[str, Any]:
+    """Return the id of each row -> the effects of its units."""
+    found = _measured(adapter, rows, **settings)
+    values = found.vector("token_effect.held")
+    return {one.id: values[i] for i, one in enumerate(found.instances)}
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_adapter_keeps_the_contract(name: str, tmp_path: Path) -> None:
     build, rows, everything = MODELS[name]
@@ -182,16 +189,44 @@ def test_the_adapter_keeps_the_contract(name: str, tmp_path: Path) -> None:
     assert failures == []
 
 
+class DrawsOnce(BagAdapter):
+    """Ignores the number of the draw."""
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        return super().substitute_draw(inputs, stream, rows, replaced, 0)
+
+
+class DrawsByBatch(BagAdapter):
+    """Draws other replacements for a row alone than for the same row in a batch."""
+
+    def substitute_draw(self, inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, draw: int) -> Inputs:
+        return super().substitute_draw(inputs, stream, rows, replaced, draw + len(inputs.ids[TEXT]))
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"), [(DrawsOnce, "in the same way in draws 0 and 1"), (DrawsByBatch, "a row alone")]
+)
+def test_conformance_rejects_draws_that_are_not_keyed(faulty: type, message: str, tmp_path: Path) -> None:
+    rows = _bags(tmp_path)
+    adapter = _bag_adapter(rows)
+    adapter.__class__ = faulty
+    found = [
+        case.result() for case in cases(Subject("bag", lambda: adapter, rows)) if case.check.name == "substitution"
+    ]
+    assert [one.outcome for one in found] == ["fail"]
+    assert message in found[0].detail
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_the_numbers_do_not_depend_on_the_order_or_the_batches(name: str, tmp_path: Path) -> None:
     build, rows, everything = MODELS[name]
-    chosen, adapter = rows(tmp_path)[:3], build(everything(tmp_path))
-    known = {one.id: row for one, row in zip(chosen, _measured(adapter, chosen).vector("token_effect.held"), strict=True)}
-    backwards = _measured(build(everything(tmp_path)[::-1]), chosen[::-1], batch_size=1)
-    for one, row in zip(chosen[::-1], backwards.vector("token_effect.held"), strict=True):
-        assert np.allclose(row, known[one.id], atol=1e-6)
-    other = _measured(build(everything(tmp_path)), [replace(one, id=f"other {one.id}") for one in chosen])
-    assert not np.allclose(other.vector("token_effect.held")[0], known[chosen[0].id], atol=1e-6)
+    chosen = rows(tmp_path)[:3]
+    known = _effects(build(everything(tmp_path)), chosen)
+    backwards = _effects(build(everything(tmp_path)[::-1]), chosen[::-1], batch_tokens=8)
+    for one in chosen:
+        assert np.allclose(backwards[one.id], known[one.id], atol=1e-6)
+    other = _effects(build(everything(tmp_path)), [replace(one, id=f"other {one.id}") for one in chosen])
+    assert any(not np.allclose(other[f"other {one.id}"], known[one.id], atol=1e-6) for one in chosen)
 
 
 def test_a_bag_by_hand(tmp_path: Path) -> None:
