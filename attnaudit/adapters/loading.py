@@ -44,7 +44,6 @@ _CAPABILITY_MEMBERS = {
     "value_vectors": ("value_vectors",),
     "shares_states": ("share", "logits_without", "variant_cost"),
     "shares_masked": ("share", "logits_masked", "variant_cost"),
-    "draws": ("substitute_draw",),
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
@@ -213,6 +212,8 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
             if getattr(capabilities, capability)
             for member in members
         ]
+        if capabilities.draws > 1:
+            required.append("substitute_draw")
         if capabilities.precision != FLOAT32:
             required += ["in_float32", "compare_with_float32"]
     missing = [member for member in required if not hasattr(adapter, member)]

@@ -299,7 +299,7 @@ def test_other_architectures_are_refused_with_the_reason() -> None:
     shared = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     waves = shared | {**KINDS["wav2vec2"][1], "num_conv_pos_embeddings": 4}
     extractor = transformers.Wav2Vec2FeatureExtractor()
-    with pytest.raises(AdapterError, match=r"WavLM.*no attention weights were found .*cannot be observed"):
+    with pytest.raises(AdapterError, match=r"WavLM.*no attention weights were found .*cannot observe"):
         transformer(_other("WavLMForSequenceClassification", **waves), extractor)
     with pytest.raises(AdapterError, match=r"SEW.*does not cover all tokens"):
         transformer(_other("SEWForSequenceClassification", **waves, squeeze_factor=2), extractor)
