@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from attnaudit.errors import AuditError
+from attnaudit.mapped_arrays import release_mapped
 
 #: The number of kernels that oneDNN keeps.
 KERNELS = 64
@@ -82,7 +83,8 @@ def return_free_memory() -> None:
     """Return memory that this process no longer uses to the operating system, where this is possible.
 
     Allocators keep free memory for later. Without this call, the memory of a process can therefore grow to the sum of
-    what its steps needed. With it, the memory stays near the maximum of a single step.
+    what its steps needed. With it, the memory stays near the maximum of a single step. The arrays of
+    `attnaudit.mapped_arrays` are removed from memory as well, and are read again from their files.
     """
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
@@ -91,6 +93,7 @@ def return_free_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has this function
         if trim is not None:
             trim(0)
+    release_mapped()
 
 
 def lock_file(path: Path) -> int | None:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import registered
 from attnaudit.checks.breakdowns import confidence
 from attnaudit.checks.class_weights import (
@@ -157,7 +157,7 @@ class TotalEffect(WhereReplaced):
             first = np.zeros(len(measurements), dtype=np.bool_)
             first[found[: unbet_units(found)]] = True
             rows = weighted_rows(measurements, measurements.groups(first), self.classes)
-            standardised = self._standardised(measurements, rows, found.ravel().tolist())
+            standardised = self._standardised(measurements, rows, found.ravel())
             if standardised is None:
                 return f"the {OUTPUTS[self.on]} of the first rows do not vary"
             changes, outputs = standardised
@@ -220,8 +220,12 @@ class TotalEffect(WhereReplaced):
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        indices = {on: self._index(measurements, on) for on in OUTPUTS}
-        index, groups = indices.pop(self.on), measurements.groups(self._counted(measurements))
+        # Only numbers are kept, because an index of a million texts needs 50 MB.
+        index = self._index(measurements, self.on)
+        deviation = None if index is None else math.sqrt(index.variance)
+        del index
+        others = {on: self._index_value(measurements, on) for on in OUTPUTS if on != self.on}
+        groups = measurements.groups(self._counted(measurements))
         decisions: dict[str, Detail] = {}
         if not measurements.no_decision:
             kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
@@ -235,11 +239,8 @@ class TotalEffect(WhereReplaced):
                 else f"{estimate.low:.3f} to {estimate.high:.3f}",
             }
         return {
-            **{
-                f"total-effect index of the {OUTPUTS[on]}": None if other is None else other.value
-                for on, other in indices.items()
-            },
-            f"standard deviation of the {OUTPUTS[self.on]}": None if index is None else math.sqrt(index.variance),
+            **{f"total-effect index of the {OUTPUTS[on]}": value for on, value in others.items()},
+            f"standard deviation of the {OUTPUTS[self.on]}": deviation,
             **decisions,
         }
 
@@ -278,11 +279,16 @@ class TotalEffect(WhereReplaced):
             outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
             changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{on}"))
             return TotalEffectIndex.of(changes, outputs, rows)
-        standardised = self._standardised(measurements, rows, np.flatnonzero(counted).tolist())
+        standardised = self._standardised(measurements, rows, np.flatnonzero(counted))
         return None if standardised is None else TotalEffectIndex.of(*standardised, rows)
 
+    def _index_value(self, measurements: Measurements, on: str) -> float | None:
+        """Return the value of the index of the output `on`; None if it is undefined."""
+        index = self._index(measurements, on)
+        return None if index is None else index.value
+
     def _standardised(
-        self, measurements: Measurements, rows: WeightedRows, chosen: Sequence[int]
+        self, measurements: Measurements, rows: WeightedRows, chosen: Integers
     ) -> tuple[Floats, Floats] | None:
         """Return the changes of the chosen instances, NaN for all others, and the standardised probabilities of all.
 

@@ -19,6 +19,7 @@ from attnaudit.data.sampling import first_in_random_order, in_random_order, samp
 from attnaudit.data.sources import failure_of, instance_of, load, origin
 from attnaudit.errors import AuditError, DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.processes import return_free_memory
 from attnaudit.records import HashedContent
 from attnaudit.registry import datasets, has_random_order
 from attnaudit.seeding import keyed_generator
@@ -89,6 +90,8 @@ class CompleteDraws(Draws):
         self.dataset = dataset
         self._seed = seed
         self._order: Sequence[Instance] = ()
+        if isinstance(dataset.instances, LazyInstances):
+            return_free_memory()
         self._sha256 = dataset.audited_sha256()
 
     @property

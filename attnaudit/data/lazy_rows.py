@@ -16,6 +16,7 @@ from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance
+from attnaudit.mapped_arrays import in_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,8 @@ IDS_AT_ONCE = 65_536
 class LazyInstances(Sequence[Instance]):
     """Instances outside memory, sorted by id.
 
-    All rows are read once to validate them. Only the id, the label and the position of every row are kept in memory.
+    All rows are read once to validate them. Only the id, the label and the position of every row are kept, in temporary
+    files.
 
     Args:
         rows: The rows.
@@ -73,9 +75,9 @@ class LazyInstances(Sequence[Instance]):
         if repeated:
             found = _packed(_numbered(found, {row for _, row in repeated}))
             order = _order(found)
-        self._order = order
-        self.ids = _Strings(found.take(order))
-        self.labels = _Labels(np.array(codes, dtype=np.int32)[order], [*labels])
+        self._order = in_file(order)
+        self.ids = _Strings(_mapped(found.take(order)))
+        self.labels = _Labels(in_file(np.array(codes, dtype=np.int32)[order]), [*labels])
         self.classes = ordered_labels(labels)
 
     def __len__(self) -> int:
@@ -222,6 +224,17 @@ def _packed(ids: Iterable[str]) -> pa.Array:
             some = []
     chunks.append(pa.array(some, type=pa.large_string()))
     return pa.concat_arrays(chunks)
+
+
+def _mapped(strings: pa.Array) -> pa.Array:
+    """Move an Arrow array of strings to temporary files, from which it is read when it is needed."""
+    import pyarrow as pa
+
+    buffers = [
+        None if one is None or not one.size else pa.py_buffer(in_file(np.frombuffer(one, dtype=np.uint8)))
+        for one in strings.buffers()
+    ]
+    return pa.Array.from_buffers(strings.type, len(strings), buffers, strings.null_count, strings.offset)
 
 
 def _order(ids: pa.Array) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_utf16, unreadable
 from attnaudit.errors import DataError
+from attnaudit.mapped_arrays import in_file
 
 #: The number of bytes that are searched at a time.
 CHUNK = 1 << 20
@@ -23,7 +24,7 @@ _IS_SHOWN = np.array([not bytes([byte]).isspace() for byte in range(256)])
 class LineIndex:
     """An index of a file, which stores where each line begins. Blank lines are left out.
 
-    The file is read once, without being parsed. The index needs 8 bytes per line.
+    The file is read once, without being parsed. The index needs 8 bytes per line, in a temporary file.
 
     Args:
         path: The file, which must be a regular file.
@@ -57,11 +58,13 @@ class LineIndex:
         if not self._starts:
             raise empty(path)
         self.sha256 = digest.hexdigest()
+        self._lines = in_file(np.array(self._starts, dtype=np.int64))
+        del self._starts
         blank = np.array(self._blank, dtype=np.int64)
         self._lines_before_blank = blank - np.arange(len(blank))
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._lines)
 
     def number(self, line: int) -> int:
         """Return the number of a line in the file, counted from 1. Blank lines are counted.
@@ -93,8 +96,9 @@ class LineIndex:
                         "writes to the file."
                     )
                 for line in lines:
-                    file.seek(self._starts[line])
-                    yield self.number(line), self._starts[line], file.readline()
+                    start = int(self._lines[line])
+                    file.seek(start)
+                    yield self.number(line), start, file.readline()
         except OSError as error:
             raise unreadable(self.path, error) from error
 

@@ -8,18 +8,22 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
+from attnaudit.mapped_arrays import in_file, new_in_file
+from attnaudit.processes import return_free_memory
 
 #: Data sets with more rows are put together in files.
 ROWS_IN_MEMORY = 20_000
+#: After this number of rows, memory is returned to the operating system, if the numbers are in files.
+RELEASE_EVERY = 16_384
 
 
 class AssembledShards:
@@ -45,8 +49,8 @@ class AssembledShards:
     def __init__(self, n: int) -> None:
         self.n = n
         self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-") if n > ROWS_IN_MEMORY else None
-        self._sequences = bytearray()
-        self.predicted: Integers = np.zeros(n, dtype=np.int64)
+        self._sequences: NDArray[np.void] = np.zeros(0, dtype="V1")
+        self.predicted: Integers = self._array(np.int64)
         self.scalars: dict[str, Floats] = {}
         self.facts: dict[str, str] = {}
         self.per_token: set[str] = set()
@@ -80,8 +84,9 @@ class AssembledShards:
         """Add the next shard."""
         first, stop = self._rows, self._rows + len(shard)
         self._rows = stop
-        for sequence in shard.sequences:
-            self._sequences += sequence
+        if not len(self._sequences):
+            self._sequences = self._array(f"V{len(shard.sequences[0])}")
+        self._sequences[first:stop] = np.frombuffer(b"".join(shard.sequences), dtype=self._sequences.dtype)
         self.predicted[first:stop] = shard.predicted
         self._add_tokens(shard.tokens)
         for name, numbers in shard.scalars.items():
@@ -109,12 +114,15 @@ class AssembledShards:
         self.batch_size = max(self.batch_size, shard.batch_size)
         self.repeated_rows += shard.repeated_rows
         self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)
+        if self.folder is not None and first // RELEASE_EVERY < stop // RELEASE_EVERY:
+            return_free_memory()
+
+    def _array(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Return an array (n,) of zeros, in memory or in a file."""
+        return np.zeros(self.n, dtype=dtype) if self.folder is None else new_in_file(self.n, dtype)
 
     def _new_scalar(self) -> Floats:
-        path = self._path()
-        if path is None:
-            return np.full(self.n, np.nan)
-        column: Floats = np.memmap(path, dtype=np.float64, mode="w+", shape=(self.n,))
+        column: Floats = self._array(np.float64)
         column[:] = np.nan
         return column
 
@@ -132,12 +140,12 @@ class AssembledShards:
         if self.folder is None or self._token_file is None:
             return self._tokens
         self._token_file.flush()
-        ends = np.array(self._token_ends, dtype=np.int64)
+        ends = in_file(np.array(self._token_ends, dtype=np.int64))
         return FiledStrings(Path(self.folder.name) / "tokens", ends)
 
     def sequences(self) -> NDArray[np.void]:
         """Return a hash (n,) of the tokens of each instance."""
-        return np.frombuffer(bytes(self._sequences), dtype=f"V{len(self._sequences) // self.n}")
+        return self._sequences
 
     @property
     def summaries(self) -> RaggedColumn:
@@ -150,7 +158,10 @@ class AssembledShards:
         found = {}
         for name, builder in self._vectors.items():
             column = found[name] = builder.column()
-            column.ends = known.setdefault(hashlib.sha256(column.ends.data).digest(), column.ends)
+            digest = hashlib.sha256(column.ends.data).digest()
+            if digest not in known:
+                known[digest] = column.ends if self.folder is None else in_file(column.ends)
+            column.ends = known[digest]
         return found
 
     def states(self) -> dict[str, RaggedColumn]:

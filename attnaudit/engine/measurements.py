@@ -5,7 +5,6 @@ This module does not import torch.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -18,7 +17,6 @@ from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
-from attnaudit.processes import return_free_memory
 from attnaudit.readings import split
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
@@ -216,13 +214,6 @@ class Measurements:
         vectors = chain(*(column for column in self.vectors.values() if not isinstance(column, RaggedColumn)))
         for array in chain((self.labels, self.predicted), self.scalars.values(), vectors, self.tables.values()):
             array.setflags(write=False)
-
-    def release_memory(self) -> None:
-        """Return memory to the operating system: free memory, and numbers that are read again from their files."""
-        for column in self.scalars.values():
-            if isinstance(column.base, mmap.mmap) and hasattr(column.base, "madvise"):  # not on Windows
-                column.base.madvise(mmap.MADV_DONTNEED)
-        return_free_memory()
 
     def scalar(self, name: str) -> Floats:
         """Return a scalar column (n,).

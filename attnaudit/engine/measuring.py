@@ -26,6 +26,7 @@ from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of
+from attnaudit.mapped_arrays import in_file
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
@@ -133,7 +134,7 @@ def measure(
         instances=instances,
         sources=sources,
         tokens=assembled.tokens,
-        labels=labels_in_order,
+        labels=labels_in_order if assembled.folder is None else in_file(labels_in_order),
         predicted=assembled.predicted,
         scalars=assembled.scalars,
         vectors={name: column for name, column in vectors.items() if name not in (BOXES, TIMES)},

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.instances import Instance
+from attnaudit.mapped_arrays import in_file
 from attnaudit.statistics.group_names import GroupNames
 
 
@@ -61,5 +62,10 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
         ids: The ids of the n instances, in ascending order.
         sequences: (n,) the hash of the token sequence of each instance.
     """
-    _, first, inverse = np.unique(sequences, return_index=True, return_inverse=True)
-    return GroupNames(first[inverse].astype(np.int64), lambda code: f"row {ids[code]}")
+    order = np.argsort(sequences, kind="stable")  # np.unique would need three times as much memory
+    ordered = sequences[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    del ordered
+    codes = np.empty(len(sequences), dtype=np.int64)
+    codes[order] = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
+    return GroupNames(in_file(codes), lambda code: f"row {ids[code]}")

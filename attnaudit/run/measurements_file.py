@@ -14,6 +14,7 @@ from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.instances import labels_of
+from attnaudit.processes import return_free_memory
 
 #: Number of instances that are written at once.
 ROWS_AT_ONCE = 16_384
@@ -69,6 +70,9 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
             rows = slice(first, min(first + ROWS_AT_ONCE, len(measurements)))
             for table in _tables(measurements, rows, ids[rows], labels[rows], schema):
                 writer.write_table(table)
+            if rows.stop < len(measurements):
+                del table
+                return_free_memory()
 
 
 def _tables(

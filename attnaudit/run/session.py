@@ -153,7 +153,7 @@ class AuditSession:
                 check = dataclasses.replace(check, baseline=self._baseline(check, model, data))
             record: CheckRecord = check.judge(measurements, gated=max(1, len(self._gates)))
             record = with_rounding(record, check, measurements, self._in_float32[model, data])
-            measurements.release_memory()
+            return_free_memory()
             note = "; ".join(filter(None, (record.note, self.validation_remark(check.id, model))))
             self._records[key] = msgspec.structs.replace(record, test=test, note=note)
         return self._records[key]
@@ -324,7 +324,7 @@ class AuditSession:
                 msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
             )
-            measurements.release_memory()
+            return_free_memory()
             if runner is not None and runner.folder is not None:
                 runner.folder.mark_complete()
             return measurements

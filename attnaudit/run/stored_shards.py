@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from attnaudit.engine.shard_numbers import ShardNumbers
 
 PLAN = "plan.json"
+#: The number of shards after which the process that stores them returns memory to the operating system.
+RELEASE_EVERY = 64
 #: The file that marks shards whose numbers are in a part of the run.
 COMPLETE = "complete"
 
@@ -333,12 +335,16 @@ class StoredShardRunner:
         chosen = [i for i in range(len(shards)) if self._chosen is None or self._chosen(i)]
         missing = [i for i in chosen if i not in folder]
         done = sum(len(shards[i].instances) for i in chosen if i in folder)
+        stored = 0
         report(done)
 
         def store(measured: MeasuredShard) -> None:
-            nonlocal done
+            nonlocal done, stored
             folder.write(measured)
             done += len(shards[measured.index].instances)
+            stored += 1
+            if stored % RELEASE_EVERY == 0:
+                return_free_memory()
             report(done)
 
         if self._executor is not None and missing:

@@ -17,6 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "arrays": 0,
     "errors": 0,
+    "mapped_arrays": 0,
     "formatting": 0,
     "devices": 0,
     "precision": 0,
