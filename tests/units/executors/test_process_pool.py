@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,17 +101,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "deadly_models"
 
 
-def run(
-    source: str,
-    sha256: str,
-    *,
-    workers: int = 1,
-    timeout: int | None = None,
-    sources: dict[str, str] | None = None,
-    executor: Executor | None = None,
-) -> dict[int, MeasuredShard]:
-    """Measure the shards, in a pool by default, and return them by number."""
-    job = ShardJob(
+def job_for(source: str, sha256: str, sources: dict[str, str] | None = None) -> ShardJob:
+    return ShardJob(
         source=source,
         sha256=sha256,
         needs=NEEDS,
@@ -122,12 +114,25 @@ def run(
         search_path=tuple(sys.path),
         sources=sources or {},
     )
+
+
+def run(
+    source: str,
+    sha256: str,
+    *,
+    workers: int = 1,
+    timeout: int | None = None,
+    sources: dict[str, str] | None = None,
+    executor: Executor | None = None,
+) -> dict[int, MeasuredShard]:
+    """Measure the shards, in a pool by default, and return them by number."""
     found: dict[int, MeasuredShard] = {}
 
     def finished(shard: MeasuredShard) -> None:
         assert shard.index not in found, "a shard was measured twice"
         found[shard.index] = shard
 
+    job = job_for(source, sha256, sources)
     (executor or ProcessPool(workers, timeout=timeout)).run(job, iter(SHARDS), finished)
     return found
 
@@ -206,3 +211,20 @@ def test_the_limit_of_deaths_counts_the_processes_of_one_shard(model: str, monke
     with pytest.raises(AuditError, match="5 processes died one after another"):
         run(source, load_model(source).sha256)
     assert started == [0] * process_pool.MOST_DEATHS
+
+
+@pytest.mark.slow
+def test_a_process_has_its_next_shard_before_its_last_result_is_stored(model: str) -> None:
+    source = f"{model}:healthy"
+    read: list[int] = []
+    read_when_stored: list[int] = []
+
+    def shards() -> Iterator[Shard]:
+        for shard in SHARDS:
+            read.append(shard.index)
+            yield shard
+
+    ProcessPool(1).run(
+        job_for(source, load_model(source).sha256), shards(), lambda shard: read_when_stored.append(len(read))
+    )
+    assert read_when_stored == [2, 3, 4, 4]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit.report import build, explorer_page
+from attnaudit.report import build, explorer_page, explorer_rows
 from attnaudit.report.explorer_data import compressed, number_codes, to_json
 from attnaudit.report.explorer_rows import quantised, read_rows
 from tests.units.report.example_runs import hostile, realistic
@@ -175,3 +175,44 @@ def test_without_measurements_there_is_no_explorer_and_no_script(tmp_path: Path)
     source = (folder / "report.html").read_text(encoding="utf-8")
     assert "<script" not in source
     assert "script-src" not in source
+
+
+def test_a_page_with_too_many_instances_holds_a_sample_and_those_that_the_checks_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{'a b c d'[: 1 + 2 * (i % 4)]} {i}" for i in range(60)]
+    folder = explorable(tmp_path, texts)
+    whole = read_rows(folder / "measurements.parquet")
+    monkeypatch.setattr(explorer_rows, "MOST_INSTANCES", 20)
+    build(folder)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    parts = page_parts(page)
+    (case,) = manifest_of(parts)["cases"]
+    index = json.loads(parts["case0-index"])
+    hashes = {f"r{i}": hashlib.blake2b(f"r{i}".encode(), digest_size=8).digest() for i in range(60)}
+    expected = {*sorted(hashes, key=hashes.__getitem__)[:20], "r0", "r1", "r2"}
+    assert index["ids"] == [f"r{i}" for i in range(60) if f"r{i}" in expected]
+    assert f"A sample of {len(expected)} of 60 instances, drawn at random" in page
+    kept = [int(one[1:]) for one in index["ids"]]
+    assert json.loads(parts["case0-text0"]) == [texts[i].split(" ") for i in kept]
+    values = decoded_values(case, parts, index["lengths"])["attention"]
+    for row, i in zip(values, kept, strict=True):
+        np.testing.assert_allclose(row, values_of(texts[i].split(" "), 0), atol=1 / 250)
+    (all_rows,) = whole.values()
+    assert all_rows.total == len(all_rows.ids) == 60
+    tvd = decoded_numbers(case, parts)["uniform.tvd"]
+    np.testing.assert_allclose(tvd, all_rows.scalars["uniform.tvd"][kept], atol=1 / 65_000)
+
+
+def test_the_sample_depends_on_the_ids_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorer_rows, "MOST_INSTANCES", 7)
+    folder = explorable(tmp_path, [f"word {i}" for i in range(40)])
+    table = pq.read_table(folder / "measurements.parquet")
+    first = read_rows(folder / "measurements.parquet")
+    backwards = tmp_path / "backwards.parquet"
+    pq.write_table(table.take(np.arange(table.num_rows)[::-1]), backwards, row_group_size=50)
+    second = read_rows(backwards)
+    ((one,), (other,)) = first.values(), second.values()
+    assert len(one.ids) == 7
+    assert sorted(one.ids) == sorted(other.ids)
+    assert (one.total, other.total) == (40, 40)
