@@ -19,6 +19,9 @@ from attnaudit.mapped_arrays import release_mapped
 #: The number of kernels that oneDNN keeps.
 KERNELS = 64
 
+#: The option of `mallopt` for the size above which glibc allocates memory directly from the operating system.
+M_MMAP_THRESHOLD = -3
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -77,6 +80,18 @@ def limit_kernel_cache() -> None:
     ONEDNN_PRIMITIVE_CACHE_CAPACITY is already set, its value is kept.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
+
+
+def return_large_arrays() -> None:
+    """Let the allocator return every array of more than 1 MiB to the operating system as soon as it is freed.
+
+    By default, glibc keeps freed arrays of up to 32 MiB for later. While a check of a million rows is judged, this
+    would be more than 100 MiB. On other systems, nothing is changed.
+    """
+    if sys.platform == "linux":
+        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has this function
+        if set_option is not None:
+            set_option(M_MMAP_THRESHOLD, 1 << 20)
 
 
 def return_free_memory() -> None:

@@ -18,7 +18,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.mapped_arrays import in_file, new_in_file
-from attnaudit.processes import return_free_memory
+from attnaudit.processes import return_free_memory, return_large_arrays
 
 #: Data sets with more rows are put together in files.
 ROWS_IN_MEMORY = 20_000
@@ -70,6 +70,7 @@ class AssembledShards:
         self._token_ends = array("q")
         self._token_file: BinaryIO | None = None
         if self.folder is not None:
+            return_large_arrays()
             self._token_file = (Path(self.folder.name) / "tokens").open("wb")
 
     def _path(self) -> Path | None:
@@ -114,7 +115,12 @@ class AssembledShards:
         self.batch_size = max(self.batch_size, shard.batch_size)
         self.repeated_rows += shard.repeated_rows
         self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)
-        if self.folder is not None and first // RELEASE_EVERY < stop // RELEASE_EVERY:
+        if first // RELEASE_EVERY < stop // RELEASE_EVERY:
+            self.release_memory()
+
+    def release_memory(self) -> None:
+        """Return memory to the operating system, if the numbers are in files."""
+        if self.folder is not None:
             return_free_memory()
 
     def _array(self, dtype: DTypeLike) -> NDArray[Any]:

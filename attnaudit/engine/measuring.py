@@ -114,6 +114,7 @@ def measure(
     for numbers in (run_shards or in_this_process(progress))(measurer, shards, lengths, report_progress):
         assembled.add(numbers)
     vectors = assembled.vectors()
+    assembled.release_memory()
     measured_elsewhere = len(measurer.measured) < len(shards)
     repeated = (
         _repeat_over_shards(measurer, instances, assembled, vectors["logits"])
@@ -126,6 +127,7 @@ def measure(
     if labels is not None:
         labels_in_order[:] = np.asarray(labels, dtype=np.int64)[order]
     distinct, sources = _sources(instances, assembled)
+    assembled.release_memory()
     measurements = Measurements(
         model=model,
         data=dataset.name,

@@ -153,7 +153,7 @@ class RaggedBuilder:
         """Append rows: their values, one after the other, and the number of values of each row."""
         if len(values):
             self._dtype, self._shape = values.dtype, values.shape[1:]
-        self._counts.append(counts.astype(np.int32))
+        self._add_counts(counts)
         if self._path is None:
             self._chunks.append(values)
         elif len(values):
@@ -162,11 +162,22 @@ class RaggedBuilder:
 
     def add_empty(self, rows: int) -> None:
         """Append rows without values."""
-        self._counts.append(np.zeros(rows, dtype=np.int32))
+        self._add_counts(np.zeros(rows, dtype=np.int64))
+
+    def _add_counts(self, counts: Integers) -> None:
+        """Append the numbers of values of rows. If the values are in a file, so are their numbers."""
+        if self._path is None:
+            self._counts.append(counts.astype(np.int32))
+        else:
+            with self._path.with_suffix(".counts").open("ab") as file:
+                file.write(counts.astype(np.int32).data)
 
     def column(self) -> RaggedColumn:
         """Return the column of all rows."""
-        ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int32), *self._counts]), dtype=np.int64)
+        counts = [np.zeros(0, dtype=np.int32), *self._counts]
+        if self._path is not None and (file := self._path.with_suffix(".counts")).exists():
+            counts = [np.fromfile(file, dtype=np.int32)]
+        ends = np.cumsum(np.concatenate(counts), dtype=np.int64)
         if self._path is None:
             chunks = [chunk for chunk in self._chunks if len(chunk)]
             return RaggedColumn(np.concatenate(chunks) if chunks else np.zeros(0), ends)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnaudit import formatting
 from attnaudit.errors import ReportError
-from attnaudit.processes import replace_file
+from attnaudit.processes import replace_file, return_free_memory
 from attnaudit.records import RunRecord
 from attnaudit.report.audited_rows import audited_rows, row_count
 from attnaudit.report.baseline_tables import BaselineRun
@@ -48,10 +48,12 @@ def write_pages(folder: Path, run: RunRecord, baseline_runs: Sequence[BaselineRu
         ReportError: measurements.parquet is corrupt, or a file cannot be written.
     """
     measurements = MeasurementsFile(folder)
+    return_free_memory()
     try:
         explorer = write_explorer(folder, run, measurements)
     except OSError as error:
         raise _cannot_be_written(Path(error.filename or folder), error) from error
+    return_free_memory()
     _write(folder / "report.html", render(assemble(run, measurements, baseline_runs), explorer))
     _write(folder / "summary.md", summary(run, report=_relative(folder / "report.html")))
 

@@ -201,7 +201,16 @@ class MeasurementsFile:
         ids = sorted({instance for _, instance in requested})
         selected = ds.field("instance").isin(ids) & ds.field("measure").isin(sorted(measures))
         with self._report_errors():
-            for batch in self._dataset().to_batches(filter=selected, batch_size=4096):
+            # Without these options, Arrow reads large parts of the file before they are needed.
+            batches = self._dataset().to_batches(
+                filter=selected,
+                batch_size=4096,
+                batch_readahead=1,
+                fragment_readahead=1,
+                fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
+                use_threads=False,
+            )
+            for batch in batches:
                 for row in batch.to_pylist():
                     key = ((row["model"], row["data"], row["seed"]), row["instance"])
                     if key in requested:

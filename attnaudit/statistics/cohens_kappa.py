@@ -39,8 +39,12 @@ class CohensKappa:
             changed: (n_all, C) shares. If several changes are tried, entry c is the share of changes after which the
                 model decides for class c. With a single change, it is 0 or 1.
         """
-        own = np.eye(changed.shape[1])[decisions]
-        return cls(np.column_stack([own, changed, (own * changed).sum(1)]))
+        classes = changed.shape[1]
+        columns = np.empty((len(changed), 2 * classes + 1))  # filled in place, because a million rows need 40 MB
+        columns[:, :classes] = np.equal(decisions[:, None], np.arange(classes))
+        columns[:, classes:-1] = changed
+        columns[:, -1] = (columns[:, :classes] * changed).sum(1)
+        return cls(columns)
 
     def kappa(self, totals: Floats) -> Floats:
         """Compute (b,) κ from (b, D) sums of `columns`; NaN where all decisions fall into one class."""

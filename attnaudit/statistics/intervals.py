@@ -139,6 +139,9 @@ def ratio_interval(
         return centre, np.sqrt(estimate * (count - 1) / count) / size
 
     error = float(centre_and_error(sums.sum(0)[None])[1][0])
+    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
+    share = weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None
+    del above, below  # they need not be in memory while samples are drawn
 
     with np.errstate(over="ignore", invalid="ignore"):
         centres, errors = resampled(lambda totals: np.column_stack(centre_and_error(totals)), sums, generator).T
@@ -176,7 +179,6 @@ def ratio_interval(
         quantile=quantile,
         unseen=unseen,
     )
-    coverage_warning = _coverage_warning((above - ratio * below)[groups.rows], groups, min(effective, freedom + 1))
     return IntervalEstimate(
         error=error,
         confidence=confidence,
@@ -184,7 +186,7 @@ def ratio_interval(
         coverage_warning=coverage_warning,
         slope=tilting_slope(base * count / total[1]),
         limits=limits,
-        share=weighted_share(above, below, groups, error=error, freedom=freedom) if is_share else None,
+        share=share,
     )
 
 
