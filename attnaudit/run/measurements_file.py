@@ -65,6 +65,7 @@ def write_measurements(measurements: Measurements, path: Path) -> None:
     """
     schema = pa.schema([*SCHEMA, *PLACES]) if measurements.boxes or measurements.times else SCHEMA
     ids, labels = measurements.ids, labels_of(measurements.instances)
+    return_free_memory()
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         for first in range(0, len(measurements), ROWS_AT_ONCE):
             rows = slice(first, min(first + ROWS_AT_ONCE, len(measurements)))

@@ -317,7 +317,6 @@ class AuditSession:
             self._in_float32[model, data] = measured_in_float32(loaded.adapter, measurements, again, self.options)
             self._audited[model, data] = data_record(rows, draws, name=data)
             self._texts_measured += len(rows.instances)
-            return_free_memory()
             self.folder.write_part(
                 measurements,
                 model_record(model, loaded, conformance),
