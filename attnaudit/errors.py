@@ -203,8 +203,8 @@ def ambiguous(option: str, name: str, kind: str, path: Path) -> str:
     """
     found = "folder" if path.is_dir() else "file"
     return (
-        f"{option} {name}: is both a registered {kind} and a {found}. Write {option} ./{name} for the {found}. For the "
-        f"registered {kind}, rename the {found}."
+        f"{option} {name}: this is both a registered {kind} and a {found}. Write {option} ./{name} for the {found}. "
+        f"For the registered {kind}, rename the {found}."
     )
 
 

@@ -130,8 +130,9 @@ def unknown_model(name: str) -> str:
     if path.is_file():
         return f"--model {name}: this is a file; expected a folder. Give the checkpoint folder that contains the file."
     return (
-        f"--model {name}: no such folder, registered model or package.module:factory. {nearest(name, models.names())} "
-        "Give a checkpoint folder, or register a model in conftest.py with @attnaudit.register_model(name)."
+        f"--model {name}: there is no such folder, registered model or package.module:factory. "
+        f"{nearest(name, models.names())} Give a checkpoint folder, or register a model in conftest.py with "
+        "@attnaudit.register_model(name)."
     )
 
 
@@ -155,9 +156,10 @@ def _from_folder(folder: Path, label: str) -> ModelAdapter:
         return adapter
     contents = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
     raise ModelError(
-        f"{folder}: not in a known checkpoint format ({', '.join(checkpoint_formats.names()) or 'none registered'}); "
-        f"the folder holds {contents}. Expected a folder written by `attnaudit train` or by Transformers' "
-        "save_pretrained. To audit your own model, register an adapter for it in conftest.py."
+        f"{folder}: the folder is not in a known checkpoint format "
+        f"({', '.join(checkpoint_formats.names()) or 'none registered'}); it contains {contents}. Expected a folder "
+        "written by `attnaudit train` or by Transformers' save_pretrained. To audit your own model, register an "
+        "adapter for it in conftest.py."
     )
 
 
@@ -172,7 +174,7 @@ def _from_factory(name: str) -> ModelAdapter:
     except (Exception, SystemExit) as error:
         raise ModelError(
             f"--model {name}: module '{module_name}' cannot be imported: {type(error).__name__}: {error}. Expected "
-            "package.module:factory, importable from the folder you run pytest in."
+            "package.module:factory, importable from the folder in which you run pytest."
         ) from error
     finally:
         if added:

@@ -29,7 +29,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
 #: The limits on the TVD of the output at which the report shows the divergence as a curve.
 CURVE = (0.01, 0.02, 0.05, 0.1, 0.2)
 NOTES = {
-    "searched": "found by search: the true maximum may be larger, so a pass is not certified",
+    "searched": "the value was found by a search: the true maximum may be larger, so a pass is not certified",
     "bracketed": "the value is the largest divergence found; the interval extends to a certified upper bound",
 }
 
@@ -135,7 +135,7 @@ class AdversarialDivergence(PerInstanceCheck):
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
         largest = measurements.scalar(f"{self.column}.most")
-        meaning = "mean of the largest JSD that any attention has to the model's, whatever the output"
+        meaning = "mean largest JSD between other attention and the model's, if the output may change freely"
         return (ReferenceValues("largest_possible", largest, meaning),)
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

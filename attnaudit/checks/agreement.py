@@ -176,7 +176,7 @@ class Agreement(PerInstanceCheck):
         if self.preset == "jain_wallace" and self.at == "hidden":
             return (
                 "with attention held constant, gradient × input at hidden states contains attention as a factor, so "
-                "part of the agreement is by construction"
+                "part of the agreement holds by construction"
             )
         return ""
 

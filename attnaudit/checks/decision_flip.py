@@ -41,7 +41,7 @@ class DecisionFlip(PerInstanceCheck):
 
     family = "erasure"
     title = "The decision flips sooner when the largest weights are removed first"
-    question = "Does removing the largest weights first flip the decision sooner than a random order?"
+    question = "Does the decision flip sooner if the largest weights are removed first than if the order is random?"
     why = (
         "If removing the largest weights has no more effect than removing other weights, attention does not order the "
         "tokens by their importance for the decision."
@@ -49,7 +49,7 @@ class DecisionFlip(PerInstanceCheck):
     how_to_read = (
         "The share of the weights that must be removed to flip the decision is measured twice: in random order, and "
         "with the largest weights first. The value is the first share minus the second. At 0, the order of attention "
-        "flips the decision no sooner than a random order. Compare a positive value with the order of "
+        "flips the decision no sooner than a random order. Compare a positive value with that of the order of "
         "attention × gradient."
     )
     unit = "share of weights"

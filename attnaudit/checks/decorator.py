@@ -118,7 +118,7 @@ def audit(
             f"audit: arguments {first + 1} and {second + 1} are the same check '{declared[first].id}': keep one."
         )
     if not isinstance(informational, bool):
-        raise CheckError(f"audit: informational is {informational!r}, expected True or False.")
+        raise CheckError(f"audit: informational is {informational!r}; expected True or False.")
     excepted: tuple[PolicyException, ...] = ()
     validation = None
     if policies:
@@ -180,4 +180,4 @@ def _check(argument: object, position: int) -> Check:
             f"audit: argument {position} is {argument!r}: the decorator is used without checks, or a check was not "
             f"called. Write {EXAMPLE}."
         )
-    raise CheckError(f"audit: argument {position} is {argument!r}, expected a check. Write {EXAMPLE}.")
+    raise CheckError(f"audit: argument {position} is {argument!r}; expected a check. Write {EXAMPLE}.")

@@ -48,8 +48,8 @@ UNSUPPORTED = {
 }
 HOW_TO_READ_GAIN = (
     "Tokens are erased in the order of attention, the most attended first. At 0, this order does no better than a "
-    "random one; compare a positive value with the order by signed leave-one-out, which ranks each token by its "
-    "measured effect on the prediction."
+    "random one. Compare a positive value with that of the order by signed leave-one-out, which ranks each token by "
+    "its measured effect on the prediction."
 )
 HOW_TO_READ_SHARE = (
     "Tokens are erased in the order of attention, the most attended first. At 0, this order does no better than a "
@@ -206,9 +206,9 @@ class Erasure(PerInstanceCheck):
             return ""
         if self.against == "signed_loo":
             return (
-                f"Compared with random tokens, {self.erasing.lower()} the most attended tokens gains "
-                f"{percentage(evidence.value)} of what {self.erasing.lower()} the tokens with the largest measured "
-                "effects would gain."
+                f"The gain from {self.erasing.lower()} the most attended tokens instead of random ones is "
+                f"{percentage(evidence.value)} of the gain from {self.erasing.lower()} the tokens with the largest "
+                "measured effects."
             )
         larger = (evidence.value >= 0) == (self.sign > 0)
         points = f"{100 * abs(evidence.value):.1f} percentage points"

@@ -145,7 +145,7 @@ class InformationRanking(Check):
             ),
         }
         if ranking.clusters is None:
-            note = "undefined: for every number of clusters from 50 to 200, a cluster of some rank has only one member"
+            note = "undefined: with any number of clusters from 50 to 200, at least one cluster has only one member"
             return replace(evidence, details=details, note=note)
         value, interval, note = number_or_none(ranking.weighted_tau), None, ""
         if value is None:

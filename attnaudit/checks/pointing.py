@@ -278,7 +278,8 @@ class Pointing(PerInstanceCheck):
             return ""
         return (
             why_no_interval(self._weighted(measurements, groups))
-            or "too few texts have effects that differ between tokens, so the denominator is not clearly above 0"
+            or "too few texts have effects that differ between tokens, so the denominator of the value is not "
+            "clearly above 0"
         )
 
     def note(self, measurements: Measurements, values: Floats) -> str:
@@ -298,8 +299,8 @@ class Pointing(PerInstanceCheck):
         if evidence.value is None or not isinstance(precision, float) or not isinstance(by_chance, float):
             return ""
         drawn = (
-            f"A token drawn according to attention carries on average {percentage(precision)} of the most influential "
-            f"token's effect on the prediction; a token drawn at random, {percentage(by_chance)}."
+            f"On average, the effect of a token drawn according to attention is {percentage(precision)} of the effect "
+            f"of the most influential token. For a token drawn at random, it is {percentage(by_chance)}."
         )
         if self.measure == "share":
             share = percentage(evidence.value)

@@ -147,11 +147,11 @@ def load_policy(path: str | Path) -> Policy:
     except FileNotFoundError:
         raise CheckError(f"{path}: there is no such policy file. Give the path of a TOML file.") from None
     except UnicodeDecodeError as error:
-        raise CheckError(f"{path}: not UTF-8 (byte {error.start}). Save the policy as UTF-8.") from error
+        raise CheckError(f"{path}: the file is not UTF-8 (byte {error.start}). Save the policy as UTF-8.") from error
     except OSError as error:
         raise CheckError(f"{path}: the policy cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:  # ValueError: also for a number with thousands of digits
-        raise CheckError(f"{path}: not valid TOML: {error}.") from error
+        raise CheckError(f"{path}: the file is not valid TOML: {error}.") from error
     for key in content:
         if key not in TABLES:
             raise CheckError(
@@ -159,7 +159,9 @@ def load_policy(path: str | Path) -> Policy:
                 "[[exception]] tables, one [baseline] table and one [policy] table."
             )
     if not content.get("check"):
-        raise CheckError(f'{path}: no [[check]] table. Write at least one, with name = "Agreement" and a threshold.')
+        raise CheckError(
+            f'{path}: the policy has no [[check]] table. Write at least one, with name = "Agreement" and a threshold.'
+        )
     table = content.get("policy", {})
     declared = from_tables(
         content["check"],
@@ -222,7 +224,7 @@ def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
     except AuditError as error:
         raise CheckError(f"{place}: {error}") from error
     if not isinstance(check, Check):
-        raise CheckError(f"{place}: the registered check returned a {type(check).__name__}, expected a Check.")
+        raise CheckError(f"{place}: the registered check returned a {type(check).__name__}; expected a Check.")
     return check
 
 

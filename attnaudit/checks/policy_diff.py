@@ -203,9 +203,9 @@ def _of_confidence(old: Table, new: Table, gates: tuple[int, int]) -> Iterator[t
         if levels[0] != levels[1]:
             yield (
                 "laxer" if levels[1] > levels[0] else "stricter",
-                f"fails only if its whole {levels[1]:.4%} interval is on the wrong side, instead of its "
-                f"{levels[0]:.4%} interval (confidence {before:g}, {plural(gates[0], 'gate')} → confidence {after:g}, "
-                f"{plural(gates[1], 'gate')})",
+                f"fails only if its whole {levels[1]:.4%} interval is on the wrong side; before, its "
+                f"{levels[0]:.4%} interval had to be there (confidence {before:g}, {plural(gates[0], 'gate')} → "
+                f"confidence {after:g}, {plural(gates[1], 'gate')})",
             )
         elif before != after:
             yield "changed", text

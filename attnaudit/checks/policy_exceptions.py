@@ -64,11 +64,11 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
         return
     if unvalidated not in get_args(UnvalidatedRule):
         expected = ", ".join(f'"{rule}"' for rule in get_args(UnvalidatedRule))
-        raise CheckError(f"{where}: unvalidated is {unvalidated!r}, expected one of {expected}.")
+        raise CheckError(f"{where}: unvalidated is {unvalidated!r}; expected one of {expected}.")
     if not validated_on:
         raise CheckError(
-            f"{where}: unvalidated says what happens to models of a family on which the policy was not validated, "
-            f"but validated_on is missing or empty. Name the families, for example {example}, or remove unvalidated."
+            f"{where}: unvalidated is set, but validated_on is missing or empty. Name the families on which the "
+            f"policy was validated, for example {example}, or remove unvalidated."
         )
 
 
@@ -88,7 +88,7 @@ def require_family_names(families: Any, *, key: str, where: str) -> None:
     valid = isinstance(families, Sequence) and not isinstance(families, str)
     if not valid or not all(isinstance(one, str) and one.strip() == one != "" for one in families):
         raise CheckError(
-            f"{where}: {key} is {families!r}, expected a list with the names of families, without spaces around them. "
+            f"{where}: {key} is {families!r}; expected a list with the names of families, without spaces around them. "
             f'Write, for example, {key} = ["pooled attention"].'
         )
 
@@ -114,7 +114,7 @@ def exceptions_from_tables(tables: object, *, checks: Sequence[Check], where: st
         _require_gate(exception.check, checks, place)
         key = (exception.check, exception.model, exception.data)
         if key in exceptions:
-            raise CheckError(f"{place}: repeats the exception for '{exception.check}' above: keep one.")
+            raise CheckError(f"{place}: an exception for '{exception.check}' is given above. Keep one of them.")
         exceptions[key] = exception
     return list(exceptions.values())
 
@@ -134,7 +134,7 @@ def exceptions_from_reasons(
     """
     if not isinstance(reasons, Mapping):
         raise CheckError(
-            f'{where}: exceptions is {reasons!r}, expected the reason for each gate, such as {{"conicity": "why"}}.'
+            f'{where}: exceptions is {reasons!r}; expected the reason for each gate, such as {{"conicity": "why"}}.'
         )
     exceptions = []
     for check, reason in reasons.items():

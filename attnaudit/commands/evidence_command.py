@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
         what = "" if compared else ", because no --subject is a checkpoint folder"
         print(
             one_line(
-                f"not compared with the audited model{what}: {', '.join(not_compared)}. Compare the model with "
-                "`attnaudit verify --model`."
+                f"these files were not compared with the audited model{what}: {', '.join(not_compared)}. Compare the "
+                "model with `attnaudit verify --model`."
             )
         )
     print(one_line(f"result: {results.result}"))

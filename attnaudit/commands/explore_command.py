@@ -37,9 +37,11 @@ def run(options: argparse.Namespace) -> int:
     """
     report = newest_run(require_run_folder("explore", Path(options.folder))) / "report.html"
     if not report.is_file():
-        raise ReportError(f"{report}: not found. Build it with `attnaudit report {report.parent}`.")
+        raise ReportError(f"{report}: the file does not exist. Build it with `attnaudit report {report.parent}`.")
     if not (report.parent / "measurements.parquet").is_file():
-        raise ReportError(f"{report.parent}: has no measurements.parquet, so its report has no instances to explore.")
+        raise ReportError(
+            f"{report.parent}: the folder has no measurements.parquet, so its report has no instances to explore."
+        )
     if options.instance is not None:
         _require_instance(options.instance, report.parent / "measurements.parquet")
     fragment = "explorer" if options.instance is None else f"instance={quote(options.instance, safe='')}"
@@ -58,6 +60,6 @@ def _require_instance(name: str, measurements: Path) -> None:
     if name not in known:
         question = did_you_mean(name, known)
         raise ReportError(
-            f"--instance {name}: not among the {len(known):,} instances of this run. "
+            f"--instance {name}: none of the {len(known):,} instances of this run has this id. "
             f"{f'{question} ' if question else ''}Expected the id of a row, as the report shows it."
         )

@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
     for path in targets:
         require_reachable("init", path)
         if path.exists():
-            raise AuditError(f"{path}: exists already and is not overwritten. Remove it, or choose another folder.")
+            raise AuditError(
+                f"{path}: this file already exists and is not overwritten. Remove it, or choose another folder."
+            )
     for path, template in targets.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,7 +115,7 @@ def _effects(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
                 "number, such as total_effect.standardised=0.02."
             )
         if name in found:
-            raise CheckError(f"--effect: given twice for {name or 'all gates'}. Keep one.")
+            raise CheckError(f"--effect: two effects are given for {name or 'all gates'}. Keep one.")
         found[name] = effect
     return found.pop("", None), found
 
@@ -153,7 +153,9 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     """
     if options.model is None:
         if options.data is not None:
-            raise CheckError("--data: only used with --model. Add --model MODEL to estimate the time of an audit.")
+            raise CheckError(
+                "--data: this option is used only with --model. Add --model MODEL to estimate the time of an audit."
+            )
         return []
     from attnaudit.adapters.loading import load_model
     from attnaudit.data.draws import open_draws

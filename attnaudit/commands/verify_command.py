@@ -179,8 +179,8 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
             require_text(f"--{option}", value, UsageError)
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(
-            "--sequential without a policy file: this option says how the run applied the file of --policy. Add "
-            "--policy FILE, or remove --sequential."
+            "--sequential: this option says how the run applied the file given with --policy, but no file is given. "
+            "Add --policy FILE, or remove --sequential."
         )
     return None if options.after is None else _time(options.after)
 

@@ -214,9 +214,9 @@ def _compare_cancelling_weights(e: Examples, site: Site, values: Tensor, queries
     if residue > LARGEST_RESIDUE * effect:
         raise BrokenContractError(
             f"value_vectors() at '{site.key}' does not return the vectors to which the weights are applied. If the "
-            f"weights change, but the weighted sum of these vectors stays the same, the logits change by "
-            f"{residue:.2g}; expected almost 0 (a random change of the weights: {effect:.2g}). Return each head's "
-            "value vectors, including the bias, multiplied by the part of the output projection that belongs to this "
-            "head."
+            "weights change, but the weighted sum of these vectors stays the same, the logits change by "
+            f"{residue:.2g}; expected almost 0 (a random change of the weights changes them by {effect:.2g}). Return "
+            "each head's value vectors, including the bias, multiplied by the part of the output projection that "
+            "belongs to this head."
         )
     return True

@@ -192,7 +192,8 @@ class Case:
             return self._result("fail", str(broken))
         if self.reason:
             return self._result(
-                "fail", f"passes, but was expected to fail ({self.reason}). Remove it from the expected failures."
+                "fail",
+                f"the check passes, but was expected to fail ({self.reason}). Remove it from the expected failures.",
             )
         return self._result("pass", detail)
 

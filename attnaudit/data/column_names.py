@@ -83,6 +83,4 @@ def reject_duplicates(columns: Sequence[str], where: str) -> None:
     duplicates = [name for name, count in Counter(columns).items() if count > 1 and name.strip()]
     if duplicates:
         names = ", ".join(repr(shorten(name)) for name in duplicates)
-        raise DataError(
-            f"{where}: duplicate columns {names}. Column names must be unique. Rename or remove the duplicates."
-        )
+        raise DataError(f"{where}: more than one column has the name {names}. Rename or remove the duplicates.")

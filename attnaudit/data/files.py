@@ -127,8 +127,8 @@ def not_utf8(error: UnicodeDecodeError, where: str, offset: int) -> DataError:
         offset: The position of the decoded text in the file, in bytes.
     """
     return DataError(
-        f"{where}: not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset + error.start} of the file. "
-        "The file may be encoded in Latin-1 or Windows-1252: save it as UTF-8."
+        f"{where}: the file is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {offset + error.start} of "
+        "the file. The file may be encoded in Latin-1 or Windows-1252: save it as UTF-8."
     )
 
 
@@ -224,8 +224,8 @@ def _parse_csv(text: str, path: Path) -> Table:
             break
         except csv.Error as error:
             raise DataError(
-                f"{where}: not valid CSV: {error}. Expected fields separated by commas. Put a field that contains a "
-                "comma, a quote or a line break in double quotes, and double the quotes inside it."
+                f"{where}: the file is not valid CSV: {error}. Expected fields separated by commas. Put a field that "
+                "contains a comma, a quote or a line break in double quotes, and double the quotes inside it."
             ) from error
         if not fields:
             continue

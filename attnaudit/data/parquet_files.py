@@ -114,8 +114,8 @@ def parquet_parts(folder: Path) -> list[Path]:
     nested = next((path for path in shown if path.is_dir() and any(path.rglob("*.parquet"))), None)
     if nested is not None:
         raise DataError(
-            f"{folder}: the folder contains .parquet files, and its folder {nested.name} contains some, too. Expected "
-            "all files of the data set in one folder. Move them there, or give the path of one folder."
+            f"{folder}: the folder contains .parquet files, and so does its subfolder {nested.name}. Expected all "
+            "files of the data set in one folder. Move them there, or give the path of one folder."
         )
     splits = {name for path in parts if (name := _split_of(path))}
     if len(splits) > 1:

@@ -61,7 +61,7 @@ def load(name_or_path: str | Path, *, in_memory: bool = True) -> Dataset:
     if isinstance(name_or_path, Path) or looks_like_path:
         return _load_folder(path, in_memory=in_memory) if path.is_dir() else load_file(path, in_memory=in_memory)
     raise DataError(
-        f"Unknown data set '{name}': neither a registered name nor a file. {nearest(name, datasets.names())} "
+        f"Unknown data set '{name}': this is neither a registered name nor a file. {nearest(name, datasets.names())} "
         f"Give a registered name or the path of a {SUFFIX_LIST} file."
     )
 

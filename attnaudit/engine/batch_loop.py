@@ -69,7 +69,7 @@ def run_in_batches(
             if len(batch) == 1 and budget <= width:
                 alone = instances[batch[0]]
                 raise AuditError(
-                    f"{alone.where or alone.id}: not enough memory on {device}, even for this instance alone "
+                    f"{alone.where or alone.id}: there is not enough memory on {device}, even for this instance alone "
                     f"({width} tokens). Shorten the text, or audit on another device (--audit-device cpu)."
                 ) from error
             budget = max(1, min(budget, len(batch) * width) // 2)

@@ -109,9 +109,9 @@ def _find_folder(name: str) -> Base:
         raise ModelError(f"--base {name}: this is a file. Give the folder that contains it.")
     if not folder.is_dir():
         raise ModelError(
-            f"--base {name}: neither a folder nor the name of a package with an encoder. {nearest(name, PACKAGES)} "
-            "Give the name of such a package, or a folder with config.json, model.safetensors and a tokenizer. "
-            "attnaudit downloads nothing."
+            f"--base {name}: this is neither a folder nor the name of a package with an encoder. "
+            f"{nearest(name, PACKAGES)} Give the name of such a package, or a folder with config.json, "
+            "model.safetensors and a tokenizer. attnaudit downloads nothing."
         )
     return Base(name=name, folder=folder)
 

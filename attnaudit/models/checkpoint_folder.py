@@ -192,7 +192,7 @@ def _load_weights(model: PooledClassifier, path: Path, card: Card) -> None:
     try:
         stored: dict[str, Tensor] = safetensors.torch.load(raw)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ModelError(f"{path}: not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
+        raise ModelError(f"{path}: this is not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
     expected = model.state_dict()
     described = _describe(card.architecture)
     for name in expected:

@@ -28,9 +28,8 @@ def training_classes(training: Dataset) -> tuple[str, ...]:
     classes = ordered_classes(training.instances)
     if len(classes) < 2:
         raise DataError(
-            f"{training.source}: {len(classes)} class{'' if len(classes) == 1 else 'es'} among the labels"
-            f"{' (' + repr(classes[0]) + ')' if classes else ''}; training needs at least two. "
-            "Add labelled rows of another class."
+            f"{training.source}: the labels name {'one class, ' + repr(classes[0]) if classes else 'no class'}; "
+            "training needs at least two. Add labelled rows of another class."
         )
     return classes
 
@@ -66,7 +65,9 @@ class EncodedRows:
     def __init__(self, data: Dataset, vocabulary: Vocabulary, classes: tuple[str, ...], form: str = "text") -> None:
         instances = data.instances
         if not instances:
-            raise DataError(f"{data.source}: no row to train or evaluate on. Give a file with at least one row.")
+            raise DataError(
+                f"{data.source}: there is no row to train or evaluate on. Give a file with at least one row."
+            )
         self.classes = classes
         self.form = form
         self.encodings = [_encode_text(instance, vocabulary) for instance in instances]

@@ -154,7 +154,9 @@ def _class_indices(data: TrainingData, classes: tuple[str, ...]) -> dict[str, li
     indices: dict[str, list[int]] = {}
     for part, part_data in data.parts.items():
         if not part_data.instances:
-            raise DataError(f"{part_data.source}: no row to train or evaluate on. Give a file with at least one row.")
+            raise DataError(
+                f"{part_data.source}: there is no row to train or evaluate on. Give a file with at least one row."
+            )
         if part != "test":
             # Without declared classes, only the labels that occur are counted.
             require_two_classes(dataclasses.replace(part_data, classes=()), labelled=True)

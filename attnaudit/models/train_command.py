@@ -73,10 +73,12 @@ def _refuse_options_of_the_other_kind(options: argparse.Namespace) -> None:
     names = ", ".join(f"--{options.states}" if name == "states" else option_name(name) for name in refused)
     if options.base is not None:
         raise AuditError(
-            f"{names}: allowed only for reference models, which are trained from random parameters. --base "
+            f"{names}: this is allowed only for reference models, which are trained from random parameters. --base "
             f"{options.base} has its own architecture and vocabulary. Remove {names} or --base."
         )
-    raise AuditError(f"{names}: allowed only for fine-tuning a pretrained encoder. Add --base, or leave {names} out.")
+    raise AuditError(
+        f"{names}: this is allowed only for fine-tuning a pretrained encoder. Add --base, or leave {names} out."
+    )
 
 
 def _load_data(options: argparse.Namespace) -> TrainingData:

@@ -100,7 +100,7 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 continue  # the line of a phrase, or the header of word2vec
             if len(fields) < self.width:
                 raise DataError(
-                    f"{path}:{line_number}: {len(fields)} numbers for {word!r}; expected {self.width}. "
+                    f"{path}:{line_number}: the line has {len(fields)} numbers for {word!r}; expected {self.width}. "
                     "Correct or remove the line."
                 )
             vectors[word] = _parse_numbers(fields, f"{path}:{line_number}")

@@ -30,7 +30,7 @@ class Once(argparse.Action):
         if former is not None:
             raise argparse.ArgumentError(
                 self,
-                f"given twice, as {former} and as {values}. Give it once; options also come from `addopts` in the "
-                "configuration file and from the environment variable PYTEST_ADDOPTS.",
+                f"this option is given twice, as {former} and as {values}. Give it once; options also come from "
+                "`addopts` in the configuration file and from the environment variable PYTEST_ADDOPTS.",
             )
         setattr(namespace, self.dest, values)

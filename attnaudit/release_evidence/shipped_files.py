@@ -60,7 +60,7 @@ def _named_files(path: Path) -> Iterator[tuple[str, Path]]:
         yield path.name, path
         return
     if not path.exists():
-        raise ReportError(f"--subject {path}: no such file or folder. Give the files that are shipped.")
+        raise ReportError(f"--subject {path}: there is no such file or folder. Give the files that are shipped.")
     if not path.is_dir():
         require_regular_file(path, "a part of the model", ReportError)
     entries = sorted(path.rglob("*"))

@@ -62,8 +62,10 @@ def read_run(folder: Path) -> RunRecord:
     path = folder / "audit.json"
     if not _exists(path):
         if (folder / "parts").is_dir():
-            raise ReportError(f"{path}: not found. The run {KILLED}")
-        raise ReportError(f"{path}: not found. Expected the folder of one run, such as reports/<run>. {_hint(folder)}")
+            raise ReportError(f"{path}: there is no such file. The run {KILLED}")
+        raise ReportError(
+            f"{path}: there is no such file. Expected the folder of one run, such as reports/<run>. {_hint(folder)}"
+        )
     return read_run_file(path)
 
 
@@ -84,8 +86,8 @@ def read_run_file(path: Path) -> RunRecord:
         version = msgspec.json.decode(raw, type=_Version).schema_version
         if version != SCHEMA_VERSION:
             raise ReportError(
-                f"{path}: schema_version {version}, expected {SCHEMA_VERSION}. Build the report with the version of "
-                "attnaudit that wrote the file, or run the audit again with this version."
+                f"{path}: schema_version is {version}, expected {SCHEMA_VERSION}. Build the report with the version "
+                "of attnaudit that wrote the file, or run the audit again with this version."
             )
         return msgspec.json.decode(raw, type=RunRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -140,8 +142,8 @@ class MeasurementsFile:
         absent = [name for name in COLUMNS if name not in self._present]
         if absent:
             raise ReportError(
-                f"{self.path}: has no column {', '.join(map(repr, absent))}. "
-                f"Expected the columns {', '.join(COLUMNS)}. {RUN_AGAIN}"
+                f"{self.path}: the file has no column {', '.join(map(repr, absent))}. Expected the columns "
+                f"{', '.join(COLUMNS)}. {RUN_AGAIN}"
             )
 
     @contextlib.contextmanager

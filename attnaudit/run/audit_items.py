@@ -78,14 +78,14 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
             resolved.append((name, None))
         elif folder.is_file():
             raise ModelError(
-                f"--model {name}: is a file. Expected a checkpoint folder (`attnaudit train` writes one), a registered "
-                f"name or package.module:factory. Give the folder: --model {Path(name).parent}"
+                f"--model {name}: this is a file. Expected a checkpoint folder (`attnaudit train` writes one), a "
+                f"registered name or package.module:factory. Give the folder: --model {Path(name).parent}"
             )
         else:
             known = [*models.names(), *_siblings(name, base)]
             raise ModelError(
-                f"--model {name}: unknown model. {nearest(name, known)} Expected a checkpoint folder, a registered "
-                "name or package.module:factory. `attnaudit list` shows the registered names."
+                f"--model {name}: there is no such model. {nearest(name, known)} Expected a checkpoint folder, a "
+                "registered name or package.module:factory. `attnaudit list` shows the registered names."
             )
     return tuple(one for item in _with_unique_ids(resolved) for one in _by_label(item, labels))
 
@@ -123,7 +123,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
         elif path.is_file():
             if path.suffix.lower() not in DATA_SUFFIXES:
                 raise DataError(
-                    f"--data {name}: cannot tell the format from '{path.suffix}'. Expected one of "
+                    f"--data {name}: the suffix '{path.suffix}' does not tell the format. Expected one of "
                     f"{', '.join(DATA_SUFFIXES)} with the columns text and label, and query if the model reads two "
                     "texts."
                 )
@@ -135,8 +135,8 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
         else:
             known = [*datasets.names(), *_siblings(name, base, holds=_holds_data)]
             raise DataError(
-                f"--data {name}: no such file, and no data set is registered under this name. {nearest(name, known)} "
-                "`attnaudit list` shows the registered names."
+                f"--data {name}: there is no such file, and no data set is registered under this name. "
+                f"{nearest(name, known)} `attnaudit list` shows the registered names."
             )
     return _with_unique_ids(resolved)
 

@@ -122,8 +122,8 @@ class AuditOptions:
         """
         if not self.models:
             raise ModelError(
-                "No model to audit. Name one: --model demo (shipped), --model CHECKPOINT_FOLDER or "
-                "--model package.module:factory; or set audit_model in pytest.ini."
+                "No model is given. Name one: --model demo (shipped), --model CHECKPOINT_FOLDER or --model "
+                "package.module:factory; or set audit_model in pytest.ini."
             )
         if "models" not in self._resolved:
             self._resolved["models"] = resolve_models(self.models, base=self.models_base)

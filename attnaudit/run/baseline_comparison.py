@@ -73,9 +73,9 @@ def compared(
     found = _objection(baseline, subject, audited) or _objection_to_check(subject, gate, reading, measurements)
     if found or subject is None:
         what = (
-            f"Not comparable with the {ANCHORS[gate.anchor]} (run {baseline.run}): {found}. Audit the model of the "
-            "baseline in the same way as this model, and accept that run; or, after a review, accept this run: "
-            f"{accept}"
+            f"The model cannot be compared with the {ANCHORS[gate.anchor]} (run {baseline.run}): {found}. Audit the "
+            "model of the baseline in the same way as this model, and accept that run. Or, after a review, accept "
+            f"this run: {accept}"
         )
         return BaselineNumbers(comparison=msgspec.structs.replace(known, not_comparable=what), accept=accept)
     position = [check.check for check in subject.checks].index(gate.base_id)

@@ -163,7 +163,7 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
             run exists. Nothing is copied then.
     """
     if run.exists():
-        raise ReportError(f"{run}: this folder exists already. Give a new one, such as reports/merged.")
+        raise ReportError(f"{run}: this folder already exists. Give a new one, such as reports/merged.")
     found: dict[str, dict[int, Path]] = {}
     plans: dict[str, tuple[ShardPlan, Path]] = {}
     for folder in folders:
@@ -192,8 +192,9 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
         if missing:
             listing = ", ".join(map(str, missing[:MOST_NAMED])) + (", ..." if len(missing) > MOST_NAMED else "")
             raise ReportError(
-                f"{plan.model} on {plan.data}: {plural(len(missing), 'shard')} of {plan.shards} missing ({listing}). "
-                f"Measure the missing parts with `attnaudit measure --shard`, and merge again. First folder: {first}."
+                f"{plan.model} on {plan.data}: {len(missing)} of {plural(plan.shards, 'shard')} "
+                f"{'is' if len(missing) == 1 else 'are'} missing ({listing}). Measure the missing parts with "
+                f"`attnaudit measure --shard`, and merge again. First folder: {first}."
             )
     try:
         for name, (_, first) in plans.items():

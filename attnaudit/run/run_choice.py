@@ -30,8 +30,8 @@ def require_run_folder(command: str, folder: Path) -> Path:
     if not folder.is_dir():
         question = similar_path(folder)
         raise ReportError(
-            f"{folder}: no such folder. {f'{question} ' if question else ''}Expected the folder of a run, such as "
-            "reports/<run>, or the folder that pytest writes the runs to, such as reports."
+            f"{folder}: there is no such folder. {f'{question} ' if question else ''}Expected the folder of a run, "
+            "such as reports/<run>, or the folder that pytest writes the runs to, such as reports."
         )
     return folder
 
@@ -53,17 +53,17 @@ def newest_run(folder: Path) -> Path:
         name = latest.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         raise ReportError(
-            f"{latest}: not found. Expected the folder that pytest writes the runs to, such as reports, or the folder "
-            "of one run. Run the audit, or give the folder."
+            f"{latest}: there is no such file. Expected the folder that pytest writes the runs to, such as reports, "
+            "or the folder of one run. Run the audit, or give the folder."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(f"{latest}: cannot be read ({error}). Run the audit again.") from error
     if not name or Path(name).name != name or name in (".", ".."):
         raise ReportError(
-            f"{latest}: names '{name}', expected the name of a folder next to this file. Run the audit again."
+            f"{latest}: the file names '{name}', expected the name of a folder next to this file. Run the audit again."
         )
     if not (folder / name).is_dir():
-        raise ReportError(f"{latest}: names '{name}', but there is no such folder. Run the audit again.")
+        raise ReportError(f"{latest}: the file names '{name}', but there is no such folder. Run the audit again.")
     return folder / name
 
 

@@ -64,7 +64,7 @@ class RatioBounds:
                 f"{self}: expected low to be finite and less than high, and most_below to be positive and finite."
             )
         if math.isinf(self.high) and not (self.low >= 0 and 0 < self.most_above < math.inf):
-            raise ValueError(f"{self}: without a finite high, expected low >= 0 and a positive, finite most_above.")
+            raise ValueError(f"{self}: high is infinite; expected low >= 0 and a positive, finite most_above.")
 
     def largest_gain(self, ratio: float) -> float:
         """Return the largest possible value of a - ratio · b; 0 if this value is negative."""

@@ -73,7 +73,7 @@ def test_init_overwrites_nothing(tmp_path: Path) -> None:
     written.write_text("mine")
     done = attnaudit("init", folder=tmp_path)
     assert done.returncode == 1
-    assert "exists already and is not overwritten" in done.stderr
+    assert "already exists and is not overwritten" in done.stderr
     assert written.read_text() == "mine"
     assert list(written.parent.iterdir()) == [written]
 

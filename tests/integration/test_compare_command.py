@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_one_clear_error(
 ) -> None:
     capsys.readouterr()
     for arguments, words in (
-        ((folders[0], tmp_path / "absent"), "absent: no such folder"),
+        ((folders[0], tmp_path / "absent"), "absent: there is no such folder"),
         ((*folders, "--out", tmp_path / "page.txt"), "page.txt: expected a file that ends in .html"),
         ((*folders, "--candidate-model", "tiny"), "--candidate-model tiny: the run"),
     ):

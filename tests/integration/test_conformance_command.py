@@ -100,7 +100,10 @@ def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["dem"], "attnaudit: dem: no such folder, registered model or package.module:factory. Did you mean 'demo'?"),
+        (
+            ["dem"],
+            "attnaudit: dem: there is no such folder, registered model or package.module:factory. Did you mean 'demo'?",
+        ),
         (["missing:factory"], "attnaudit: missing:factory: module 'missing' cannot be imported"),
         (["demo", "--data", "movie-review"], "attnaudit: Unknown data set 'movie-review'"),
         (["demo", "--device", "cuda:77"], "attnaudit: --device cuda:77: torch finds"),

@@ -56,7 +56,7 @@ def test_an_instance_that_was_not_measured_is_refused_with_similar_ones(
     run_folder: Path, addresses: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["explore", str(run_folder), "--instance", "rr1"]) == 1
-    message = "attnaudit: --instance rr1: not among the 5 instances of this run. Did you mean 'r1'"
+    message = "attnaudit: --instance rr1: none of the 5 instances of this run has this id. Did you mean 'r1'"
     assert capsys.readouterr().err.startswith(message)
     assert addresses == []
 
@@ -77,7 +77,7 @@ def test_a_folder_that_does_not_exist_is_refused_with_similar_ones(
     captured = capsys.readouterr()
     told = [line for line in (captured.out + captured.err).splitlines() if "Did you mean" in line]
     assert len(told) == 1  # verify adds a line with the number of reasons
-    assert f"{given}: no such folder. Did you mean '{run_folder.parent}'" in told[0]
+    assert f"{given}: there is no such folder. Did you mean '{run_folder.parent}'" in told[0]
 
 
 @pytest.mark.parametrize(

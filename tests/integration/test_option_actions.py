@@ -43,10 +43,13 @@ def test_an_option_that_is_given_once_has_its_value(project: pytest.Pytester, mo
 @pytest.mark.parametrize(
     ("again", "message"),
     [
-        (["--rules", "b.toml"], "*argument --rules: given twice, as a.toml and as b.toml. Give it once*"),
-        (["--rules=a.toml"], "*argument --rules: given twice, as a.toml and as a.toml*"),
-        (["--count", "3"], "*argument --count: given twice, as 0 and as 3*"),
-        (["--size", "large"], "*argument --size: given twice, as small and as large*"),
+        (
+            ["--rules", "b.toml"],
+            "*argument --rules: this option is given twice, as a.toml and as b.toml. Give it once*",
+        ),
+        (["--rules=a.toml"], "*argument --rules: this option is given twice, as a.toml and as a.toml*"),
+        (["--count", "3"], "*argument --count: this option is given twice, as 0 and as 3*"),
+        (["--size", "large"], "*argument --size: this option is given twice, as small and as large*"),
     ],
 )
 def test_an_option_that_is_given_twice_is_a_usage_error(

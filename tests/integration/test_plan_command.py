@@ -63,10 +63,10 @@ def test_an_impossible_effect_has_status_1_and_says_what_to_do(policy: str, caps
         (["--effect", "-1"], "--effect -1: expected a number above 0"),
         (["--effect", "x=y"], "--effect x=y: expected a number above 0"),
         (["--effect", "conicities=0.1"], "no gate of the policy is 'conicities'"),
-        (["--effect", "0.1", "--effect", "0.2"], "--effect: given twice for all gates"),
+        (["--effect", "0.1", "--effect", "0.2"], "--effect: two effects are given for all gates"),
         (["--effect", "1e-300"], "--effect 1e-300: expected a number above 0"),
         (["--rows", "9" * 400], "--rows is too large; expected a whole number above 0"),
-        (["--from", "nowhere"], "nowhere: no such folder"),
+        (["--from", "nowhere"], "nowhere: there is no such folder"),
         (["--rows", "0"], "--rows is 0; expected a whole number above 0"),
         (["--policy", "absent.toml"], "there is no such policy file"),
     ],
@@ -100,7 +100,7 @@ def test_errors_of_the_cost_are_one_line_with_status_2(
     policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for options, message in (
-        (["--data", "movie-reviews"], "--data: only used with --model"),
+        (["--data", "movie-reviews"], "--data: this option is used only with --model"),
         (["--model", "nothing"], "nothing"),
         (["--model", "demo", "--device", "tpu"], "--device tpu: expected"),
         (["--model", "demo", "--data", "absent.jsonl"], "absent.jsonl"),

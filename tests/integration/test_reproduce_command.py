@@ -79,7 +79,7 @@ def test_render_rebuilds_the_committed_pages(
     [
         (("jain-walace",), "Did you mean 'jain-wallace'?"),
         (("jain-wallace", "--data-root", "nowhere"), "--data-root nowhere: there is no such folder"),
-        (("jain-wallace", "--data-root", "."), "sst/sst_binary_jain_wallace.parquet: not found"),
+        (("jain-wallace", "--data-root", "."), "sst/sst_binary_jain_wallace.parquet: there is no such file"),
         (("jain-wallace", "--table", "agrement"), "Did you mean 'agreement'?"),
         (("jain-wallace", "--vectors", "none.txt"), "none.txt: the word vectors cannot be read"),
         (("jain-wallace", "--seeds", "0"), "--seeds 0: expected a whole number of at least 1."),

@@ -30,4 +30,6 @@ def test_a_name_that_means_two_things_is_a_usage_error(project: pytest.Pytester)
     (project.path / "tiny").mkdir()
     result = run_pytest(project, "--model", "tiny")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--model tiny: is both a registered model and a folder. Write --model ./tiny for*"])
+    result.stderr.fnmatch_lines(
+        ["*--model tiny: this is both a registered model and a folder. Write --model ./tiny for*"]
+    )

@@ -135,7 +135,7 @@ def test_invalid_options_are_one_clear_error(
 ) -> None:
     monkeypatch.chdir(str(tmp_path))
     for arguments, words in (
-        (("--model", "absent"), "--model absent: unknown model"),
+        (("--model", "absent"), "--model absent: there is no such model"),
         (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: no such file"),
         (("--model", "demo"), "--policy: there is no policy file in audits/"),
         (("--model", "demo", "--seeds", "0"), "--seeds 0"),

@@ -36,7 +36,9 @@ def other():
     adapter.family = "transformer, bert"
     return adapter
 """
-NOT_VALIDATED = "tiny: the policy 'mine' was not validated on this family of models (pooled attention), only on: "
+NOT_VALIDATED = (
+    "tiny: the policy 'mine' was not validated on this family of models (pooled attention). It was validated only on: "
+)
 REMEDY = 'set unvalidated = "gate" under [policy] in mine.toml'
 
 

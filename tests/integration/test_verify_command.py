@@ -232,7 +232,7 @@ def test_a_broken_reports_folder_is_refused(
 
 def test_a_folder_that_does_not_exist_is_refused(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (reason,) = Verified(capsys, *MODEL).reasons()
-    assert reason.startswith("reports: no such folder.")
+    assert reason.startswith("reports: there is no such folder.")
 
 
 def test_exceptions_are_shown_with_their_reasons(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -350,8 +350,8 @@ def _build(
     if getattr(model.config, "attention_type", None) == "block_sparse":
         raise ModelError(
             f"{where}: the model attends to blocks of tokens in long texts and to all tokens in short ones, so its "
-            "weights mean different things in different texts. If you can use the model with full attention for all "
-            "texts, set attention_type to 'original_full' in config.json."
+            "attention weights mean different things in different texts. If you can use the model with full "
+            "attention for all texts, set attention_type to 'original_full' in config.json."
         )
     head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
     require_matching_vocabulary(model, tokenizer, where)

@@ -177,12 +177,12 @@ def dtype_of(folder: Path) -> torch.dtype:
                 if name != "__metadata__"
             ]
         except (OSError, struct.error, ValueError, MemoryError, OverflowError, *_WRONG_STRUCTURE) as error:
-            raise ModelError(f"{path}: not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
+            raise ModelError(f"{path}: this is not a complete safetensors file ({error}). {_COPY_AGAIN}") from error
         expected = 8 + length + max((stop for _, _, stop in tensors), default=0)
         size = path.stat().st_size
         if size != expected:
             raise ModelError(
-                f"{path}: not a complete safetensors file ({size} bytes; expected {expected}). {_COPY_AGAIN}"
+                f"{path}: this is not a complete safetensors file ({size} bytes; expected {expected}). {_COPY_AGAIN}"
             )
         for dtype, start, stop in tensors:
             bytes_per_type[dtype] += stop - start
@@ -234,7 +234,7 @@ def read_tokenizer(folder: Path) -> Any:
 
     fix = "Save the tokenizer next to the model: tokenizer.save_pretrained(folder)."
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZER_FILES):
-        raise ModelError(f"{folder}: no tokenizer (neither tokenizer.json nor a vocabulary file). {fix}")
+        raise ModelError(f"{folder}: the folder has no tokenizer (neither tokenizer.json nor a vocabulary file). {fix}")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)

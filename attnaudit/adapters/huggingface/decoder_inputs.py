@@ -109,8 +109,8 @@ class DecoderInputs:
         for name, count in zip(names, counts, strict=True):
             if count == 0 or count != expected:
                 raise DataError(
-                    f"{name}: the encoded text has {count} end-of-text tokens, and {names[0]} has {expected}. The "
-                    "model reads its prediction from the last of these tokens, so every row must have the same number "
-                    "of them, and at least one. Remove the token from the texts, and do not mix rows with and without "
-                    "a query."
+                    f"{name}: the encoded text has {count} end-of-text tokens, and that of {names[0]} has {expected}. "
+                    "The model reads its prediction from the last of these tokens, so every row must have at least "
+                    "one of them, and all rows must have equally many. Remove the token from the texts. Give all "
+                    "rows a query, or none."
                 )

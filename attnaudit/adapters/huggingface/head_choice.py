@@ -182,8 +182,8 @@ def _require_one_class_per_text(model: Any, where: object) -> None:
     what = "assigns any number of labels to a text" if label else "gives a score"
     example = ('kind = "label"', 'labels = ["..."]') if label else ('kind = "score"', "threshold = 0.5")
     raise ModelError(
-        f"{where}: the model {what} ({config.num_labels} outputs, problem_type {problem}), but an audit "
-        f"explains one output. Name this output in {FILE} in the checkpoint folder, or pass target to "
-        f"transformer(). See {PAGE}#{'a-label' if label else 'a-score'}. For example:",
+        f"{where}: the model {what} ({config.num_labels} outputs, problem_type {problem}), but an audit explains one "
+        f"output. Name the output to explain in {FILE} in the checkpoint folder, or pass target to transformer(). See "
+        f"{PAGE}#{'a-label' if label else 'a-score'}. For example:",
         lines=("[target]", *example),
     )

@@ -53,7 +53,7 @@ class Settings:
             return named.get(label) or Target(kind="label", name=label)
         if len(self.targets) > 1:
             raise ModelError(
-                f"{where}: [target] names several labels, but an audit explains only one. Name it, as in "
+                f"{where}: [target] names several labels, but an audit explains only one. Choose one, as in "
                 f"FOLDER[{next(iter(named))}] or transformer(FOLDER, target=Target(kind='label', "
                 f"name={next(iter(named))!r}))."
             )
@@ -74,7 +74,9 @@ def read_settings(folder: Path) -> Settings:
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}). Make the file readable.") from error
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid TOML ({error}). Expected, for example:", lines=EXAMPLE) from error
+        raise ModelError(
+            f"{path}: the file is not valid TOML ({error}). Expected, for example:", lines=EXAMPLE
+        ) from error
     for key in contents:
         if key not in _KEYS:
             raise ModelError(f"{path}: unknown key '{key}'. {nearest(key, _KEYS)}")

@@ -76,7 +76,8 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
             f"report this architecture, {runner.name}, to the maintainers of attnaudit."
         )
     clauses = [
-        f"with the original model's {original.implementation} kernel, the logits differ by at most {difference:.1e}"
+        f"with the original model's {original.implementation} kernel, the logits differ by at most {difference:.1e} "
+        "from the audited ones"
     ]
     if original.note:
         clauses.append(original.note)
@@ -124,8 +125,8 @@ def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs
     rows = QueryComparison(runner.layout.sites, inputs, wide)
     runner.logits(inputs, rows)
     return (
-        f"with the model's own {original.implementation} kernel, the logits differ by at most {difference:.2g}; "
-        f"{_differences('float32', logits, wide.logits, rows)}"
+        f"with the model's own {original.implementation} kernel, the logits differ by at most {difference:.2g} from "
+        f"the audited ones; {_differences('float32', logits, wide.logits, rows)}"
     )
 
 
@@ -142,7 +143,7 @@ def _describe_precision(runner: Runner, original: OriginalModel, inputs: Inputs,
         if runner.kernel.calls_attention_function:
             rows = _compare_weights(runner, model, inputs, audited)
     except RuntimeError as error:
-        return f"{converted}; it could not be run in {dtype} here ({error})"
+        return f"{converted}; the model could not be run in {dtype} on this machine ({error})"
     return f"{converted}; {_differences(dtype, logits, audited.logits.float(), rows)}"
 
 

@@ -73,7 +73,7 @@ def examine_peft(folder: Path) -> PeftFolder:
         base, task = str(settings["base_model_name_or_path"]), str(settings["task_type"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"{path}: not the configuration of a PEFT adapter ({error}). Save the adapter again."
+            f"{path}: this is not the configuration of a PEFT adapter ({error}). Save the adapter again."
         ) from error
     if task not in _TASKS:
         raise ModelError(
@@ -88,12 +88,16 @@ def examine_peft(folder: Path) -> PeftFolder:
             f"the path of the model's folder to base_model_name_or_path. {_MERGE}"
         )
     if not (folder / WEIGHTS).is_file():
-        raise ModelError(f"{folder}: no {WEIGHTS}. Save the adapter with save_pretrained(folder), as safetensors.")
+        raise ModelError(
+            f"{folder}: the folder has no {WEIGHTS}. Save the adapter with save_pretrained(folder), as safetensors."
+        )
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{folder / WEIGHTS}: not a complete safetensors file ({error}). Copy it again.") from error
+        raise ModelError(
+            f"{folder / WEIGHTS}: this is not a complete safetensors file ({error}). Copy it again."
+        ) from error
     return PeftFolder(folder=folder, base=found, task=_TASKS[task], shapes=shapes)
 
 

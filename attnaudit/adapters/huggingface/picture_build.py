@@ -188,9 +188,8 @@ def _size(model: Any, encoder: PictureEncoder, where: object) -> tuple[int, int,
     """
     if not is_image_processor(encoder.processor):
         raise ModelError(
-            f"{where}: a classifier of pictures needs its image processor, but got a "
-            f"{type(encoder.processor).__name__}. Pass transformers.AutoImageProcessor.from_pretrained(FOLDER) "
-            "instead of the tokenizer."
+            f"{where}: a classifier of pictures needs its image processor, but a {type(encoder.processor).__name__} "
+            "was given. Pass transformers.AutoImageProcessor.from_pretrained(FOLDER) instead of the tokenizer."
         )
     from PIL import Image
 

@@ -116,7 +116,7 @@ def build_recording_adapter(
         raise
     except Exception as error:
         raise AdapterError(
-            f"{where}: running the model on random recordings, as an audit does, failed ({type(error).__name__}: "
+            f"{where}: a trial run of the model on random recordings failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
 
@@ -130,8 +130,8 @@ def _require_fitting(model: Any, extractor: Any, where: object) -> None:
     """
     if not is_feature_extractor(extractor):
         raise ModelError(
-            f"{where}: a classifier of recordings needs its feature extractor, but got a {type(extractor).__name__}. "
-            "Pass transformers.AutoFeatureExtractor.from_pretrained(FOLDER) instead of the tokenizer."
+            f"{where}: a classifier of recordings needs its feature extractor, but a {type(extractor).__name__} was "
+            "given. Pass transformers.AutoFeatureExtractor.from_pretrained(FOLDER) instead of the tokenizer."
         )
     if ARGUMENT not in accepted_arguments(model)[0]:
         raise AdapterError(
@@ -243,6 +243,6 @@ def _require_same_logits(runner: FrameRunner) -> None:
     if not close(found, expected):
         raise AdapterError(
             f"{runner.name}: the logits change by {largest_difference(found, expected):.2g} if the model gets the "
-            "embeddings of the frames instead of the recording, so it reads the recording in another way too. This "
+            "embeddings of the frames instead of the recording, so it also reads the recording in another way. This "
             "architecture cannot be audited."
         )

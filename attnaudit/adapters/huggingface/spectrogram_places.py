@@ -121,9 +121,9 @@ def _first(holds: Callable[[int], bool], most: int) -> int:
 
 def _unknown_times(name: str) -> AdapterError:
     return AdapterError(
-        f"{name}: its feature extractor does not compute each frame of the spectrogram from a short part of the "
-        "recording at a fixed distance, so the times of the patches are unknown. Turn off everything that depends on "
-        "the whole recording."
+        f"{name}: its feature extractor does not compute the frames of the spectrogram from short, equally spaced "
+        "parts of the recording, so the times of the patches are unknown. Turn off everything that depends on the "
+        "whole recording."
     )
 
 
@@ -169,7 +169,7 @@ def patch_spans(grid: PatchGrid, name: str) -> tuple[PatchSpan, ...]:
     for place in {0, grid.patches // 3, grid.patches // 2, grid.patches - 1}:
         if measured(place) != spans[place]:
             raise AdapterError(
-                f"{name}: its patches are not rectangles of the spectrogram at equal distances, so their times are "
+                f"{name}: its patches are not equally spaced rectangles of the spectrogram, so their times are "
                 "unknown. This architecture cannot be audited."
             )
     return spans

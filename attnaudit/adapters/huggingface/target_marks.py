@@ -32,7 +32,7 @@ def answer_of(instance: Instance, target: Target) -> str:
     if not answer:
         raise DataError(
             f"{_place(instance)}: column 'answer' is empty, but the target is the probability of the row's answer. "
-            "Fill the column, or give name under [target] if the string is the same for every row."
+            "Fill the column, or set 'name' under [target] if the string is the same for every row."
         )
     return answer
 
@@ -54,7 +54,10 @@ def answer_tokens(instance: Instance, prompt: str, offsets: Offsets, start: int,
     """
     inside = [bool(prompt[max(a, start) : min(b, end)].strip()) if a < end and b > start else False for a, b in offsets]
     if not any(inside):
-        raise DataError(f"{_place(instance)}: the tokenizer gives no token for the answer {prompt[start:end]!r}.")
+        raise DataError(
+            f"{_place(instance)}: the tokenizer gives no token for the answer {prompt[start:end]!r}. Choose another "
+            "answer."
+        )
     for (a, b), is_answer in zip(offsets, inside, strict=True):
         other = prompt[a : max(a, start)] + prompt[min(b, end) : b]
         if is_answer and other.strip():
@@ -129,7 +132,7 @@ def mark_span(instance: Instance, offsets: Offsets, in_text: Sequence[bool]) -> 
         where = f" from word {instance.position} on" if instance.position is not None else ""
         raise DataError(
             f"{_place(instance)}: column 'answer': the text does not contain {answer!r}{where}. Copy the answer from "
-            "the text, or leave it out: the span that the model predicts is then explained."
+            "the text. If you leave it out, the audit explains the span that the model predicts."
         )
     end = start + len(answer)
     inside = [

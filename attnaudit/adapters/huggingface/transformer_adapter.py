@@ -205,9 +205,9 @@ class HuggingFaceAdapter:
         values = trace.cache.values if isinstance(trace.cache, LayerStates) else {}
         if projection is None or site.key not in values:
             raise AdapterError(
-                f"value_vectors: the output projection at '{site.key}' was not found, or the trace does not come from "
-                "run(hidden=True) with this site. Call value_vectors() only if capabilities.value_vectors is True, "
-                "with a trace from run(hidden=True) whose `sites` include this one."
+                f"value_vectors: the output projection at '{site.key}' was not found, or the trace has no hidden "
+                "states of this site. Call value_vectors() only if capabilities.value_vectors is True. Get the trace "
+                "from run(hidden=True), and include this site in its argument `sites`."
             )
         value = widened(expand_groups(values[site.key], site.heads))
         matrix = value_of(projection, "weight")

@@ -199,8 +199,9 @@ def custom_model(module: nn.Module, read_logits: ReadLogits | None) -> CustomMod
     model = CustomModel(module, found[0], read_logits)
     if not accepted_arguments(model)[0] & {"input_ids", "pixel_values", "input_values"}:
         raise ModelError(
-            f"transformer({name}): its forward() has no argument input_ids, pixel_values for pictures, or input_values "
-            f"for recordings, so it is unclear how to call it. Pass a function that returns the logits: {EXAMPLE}."
+            f"transformer({name}): its forward() has none of the arguments input_ids (texts), pixel_values (pictures) "
+            "and input_values (recordings), so it is unclear how to call it. Pass a function that returns the "
+            f"logits: {EXAMPLE}."
         )
     return model
 

@@ -128,8 +128,8 @@ def refuse_unsupported(layer: object) -> None:
         if part.num_layers != 1 or part.proj_size or (is_pair and part.bidirectional):
             raise AdapterError(
                 f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and "
-                f"proj_size={part.proj_size}; expected one layer without projection and, in a pair, one direction "
-                "each. If you leave lstm out, the audit gives the same numbers, but takes longer."
+                f"proj_size={part.proj_size}; expected one layer without projection. In a pair, each LSTM must have "
+                "one direction. If you leave lstm out, the audit gives the same numbers, but takes longer."
             )
 
 

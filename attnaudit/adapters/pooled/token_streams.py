@@ -161,8 +161,8 @@ class TokenStreams:
         limit = self._capabilities.max_tokens
         if limit is not None and len(encoding.ids) > limit:
             raise DataError(
-                f"{instance.where or instance.id}: {len(encoding.ids)} tokens, but the model takes at most {limit}. "
-                "Shorten or split the text, or let tokenize truncate it."
+                f"{instance.where or instance.id}: the text has {len(encoding.ids)} tokens, but the model takes at "
+                f"most {limit}. Shorten or split the text, or let tokenize truncate it."
             )
         return encoding
 

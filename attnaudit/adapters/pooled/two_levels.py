@@ -149,7 +149,10 @@ class HierarchicalAttentionAdapter(TokenStreams):
         if isinstance(sentences, Encoding) or not all(isinstance(one, Encoding) for one in sentences):
             raise AdapterError("tokenize must return one attnaudit.adapters.Encoding(ids, tokens) per sentence.")
         if any(any(one.special or ()) for one in sentences):
-            raise AdapterError("tokenize marks special tokens, which two-level attention does not support.")
+            raise AdapterError(
+                "tokenize marks special tokens, which two-level attention does not support. Leave `special` out of "
+                "each Encoding."
+            )
         return [one for one in sentences if len(one.ids)]
 
     def _extra(self, instances: Sequence[Instance], device: torch.device) -> dict[str, Tensor]:

@@ -115,10 +115,10 @@ def _bytes(corpus: Corpus, source: Source, root: Path | None) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path}: {'not found' if isinstance(error, FileNotFoundError) else error.strerror}. {corpus.title} is "
-            f"expected below --data-root as the Parquet file {source.path} with the columns "
+            f"{path}: {'there is no such file' if isinstance(error, FileNotFoundError) else error.strerror}. "
+            f"{corpus.title} is expected below --data-root as the Parquet file {source.path} with the columns "
             f"{', '.join(source.columns)}. docs/reproduction.md describes the file. Put it there, or use --only to "
-            f"leave out the rows of this corpus."
+            "leave out the rows of this corpus."
         ) from error
 
 

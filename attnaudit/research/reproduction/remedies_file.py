@@ -61,6 +61,6 @@ def read_remedies(path: Path) -> list[Remedy]:
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(
-            f"{path}: not a list of remedies ({error}). Expected the {REMEDIES} that `attnaudit reproduce` writes "
-            f"next to its reports."
+            f"{path}: the file is not a list of remedies ({error}). Expected the {REMEDIES} that `attnaudit "
+            "reproduce` writes next to its reports."
         ) from error

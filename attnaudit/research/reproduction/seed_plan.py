@@ -87,7 +87,8 @@ def read_seed_plan(folder: Path) -> SeedPlan | None:
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportError(
-            f"{path}: not a plan of seeds ({error}). Expected entries [[planned]] with reports, rows, seeds and reason."
+            f"{path}: the file is not a plan of seeds ({error}). Expected entries [[planned]] with reports, rows, "
+            "seeds and reason."
         ) from error
     if any(one.seeds < 1 for one in found.planned):
         raise ReportError(f"{path}: expected at least 1 seed in every entry.")

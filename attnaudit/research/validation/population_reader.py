@@ -102,7 +102,7 @@ def _rows(path: Path) -> list[Any]:
     except OSError as error:
         raise PopulationError(f"{path}: cannot be read ({error.strerror or error}). Make the file readable.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PopulationError(f"{path}: not valid JSON ({error}). Expected a list of entries.") from error
+        raise PopulationError(f"{path}: the file is not valid JSON ({error}). Expected a list of entries.") from error
     if not isinstance(content, list):
         raise PopulationError(f"{path}: found {_json_type(content)}, expected a list of entries, one per model.")
     if not content:
@@ -140,8 +140,8 @@ def _with_supported_label(entry: Entry, notes: list[str]) -> Entry:
         return entry
     required = f"at least {FAITHFUL_FROM:g}" if entry.truth == "faithful" else f"at most {UNFAITHFUL_TO:g}"
     notes.append(
-        f"{entry.folder}: labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected {required}. "
-        "The model is listed as a trend (truth unknown) and not scored."
+        f"{entry.folder}: the model is labelled {entry.truth}, but its rank agreement is {agreement:.2f}, expected "
+        f"{required}. It is listed as a trend (truth unknown) and not scored."
     )
     return msgspec.structs.replace(entry, truth="trend")
 
@@ -167,8 +167,9 @@ def _require_matching_share(entry: Entry, place: str) -> None:
     )
     if contradicts:
         raise PopulationError(
-            f"{place}: labelled {entry.truth}, but share is {share:g}. Expected at least {FAITHFUL_FROM:g} for a "
-            f"faithful and at most {UNFAITHFUL_TO:g} for an unfaithful model. Use the truth 'graded' for others."
+            f"{place}: the model is labelled {entry.truth}, but share is {share:g}. Expected at least "
+            f"{FAITHFUL_FROM:g} for a faithful and at most {UNFAITHFUL_TO:g} for an unfaithful model. Use the truth "
+            "'graded' for others."
         )
 
 

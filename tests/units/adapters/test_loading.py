@@ -90,7 +90,7 @@ def test_a_file_is_not_a_model(tmp_path: Path) -> None:
 
 def test_an_unknown_folder_says_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").touch()
-    with pytest.raises(ModelError, match=r"not in a known checkpoint format .* holds weights.bin"):
+    with pytest.raises(ModelError, match=r"not in a known checkpoint format .* contains weights.bin"):
         load_model(str(tmp_path))
 
 

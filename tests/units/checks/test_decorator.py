@@ -38,7 +38,7 @@ def test_audit_marks_the_function_and_stores_its_checks():
         ((), "no check is given"),
         ((Agreement,), "argument 1 is the class Agreement: call it"),
         ((lambda check: None,), "used without checks"),
-        ((Agreement(at_least=0.1), "x"), "argument 2 is 'x', expected a check"),
+        ((Agreement(at_least=0.1), "x"), "argument 2 is 'x'; expected a check"),
         (
             (Agreement(at_least=0.1), Agreement(at_least=0.2)),
             "arguments 1 and 2 are the same check 'agreement.gradient.meister.inputs'",
@@ -90,13 +90,13 @@ def test_the_policy_file_gives_its_own_exceptions(tmp_path):
     [
         ("report", {}, "no check is a gate, so the audit could never fail"),
         ("gate", {"informational": True}, "'information_ranking' is a gate. Remove informational=True"),
-        ("gate", {"informational": 1}, "informational is 1, expected True or False"),
+        ("gate", {"informational": 1}, "informational is 1; expected True or False"),
         ("gate", {"exceptions": {"information_rankin": "known"}}, "Did you mean 'information_ranking'?"),
         ("gate", {"exceptions": {"information_ranking": ""}}, "exceptions['information_ranking']: reason is empty"),
         ("gate", {"exceptions": ["information_ranking"]}, "expected the reason for each gate"),
-        ("gate", {"validated_on": "pooled attention"}, "validated_on is 'pooled attention', expected a list"),
-        ("gate", {"validated_on": [" pooled"]}, "validated_on is [' pooled'], expected a list"),
-        ("gate", {"validated_on": ["pooled"], "unvalidated": "pass"}, "unvalidated is 'pass', expected one of"),
+        ("gate", {"validated_on": "pooled attention"}, "validated_on is 'pooled attention'; expected a list"),
+        ("gate", {"validated_on": [" pooled"]}, "validated_on is [' pooled']; expected a list"),
+        ("gate", {"validated_on": ["pooled"], "unvalidated": "pass"}, "unvalidated is 'pass'; expected one of"),
         ("gate", {"unvalidated": "gate"}, "validated_on is missing or empty"),
     ],
 )

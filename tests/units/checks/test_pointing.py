@@ -127,8 +127,8 @@ def test_details_in_numbers_and_in_words() -> None:
     assert record.details[check.PRECISION] == pytest.approx(drawn)
     at_random = sum(e.mean() for e in effects) / largest
     assert record.details["the same for a token drawn at random"] == pytest.approx(at_random)
-    assert f"carries on average {drawn:.0%} of the most influential token's effect" in record.in_words
-    assert f"at random, {at_random:.0%}" in record.in_words
+    assert f"according to attention is {drawn:.0%} of the effect of the most influential token" in record.in_words
+    assert f"at random, it is {at_random:.0%}" in record.in_words
     assert record.details["value on logits"] == pytest.approx(
         plain(rows_of(m, "held.logits"), balanced(m.labels.tolist()))[0]
     )

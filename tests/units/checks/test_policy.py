@@ -94,7 +94,7 @@ def test_invalid_tables_are_refused(tables, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no [[check]] table"),
+        (b"", "the policy has no [[check]] table"),
         (b"check = [", "not valid TOML"),
         (b"[[checks]]\nname = 'Agreement'\n", "unknown key 'checks'. Did you mean 'check'?"),
         (b"[polcy]\nconfidence = 0.9\n", "unknown key 'polcy'. Did you mean 'policy'?"),
@@ -102,7 +102,7 @@ def test_invalid_tables_are_refused(tables, message):
         (b"[policy]\nconfidence = 95\n" + CHECK, "[policy]: confidence is 95; expected a number between"),
         (b"[policy]\ninconclusive = 'stop'\n" + CHECK, "[policy]: unknown inconclusive 'stop'"),
         (b"policy = 3\n" + CHECK, "[policy]: expected one table, but got int"),
-        (b"[policy]\nconfidence = 0.9\n", "no [[check]] table"),
+        (b"[policy]\nconfidence = 0.9\n", "the policy has no [[check]] table"),
         (b"[check]\nname = 'Agreement'\n", "expected a list of [[check]] tables, but got dict"),
         (b"# \xff\n", "not UTF-8 (byte 2)"),
         (b"[policy]\ninformational = true\n" + CHECK, "is declared informational, but 'agreement.gradient.meister.in"),
@@ -115,7 +115,7 @@ def test_invalid_tables_are_refused(tables, message):
         (CHECK + b"[[exception]]\ncheck = 'agreement.gradient.meister.inputs'\n", "the key 'reason' is missing"),
         (CHECK + b"[[exception]]\nreason = 'known'\n", "the key 'check' is missing"),
         (CHECK + EXCEPTION + b"model = ''\n", "model is empty. Leave it out"),
-        (CHECK + EXCEPTION * 2, "number 2: repeats the exception for 'agreement.gradient.meister.inputs' above"),
+        (CHECK + EXCEPTION * 2, "number 2: an exception for 'agreement.gradient.meister.inputs' is given above"),
         (b"exception = 3\n" + CHECK, "expected a list of [[exception]] tables, but got int"),
         (b"exception = [3]\n" + CHECK, "[[exception]] number 1: expected a table, but got int"),
         (b"[policy.questions.q]\nasks = '?'\nchecks = []\n" + CHECK, "none of its checks is a gate"),

@@ -113,8 +113,8 @@ def test_another_reading_is_another_check() -> None:
 def test_more_gates_make_a_gate_laxer_that_may_be_inconclusive() -> None:
     lines = diff([of(inconclusive="warn")], [of(inconclusive="warn"), GATE])
     assert lines == [
-        "laxer: uniform_fragility.tvd: fails only if its whole 97.5000% interval is on the wrong side, instead of its "
-        "95.0000% interval (confidence 0.95, 1 gate → confidence 0.95, 2 gates)",
+        "laxer: uniform_fragility.tvd: fails only if its whole 97.5000% interval is on the wrong side; before, its "
+        "95.0000% interval had to be there (confidence 0.95, 1 gate → confidence 0.95, 2 gates)",
         "appeared: conicity: a gate with at_most 0.5",
     ]
     assert diff([of()], [of(), GATE]) == ["appeared: conicity: a gate with at_most 0.5"]

@@ -56,7 +56,7 @@ def test_a_policy_without_a_policy_table_has_an_empty_record(tmp_path: Path) -> 
     ("old", "new", "message"),
     [
         ("validated_on", "validated_in", "unknown key 'validated_in'. Did you mean 'validated_on'"),
-        ('["pooled attention, bilstm encoder"]', '[""]', "[policy]: validated_on is [''], expected a list"),
+        ('["pooled attention, bilstm encoder"]', '[""]', "[policy]: validated_on is ['']; expected a list"),
         ("confidence", 'unvalidated = "ignore"\nconfidence', "[policy]: Invalid enum value 'ignore'"),
         ('["pooled attention, bilstm encoder"]', '"all"', "[policy]: Expected `array`, got `str`"),
         (

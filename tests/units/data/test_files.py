@@ -245,13 +245,13 @@ def test_csv_with_another_separator(tmp_path: Path, mark: str, name: str) -> Non
 def test_duplicate_columns(tmp_path: Path) -> None:
     comma = tmp_path / "rows.csv"
     comma.write_text("text,label,text\na,b,c\n")
-    refused(comma, f"{comma}:1:", "duplicate columns 'text'")
+    refused(comma, f"{comma}:1:", "more than one column has the name 'text'")
     lines = tmp_path / "rows.jsonl"
     lines.write_text('{"text": "a"}\n{"text": "a", "label": "x", "label": "y"}\n')
-    refused(lines, f"{lines}:2:", "duplicate columns 'label'")
+    refused(lines, f"{lines}:2:", "more than one column has the name 'label'")
     table = tmp_path / "rows.parquet"
     pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), table)
-    refused(table, "duplicate columns 'text'")
+    refused(table, "more than one column has the name 'text'")
 
 
 # --- Rows

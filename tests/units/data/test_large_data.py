@@ -182,7 +182,7 @@ def test_folders_that_are_no_single_data_set_are_refused(tmp_path: Path) -> None
     refused(splits, "several splits (test, train)")
     (splits / "test.parquet").unlink()
     write_parts(splits / "more", ROWS[:2])
-    refused(splits, "its folder more contains some, too")
+    refused(splits, "and so does its subfolder more")
     refused(write_parts(tmp_path / "empty"), "folder without .parquet files")
     hf.DatasetDict({"test": hf.Dataset.from_list(ROWS[:3])}).save_to_disk(str(tmp_path / "both"))
     refused(tmp_path / "both", "several splits (test)", f"such as {tmp_path / 'both' / 'test'}")

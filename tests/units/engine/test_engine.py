@@ -162,7 +162,9 @@ def test_running_out_of_memory_halves_the_batch_and_changes_no_number() -> None:
 def test_an_instance_that_never_fits_is_named() -> None:
     model = Cramped(**parts())
     model.most = 0
-    with pytest.raises(AuditError, match=r"films.csv:\d+: not enough memory on cpu, even for this instance alone"):
+    with pytest.raises(
+        AuditError, match=r"films.csv:\d+: there is not enough memory on cpu, even for this instance alone"
+    ):
         measured(model)
 
 

@@ -222,14 +222,14 @@ def test_a_full_disk_is_an_error_that_leaves_nothing_behind(
 def test_reference_model_options_are_refused_with_a_base(words: list[object], option: list[str], named: str) -> None:
     with pytest.raises(
         AuditError,
-        match=rf"^{named}: allowed only for reference models, which are trained from random parameters. --base",
+        match=rf"^{named}: this is allowed only for reference models, which are trained from random parameters. --base",
     ):
         run(*words, "--out", "unused", *option)
 
 
 @pytest.mark.parametrize("option", [["--warm-up", "0.2"], ["--max-tokens", "64"]])
 def test_options_of_fine_tuning_are_refused_without_a_base(option: list[str]) -> None:
-    with pytest.raises(AuditError, match=rf"^{option[0]}: allowed only for fine-tuning.*--base"):
+    with pytest.raises(AuditError, match=rf"^{option[0]}: this is allowed only for fine-tuning.*--base"):
         run("--data", "movie-reviews", "--out", "unused", *option)
 
 

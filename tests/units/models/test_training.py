@@ -169,7 +169,7 @@ def with_row(data: Dataset, **changes: object) -> Dataset:
         (with_row(TRAIN, label=None), DEV, "made.jsonl:5: the label is missing.*'bad', 'good'"),
         (TRAIN, with_row(DEV, label="great"), "made.jsonl:5: the label is 'great'.*'bad', 'good'"),
         (with_row(TRAIN, text=" \t "), DEV, "made.jsonl:5: the text contains neither a word"),
-        (sentences(9, seed=1, names=("good",)), DEV, "1 class among the labels .'good'.*at least two"),
+        (sentences(9, seed=1, names=("good",)), DEV, "the labels name one class, 'good'; training needs at least two"),
         (TRAIN, sentences(9, seed=1, names=("good",)), "every label is 'good'.*several classes"),
         (TRAIN, dataclasses.replace(DEV, instances=()), "no row"),
         (dataclasses.replace(TRAIN, instances=()), DEV, "0 classes"),

@@ -100,7 +100,7 @@ def test_a_file_without_word_vectors_is_refused(tmp_path: Path, text: str | byte
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 1 2 3\nfilm 1 2\n", r":2: 2 numbers for 'film'; expected 3"),
+        ("the 1 2 3\nfilm 1 2\n", r":2: the line has 2 numbers for 'film'; expected 3"),
         ("the 1 2 3\nfilm 1 2 inf\n", ":2: a number is NaN or infinite"),
         ("the 1 2 3\nfilm 1 2 x\n", ":2: expected a word and its numbers"),
     ],
@@ -158,7 +158,7 @@ def test_the_train_command_and_retraining_start_from_word_vectors(
     path.unlink()
     with pytest.raises(AuditError, match=r"made\.3d\.txt: the word vectors cannot be read"):
         checkpoint_folder.load(out).retrain(Retraining(attention="uniform"))
-    with pytest.raises(AuditError, match="--vectors: allowed only for reference models"):
+    with pytest.raises(AuditError, match="--vectors: this is allowed only for reference models"):
         run("--data", files[0], "--dev", files[1], "--base", "x", "--vectors", path, "--out", tmp_path / "b")
 
 

@@ -267,9 +267,9 @@ def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path
     (tmp_path / "a\nb").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe")
     for paths, message in (
-        (["missing"], "--subject missing: no such file or folder"),
+        (["missing"], "--subject missing: there is no such file or folder"),
         (["empty"], "--subject empty: this folder contains no file"),
-        (["link"], "--subject link: no such file or folder"),
+        (["link"], "--subject link: there is no such file or folder"),
         (["pipe"], "pipe: this is a pipe"),
         (["a\nb"], "the name contains an invisible character"),
         (["model/weights.pt", "other/weights.pt"], "two different files have the name weights.pt"),

@@ -178,7 +178,7 @@ def paired_gate_record(**changes: Any) -> CheckRecord:
 def test_the_report_of_a_run_with_a_baseline_compares_the_two(tmp_path: Path) -> None:
     first = paired_gate_record()
     assert first.comparison is not None
-    reason = "Not comparable with the last release: the policy differs"
+    reason = "The model cannot be compared with the last release: the policy differs"
     absent = msgspec.structs.replace(first.comparison, baseline=None, not_comparable=reason)
     second = paired_gate_record(
         check="conicity.vs_last", value=None, interval=None, verdict="undefined", reason=reason, comparison=absent

@@ -122,8 +122,8 @@ def test_questions_take_turns_with_their_remedies_and_the_first_are_shown(tmp_pa
 def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
     (note,) = policy_notes(run(blocks=False, family="pooled attention, gru encoder"))
     assert note.startswith(
-        "demo: the policy 'default' was not validated on this family of models (pooled attention, gru encoder), "
-        "only on: bilstm. "
+        "demo: the policy 'default' was not validated on this family of models (pooled attention, gru encoder). "
+        "It was validated only on: bilstm. "
     )
     assert "(not stated)" in policy_notes(run(blocks=False, family=""))[0]
     assert policy_notes(run(blocks=False, family="bilstm, two layers")) == []

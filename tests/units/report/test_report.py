@@ -197,7 +197,7 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"audit\.json: not found.*Give the folder"):
+    with pytest.raises(ReportError, match=r"audit\.json: there is no such file.*Give the folder"):
         build(tmp_path)
     (tmp_path / "latest.txt").write_text("x")
     with pytest.raises(ReportError, match=r"latest\.txt names the newest run"):
@@ -216,7 +216,7 @@ def test_a_corrupt_audit_names_the_file_and_the_fix(tmp_path: Path, content: byt
 
 def test_another_version_of_the_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "audit.json").write_text('{"schema_version": 99}')
-    with pytest.raises(ReportError, match=f"schema_version 99, expected {SCHEMA_VERSION}"):
+    with pytest.raises(ReportError, match=f"schema_version is 99, expected {SCHEMA_VERSION}"):
         build(tmp_path)
 
 
@@ -224,7 +224,7 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     realistic(tmp_path)
     path = tmp_path / "measurements.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["tokens", "seed"]), path)
-    with pytest.raises(ReportError, match=r"measurements\.parquet: has no column 'seed', 'tokens'"):
+    with pytest.raises(ReportError, match=r"measurements\.parquet: the file has no column 'seed', 'tokens'"):
         build(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_a_name_that_is_registered_and_a_folder_is_refused(tmp_path: Path) -> No
     with pytest.raises(ModelError) as caught:
         resolve_models(["demo"], base=tmp_path)
     assert str(caught.value) == (
-        "--model demo: is both a registered model and a folder. Write --model ./demo for the folder. For the "
+        "--model demo: this is both a registered model and a folder. Write --model ./demo for the folder. For the "
         "registered model, rename the folder."
     )
     (folder,) = resolve_models(["./demo"], base=tmp_path)

@@ -219,7 +219,9 @@ def test_a_module_around_a_vision_transformer(tmp_path: Path) -> None:
 def test_a_module_that_reads_pictures_needs_an_image_processor() -> None:
     from tests import architectures
 
-    with pytest.raises(ModelError, match=r"Around: .*needs its image processor, but got a \w+\. Pass .*instead of the"):
+    with pytest.raises(
+        ModelError, match=r"Around: .*needs its image processor, but a \w+ was given\. Pass .*instead of the"
+    ):
         transformer(Around(), architectures.tokenizer("wordpiece"), classes=["a", "b", "c"])
 
 

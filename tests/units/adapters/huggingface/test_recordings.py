@@ -305,5 +305,5 @@ def test_other_architectures_are_refused_with_the_reason() -> None:
         transformer(_other("SEWForSequenceClassification", **waves, squeeze_factor=2), extractor)
     with pytest.raises(AdapterError, match=r"Wav2Vec2Bert.*it reads 'input_features' instead of 'input_values'"):
         transformer(_other("Wav2Vec2BertForSequenceClassification", **shared), extractor)
-    with pytest.raises(ModelError, match="needs its feature extractor, but got a dict"):
+    with pytest.raises(ModelError, match="needs its feature extractor, but a dict was given"):
         transformer(small_recording_classifier()[0].cpu(), {}, classes=["a", "b", "c"])

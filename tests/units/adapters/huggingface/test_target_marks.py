@@ -38,7 +38,9 @@ def test_a_word_without_tokens_is_refused(mark: object) -> None:
 
 
 def test_an_answer_of_no_tokens_is_refused() -> None:
-    with pytest.raises(DataError, match=r"^rows\.jsonl:7: the tokenizer gives no token for the answer '\\u200b'"):
+    with pytest.raises(
+        DataError, match=r"^rows\.jsonl:7: the tokenizer gives no token for the answer '\\u200b'\. Choose"
+    ):
         answer_tokens(row(), "it is \u200b", [(0, 2), (3, 5)], 6, 7)
 
 

@@ -241,7 +241,7 @@ def inner_kernel() -> Any:
         (Reviews, {}, "a custom module has no class names.*classes="),
         (Reviews, {"classes": ["a", "b", "c"]}, r"returned shape .*expected logits of shape \(B, 3\).*logits=lambda"),
         (Reviews, {"classes": ["a", "a"]}, "expected at least two different names"),
-        (Unusual, {"classes": CLASSES}, "forward\\(\\) has no argument input_ids.*logits=lambda"),
+        (Unusual, {"classes": CLASSES}, "forward\\(\\) has none of the arguments input_ids.*logits=lambda"),
         (
             two_encoders,
             {"classes": CLASSES},

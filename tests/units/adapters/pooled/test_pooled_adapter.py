@@ -132,7 +132,7 @@ def test_a_wrong_tokenizer_is_named(tokenize: object, message: str) -> None:
 
 
 def test_too_long_a_text_names_its_row() -> None:
-    with pytest.raises(DataError, match=r"films.csv:2: 4 tokens, but the model takes at most 3"):
+    with pytest.raises(DataError, match=r"films.csv:2: the text has 4 tokens, but the model takes at most 3"):
         adapter(max_tokens=3).collate(dataset().instances)
 
 

@@ -94,8 +94,11 @@ def test_a_mechanism_is_the_kind_and_a_share_follows_from_the_truth(tmp_path: Pa
     [
         ({"truth": "graded"}, "entry 1: a graded model needs a 'share'"),
         ({"truth": "graded", "share": 60}, "entry 1: share is 60; expected a number from 0 to 1"),
-        ({"truth": "faithful", "share": 0.7}, "entry 1: labelled faithful, but share is 0.7. Expected at least 0.9"),
-        ({"truth": "unfaithful", "share": 0.3}, "entry 1: labelled unfaithful, but share is 0.3"),
+        (
+            {"truth": "faithful", "share": 0.7},
+            "entry 1: the model is labelled faithful, but share is 0.7. Expected at least 0.9",
+        ),
+        ({"truth": "unfaithful", "share": 0.3}, "entry 1: the model is labelled unfaithful, but share is 0.3"),
     ],
 )
 def test_a_share_that_contradicts_the_label_is_refused(tmp_path: Path, row: Any, message: str) -> None:
@@ -108,7 +111,7 @@ def test_a_share_that_contradicts_the_label_is_refused(tmp_path: Path, row: Any,
 def test_a_label_that_rank_agreement_contradicts_is_not_scored(tmp_path: Path, truth: str, agreement: float) -> None:
     found = read_population(population(tmp_path, {**GOOD, "truth": truth, "rank_agreement": agreement}))
     assert found.entries[0].truth == "trend"
-    assert found.notes[0].startswith(f"one: labelled {truth}, but its rank agreement is {agreement:.2f}")
+    assert found.notes[0].startswith(f"one: the model is labelled {truth}, but its rank agreement is {agreement:.2f}")
 
 
 def test_data_is_a_file_of_the_population_or_a_registered_name(tmp_path: Path) -> None:
