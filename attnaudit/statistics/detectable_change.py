@@ -202,6 +202,6 @@ def _warning(
         return ""
     return (
         f"the margin of {plain_number(abs(margin))} is smaller than the detectable change of {plain_number(needed)}, "
-        f"so if the true value is {plain_number(no_difference)}, the verdict would be {verdict} in fewer than 80% of "
+        f"so if the true value is {plain_number(no_difference)}, the check would {verdict} in fewer than 80% of "
         "samples of this size"
     )

@@ -84,9 +84,9 @@ def test_a_check_that_passes_although_it_was_expected_to_fail_has_failed() -> No
     found = outcomes(SmallTransformer(), padding="positions are absolute")
     assert found["padding"] == (
         "fail",
-        "passes, but was expected to fail (positions are absolute). Remove it from the expected failures.",
+        "the check passes, but was expected to fail (positions are absolute). Remove it from the expected failures.",
     )
-    with pytest.raises(AdapterError, match="padding: passes, but was expected to fail"):
+    with pytest.raises(AdapterError, match="padding: the check passes, but was expected to fail"):
         check_adapter(SmallTransformer(), PLAIN, expected={"padding": "positions are absolute"})
 
 

@@ -126,7 +126,9 @@ def test_a_threshold_near_the_end_of_the_range_is_reported():
 @pytest.mark.parametrize(("threshold", "verdict"), [(-0.2, "pass"), (0.2, "fail")])
 def test_a_margin_smaller_than_the_change_is_reported(threshold, verdict):
     found = change(0.0, threshold=threshold, no_difference=0.0)
-    assert found.warning.startswith("the margin of 0.200 is smaller than the detectable change of 0.280, so if the true")
+    assert found.warning.startswith(
+        "the margin of 0.200 is smaller than the detectable change of 0.280, so if the true"
+    )
     assert f"would {verdict} in fewer than 80%" in found.warning
     assert change(0.0, error=0.07, threshold=threshold, no_difference=0.0).warning == ""
 

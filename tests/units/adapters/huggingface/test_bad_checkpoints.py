@@ -392,7 +392,7 @@ def test_a_quantised_model() -> None:
 def test_rows_with_different_numbers_of_end_tokens(folder: Folder) -> None:
     found = load_model(str(folder("bart"))).adapter
     rows = [Instance(id="a", text="good"), Instance(id="b", text="good", query="bad")]
-    with pytest.raises(DataError, match="b: the encoded text has 3 end-of-text tokens, and a has 1"):
+    with pytest.raises(DataError, match="b: the encoded text has 3 end-of-text tokens, and that of a has 1"):
         found.collate(rows)
 
 
