@@ -136,7 +136,7 @@ def test_invalid_options_are_one_clear_error(
     monkeypatch.chdir(str(tmp_path))
     for arguments, words in (
         (("--model", "absent"), "--model absent: there is no such model"),
-        (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: no such file"),
+        (("--model", "demo", "--data", "absent.jsonl"), "--data absent.jsonl: there is no such file"),
         (("--model", "demo"), "--policy: there is no policy file in audits/"),
         (("--model", "demo", "--seeds", "0"), "--seeds 0"),
         (("--model", "demo", "--max-instances", "0"), "attnaudit: --max-instances 0: expected 1 or more"),

@@ -172,7 +172,7 @@ def with_row(data: Dataset, **changes: object) -> Dataset:
         (sentences(9, seed=1, names=("good",)), DEV, "the labels name one class, 'good'; training needs at least two"),
         (TRAIN, sentences(9, seed=1, names=("good",)), "every label is 'good'.*several classes"),
         (TRAIN, dataclasses.replace(DEV, instances=()), "no row"),
-        (dataclasses.replace(TRAIN, instances=()), DEV, "0 classes"),
+        (dataclasses.replace(TRAIN, instances=()), DEV, "the labels name no class"),
     ],
 )
 def test_unusable_data_are_refused_with_their_row(training: Dataset, dev: Dataset, message: str) -> None:
