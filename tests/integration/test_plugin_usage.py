@@ -25,7 +25,7 @@ def pytest_unconfigure(config):
         (["--model", "tinny"], "*--model tinny: there is no such model. Did you mean 'tiny'?*"),
         (["--model", "test_audit.py"], "*--model test_audit.py: this is a file. Expected a checkpoint folder*"),
         (["--model", "nowhere.models:make"], "*no module 'nowhere' to import*"),
-        (["--model", "tiny", "--data", "rowz"], "*--data rowz: no such file*Did you mean 'rows'?*"),
+        (["--model", "tiny", "--data", "rowz"], "*--data rowz: there is no such file*Did you mean 'rows'?*"),
         (["--model", "tiny", "--data", "test_audit.py"], "*the suffix '.py' does not tell the format*.jsonl*"),
         (["--model", "tiny", "--audit-device", "mps"], "*--audit-device mps: Metal has no float64*--audit-device cpu*"),
         (["--model", "tiny", "--audit-device", "gpu"], "*--audit-device gpu: expected cpu, cuda or cuda:N*"),
