@@ -99,14 +99,19 @@ class SharingAdapter(ModelAdapter, Protocol):
         """
         ...
 
-    def logits_masked(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+    def logits_masked(
+        self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
         """Compute the logits of inputs with some tokens replaced by the mask token.
 
         Args:
             inputs: The batch.
             shared: The result of `share(inputs)`.
             rows: (V,) index of the row that each variant is made from.
-            keep: (V, T) True at the positions that the variant keeps. It may mask all of them.
+            keep: (V, T) True at the positions that the variant keeps, among them all special tokens. It may mask all
+                other tokens.
+            weights: (V, H, T) attention weights to use at the only site, instead of those that the model computes; None
+                for those that it computes.
 
         Returns:
             (V, C) logits, equal to those of `run` on `substitute(inputs, TEXT, rows, mask & ~keep)`, where `mask`

@@ -53,13 +53,24 @@ def check_logits_masked(e: Examples) -> str:
     keep = torch.cat([keep, special[rows[: len(keep)]] | first, special[rows[: len(keep)]]])
     adapter = cast(SharingAdapter, examples.adapter)
     with torch.no_grad():
-        logits = adapter.logits_masked(examples.inputs, adapter.share(examples.inputs), rows, keep)
+        keep = keep | special[rows]
+        shared = adapter.share(examples.inputs)
+        replaced = adapter.substitute(examples.inputs, TEXT, rows, mask[rows] & ~keep)
+        of_whole = examples.trace.attention[e.sites[0].key].detach()[rows]
+        logits = adapter.logits_masked(examples.inputs, shared, rows, keep)
+        with_weights = adapter.logits_masked(examples.inputs, shared, rows, keep, of_whole[:, :, 0])
     require_same_logits(
         logits,
-        examples.run(examples.adapter.substitute(examples.inputs, TEXT, rows, mask[rows] & ~keep)).logits,
+        examples.run(replaced).logits,
         "the logits of logits_masked() and those of run() on the result of substitute() differ",
-        "Declare independent=False if the encoder or the attention of a bag mixes units. A custom adapter can declare "
-        "shares_masked=False.",
+        f"Declare independent=False if the encoder or attention of a bag mixes units. {ADVICE} A custom adapter can "
+        "declare shares_masked=False.",
+    )
+    require_same_logits(
+        with_weights,
+        examples.run(replaced, intervene=lambda _site, _live, _allowed: of_whole).logits,
+        "with given attention weights, the logits of logits_masked() and those of run() differ",
+        "Use the given weights instead of those that the attention computes.",
     )
     return f"shared states give the same logits as run() on the masked inputs ({len(rows)} variants)"
 

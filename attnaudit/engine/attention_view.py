@@ -384,7 +384,10 @@ class AttentionView(AttentionReading):
 
             return intervene
 
-        return self.batch.masked(rows, keep, hold, sites=keys, queries=queries)
+        weights = None
+        if self.scope.single_row and self.scope.heads is None and self.scope.head_of_row is None:
+            weights = self.at_query(self.batch.trace.attention[self.site.key].detach())
+        return self.batch.masked(rows, keep, hold, sites=keys, queries=queries, weights=weights)
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 

@@ -185,6 +185,7 @@ class Batch(CleanPass):
         *,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
@@ -199,12 +200,16 @@ class Batch(CleanPass):
             sites: keys of the sites that the intervention changes.
             queries: (B,) position of the single query at these sites whose weights the intervention receives and may
                 change; None for all queries.
+            weights: (B, H, T) weights that the intervention gives to all heads of the only site; None if it does
+                something else. Variants can then be computed from shared states.
 
         Returns:
             (V, C) probabilities, float64.
         """
         if self.unit == "sources":
             return self._run_erasures(rows, keep, "deletion")
+        if weights is not None and self.adapter.capabilities.shares_masked:
+            return self._run_from_shared_states(rows, keep, "mask", 0, len(rows), weights)
         return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
 
     def _run_erasures(
@@ -296,23 +301,34 @@ class Batch(CleanPass):
         with torch.no_grad():
             return cast(SharingAdapter, self.adapter).share(self.inputs)
 
-    def _run_from_shared_states(self, rows: Tensor, keep: Tensor, operator: Operator, done: int, total: int) -> Tensor:
-        """Run the erasures as `_run_erasures` does, by resuming from the shared states."""
+    def _run_from_shared_states(
+        self, rows: Tensor, keep: Tensor, operator: Operator, done: int, total: int, weights: Tensor | None = None
+    ) -> Tensor:
+        """Run the erasures as `_run_erasures` does, by resuming from the shared states.
+
+        The weights are as in `masked`, and only for the operator "mask".
+        """
         output = self._undefined_probabilities(len(rows))
         adapter = cast(SharingAdapter, self.adapter)
         name = "logits_without" if operator == "deletion" else "logits_masked"
-        resume = adapter.logits_without if operator == "deletion" else adapter.logits_masked
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
-        first_erased = (mask & ~stays).int().argmax(1)
-        order = (stays.sum(1) // LENGTH_BAND * -mask.shape[1] + first_erased).argsort(stable=True)
+        read = stays if operator == "deletion" else mask
+        first_changed = (mask & ~stays).int().argmax(1)
+        if operator == "mask":  # A recurrent encoder resumes from the whole or the masked text, which changes later.
+            first_changed = first_changed.maximum((stays & ~special).int().argmax(1))
+        order = (read.sum(1) // LENGTH_BAND * -mask.shape[1] + first_changed).argsort(stable=True)
         with torch.no_grad():
-            costs = adapter.variant_cost(self.inputs, self.shared_states, rows[order], stays[order])
+            costs = adapter.variant_cost(self.inputs, self.shared_states, rows[order], read[order])
             sizes = sizes_of_batches(costs.tolist(), self.budget, per_pass=tokens_per_pass(adapter, self.device.type))
             for chunk in torch.split(order, sizes):
                 self.pass_counts[name] += 1
                 self.pass_counts["resumed_rows"] += len(chunk)
-                logits = resume(self.inputs, self.shared_states, rows[chunk], stays[chunk])
+                of_chunk = self.inputs, self.shared_states, rows[chunk], stays[chunk]
+                if operator == "deletion":
+                    logits = adapter.logits_without(*of_chunk)
+                else:
+                    logits = adapter.logits_masked(*of_chunk, None if weights is None else weights[rows[chunk]])
                 output[chunk] = self._finite_probabilities(logits, rows[chunk])
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)

@@ -23,7 +23,7 @@ from benchmarks.speed.timing import Clock
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Methods of the adapter that run the model or a part of it.
-PASSES = ("run", "decode", "share", "logits_without", "influence")
+PASSES = ("run", "decode", "share", "logits_without", "logits_masked", "influence")
 
 
 def main(instances: str | None = None) -> int:

@@ -241,9 +241,14 @@ class BagAdapter(PooledAttentionAdapter):
             raise AdapterError("logits_without(): got no variants; expected at least one.")
         return output
 
-    def logits_masked(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
+    def logits_masked(
+        self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
         if not isinstance(shared, _SharedWeights):
             raise AdapterError("logits_masked(): expected the result of share().")
+        if weights is not None:
+            replaced = self.substitute(inputs, TEXT, rows, inputs.mask[TEXT][rows] & ~keep)
+            return self.run(replaced, intervene=lambda _site, _live, _allowed: weights[:, :, None]).logits
         if shared.with_baseline is None:
             shared.with_baseline = self._with_baseline(inputs)
         masked = inputs.mask[TEXT][rows] & ~keep

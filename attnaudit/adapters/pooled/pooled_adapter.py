@@ -23,7 +23,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled import local_encoders, recurrent_encoders
+from attnaudit.adapters.pooled import local_encoders, masked_recurrence, recurrent_encoders
 from attnaudit.adapters.pooled.row_groups import encode_in_groups
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
@@ -180,6 +180,7 @@ class PooledAttentionAdapter(TokenStreams):
                 linear_decoder=isinstance(decoder, nn.Linear) and open_classes is None and heads == 1,
                 query=query is not None,
                 shares_states=lstm is not None or reach is not None,
+                shares_masked=lstm is not None and mask_id is not None,
                 influences=lstm is not None,
                 max_tokens=max_tokens,
                 reading=reading,
@@ -312,18 +313,56 @@ class PooledAttentionAdapter(TokenStreams):
 
     def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         shared = cast(SharedStates, shared)
-        states = shared.states_without(rows, keep)
-        positions, real = shared.positions(rows, keep)
+        return self._logits_of(inputs, rows, shared.states_without(rows, keep), *shared.positions(rows, keep))
+
+    def logits_masked(
+        self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        whole = cast(recurrent_encoders.SharedStates, shared)
+        masked = whole.later.get("masked")
+        if masked is None:
+            real = inputs.real()
+            everything = torch.arange(len(real), device=real.device)
+            of_masked = cast(
+                recurrent_encoders.SharedStates, self.share(self.substitute(inputs, TEXT, everything, real))
+            )
+            masked = whole.later["masked"] = masked_recurrence.share_masked(whole, of_masked, real)
+        masked = cast(masked_recurrence.MaskedStates, masked)
+        positions = whole.positions(rows, inputs.mask[TEXT][rows])
+        return self._logits_of(inputs, rows, masked.states_with_masks(rows, keep), *positions, weights)
+
+    def _logits_of(
+        self,
+        inputs: Inputs,
+        rows: Tensor,
+        states: Tensor,
+        positions: Tensor,
+        real: Tensor,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        """Return the logits (V, C) of variants from their states.
+
+        Args:
+            inputs: The batch.
+            rows: (V,) index of the row that each variant is made from.
+            states: (V, W, m) states of the tokens of each variant.
+            positions: (V, W) positions of these tokens in the batch.
+            real: (V, W) True on these tokens, False on padding.
+            weights: (V, H, T) attention weights at the positions of the batch; None for those that the model computes.
+        """
         allowed = self._allowed(inputs)[rows].gather(1, positions) & real
-        query_state = self._query_state(inputs, self.embed(inputs))
+        query_state = () if self.query is None else self._query_state(inputs, self.embed(inputs))
         decoder_condition = self._decoder_condition(inputs, query_state)
+        if weights is not None:
+            weights = weights.gather(2, positions[:, None].expand(-1, weights.shape[1], -1)) * real[:, None]
         step = max(1, STATES_AT_ONCE // states.shape[1])
         logits = []
         for part in (slice(start, start + step) for start in range(0, len(states), step)):
             its_rows = rows[part]
-            weights = self._weights(states[part], allowed[part], tuple(state[its_rows] for state in query_state))
+            its_query = tuple(state[its_rows] for state in query_state)
+            used = self._weights(states[part], allowed[part], its_query) if weights is None else weights[part]
             condition = None if decoder_condition is None else decoder_condition[its_rows]
-            logits.append(decode_logits(self, states[part], weights[:, None], condition)[:, 0, :])
+            logits.append(decode_logits(self, states[part], used[:, None], condition)[:, 0, :])
         return torch.cat(logits)
 
     def influence(self, inputs: Inputs, shared: object, positions: slice) -> Tensor:

@@ -11,7 +11,7 @@ embedding, m features of a hidden state, h features of one direction (m = h or 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -59,9 +59,11 @@ class SharedStates(OrderedTokens):
 
     Attributes:
         directions: One entry per direction: forward, then backward if the layer has two directions.
+        later: States that are computed when they are first needed, by name.
     """
 
     directions: tuple[Direction, ...]
+    later: dict[str, object] = field(default_factory=dict, compare=False)
 
     def variant_cost(self, rows: Tensor, keep: Tensor) -> Tensor:
         """Return the cost of computing each variant with `states_without`.
@@ -267,7 +269,8 @@ def recompute(
     Args:
         direction: The states of the whole rows in this direction.
         rows: (V,) index of the row that each variant is made from.
-        first: (V,) number of tokens that a variant shares with its row before the first difference, in reading order.
+        first: (V,) number of tokens that a variant shares with its row before the first difference, in reading order;
+            any larger number if there is no difference.
         last: (V,) place of the last difference in the row, in reading order; -1 if there is none.
         lengths: (V,) number of tokens of each variant.
         order: (V, W) places, in its row, of the tokens that each variant reads, in reading order.
@@ -276,6 +279,7 @@ def recompute(
         states: (V·W, h) states to update.
     """
     width, length = order.shape[1], direction.gates.shape[1]
+    first = torch.minimum(first, lengths)
     remaining, by_remaining = (lengths - first).sort(descending=True, stable=True)
     steps = torch.arange(int(remaining[0]) if len(remaining) else 0, device=rows.device)
     at = (first[by_remaining, None] + steps).clamp_max(width - 1)

@@ -64,7 +64,9 @@ class MasksNothing(SmallTransformer):
     def variant_cost(self, inputs: Inputs, shared: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
         return torch.ones_like(rows)
 
-    def logits_masked(self, inputs: Inputs, shared: Tensor, rows: Tensor, keep: Tensor) -> Tensor:
+    def logits_masked(
+        self, inputs: Inputs, shared: Tensor, rows: Tensor, keep: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
         return shared[rows]
 
 

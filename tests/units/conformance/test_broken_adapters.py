@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
 from attnaudit.conformance import CHECKS, full, quick
 from attnaudit.errors import AdapterError
-from tests.small_models import adapter, dataset, parts, tokenize, tokenize_with_ends
+from tests.small_models import Encoder, adapter, dataset, parts, tokenize, tokenize_with_ends
 
 INSTANCES = dataset().instances
 
@@ -98,6 +98,13 @@ class SubstitutesTheNext(PooledAttentionAdapter):
         return super().substitute(inputs, stream, rows, replaced.roll(1, 1))
 
 
+class IgnoresGivenWeights(PooledAttentionAdapter):
+    def logits_masked(
+        self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None
+    ) -> Tensor:
+        return super().logits_masked(inputs, shared, rows, keep)
+
+
 class WrongDecoderWeights(PooledAttentionAdapter):
     def decoder_weights(self) -> tuple[Tensor, Tensor]:
         weight, bias = super().decoder_weights()
@@ -162,6 +169,11 @@ def built(kind: type[PooledAttentionAdapter], **changes: Any) -> PooledAttention
     return kind(**{**parts(), **changes})  # type: ignore[arg-type]
 
 
+def with_lstm(kind: type[PooledAttentionAdapter]) -> PooledAttentionAdapter:
+    encoder = Encoder()
+    return built(kind, encoder=encoder, lstm=encoder.rnn, mask_id=1)
+
+
 BROKEN = {
     "sites": lambda: built(NoSites),
     "shapes": lambda: built(NoStrings),
@@ -179,6 +191,7 @@ BROKEN = {
     "deletion (several)": lambda: built(KeepsOneTooFew),
     "substitution": lambda: built(SubstitutesTheNext, mask_id=1),
     "logits_without": lambda: built(PooledAttentionAdapter, lstm=nn.LSTM(6, 5, batch_first=True, bidirectional=True)),
+    "logits_masked (given weights)": lambda: with_lstm(IgnoresGivenWeights),
 }
 
 

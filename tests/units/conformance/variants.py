@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens
+from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.instances import Instance
 
@@ -61,4 +62,23 @@ def deletion_agrees(
     assert expected.pass_counts["logits_without"] == 0
     if any(len(text.split()) > 1 for text in texts):
         assert found.pass_counts["logits_without"] > 0
+    return found, expected
+
+
+def masking_agrees(
+    fast: PooledAttentionAdapter, slow: PooledAttentionAdapter, texts: list[str], budget: int
+) -> tuple[Batch, Batch]:
+    """Assert that shared states equal those of reading each text with masked tokens, with live and held attention."""
+    found, expected = batch(fast, texts, budget), batch(slow, texts, budget)
+    of_one = {"rtol": 0, "atol": 1e-6, "equal_nan": True}
+    torch.testing.assert_close(found.leave_one_out("mask"), expected.leave_one_out("mask"), **of_one)
+    generator = torch.Generator().manual_seed(len(texts))
+    rows = torch.randint(0, len(texts), (16,), generator=generator)
+    share = torch.tensor([0.0, 0.2, 0.5, 0.8]).repeat(4)[:, None]
+    keep = found.real[rows] & (torch.rand(16, found.real.shape[1], generator=generator) < share)
+    torch.testing.assert_close(found.masked(rows, keep), expected.masked(rows, keep), **of_one)
+    held, slowly_held = (AttentionView(one).masked_with_attention_held(rows, keep) for one in (found, expected))
+    torch.testing.assert_close(held, slowly_held, **of_one)
+    assert expected.pass_counts["logits_masked"] == 0
+    assert found.pass_counts["logits_masked"] > 0
     return found, expected

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.pooled import recurrent_encoders
+from attnaudit.adapters.pooled import masked_recurrence, recurrent_encoders
 from attnaudit.conformance import check_adapter
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.errors import AdapterError
 from tests import strategies
 from tests.small_models import WORDS, Encoder, adapter, dataset, tokenize_with_ends
 from tests.strategies import ragged_batches
-from tests.units.conformance.variants import batch, deletion_agrees, states_are_of_the_kept_alone
+from tests.units.conformance.variants import batch, deletion_agrees, masking_agrees, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
 LAYERS: dict[str, recurrent_encoders.Layer] = {
@@ -126,6 +126,66 @@ def test_deletion_gives_the_numbers_of_encoding_again(tokenizer: str, texts: lis
         assert found.pass_counts["forward"] == 2
 
 
+@pytest.mark.parametrize("tokenizer", ["plain", "ends", "attended ends"])
+@settings(max_examples=15)
+@given(texts=st.lists(TEXT, min_size=1, max_size=5), budget=st.sampled_from([1, 30, 4096]))
+def test_masking_gives_the_numbers_of_reading_again(tokenizer: str, texts: list[str], budget: int) -> None:
+    ends = {} if tokenizer == "plain" else {"tokenize": tokenize_with_ends, "attend_special": tokenizer != "ends"}
+    found, _ = masking_agrees(*pair(mask_id=1, **ends), texts, budget)
+    assert found.pass_counts["forward"] == 2
+
+
+@pytest.mark.parametrize("name", list(LAYERS))
+@given(case=ragged_batches(), seed=st.integers(0, 2**31))
+def test_states_with_masks_are_those_of_the_masked_text(
+    name: str, case: tuple[Tensor, Tensor, Tensor, Tensor], seed: int
+) -> None:
+    embeddings, mask, rows, keep = case
+    generator = torch.Generator().manual_seed(seed)
+    maskable = mask & (torch.rand(mask.shape, generator=generator) < 0.8)
+    masked = torch.where(maskable[..., None], torch.randn(3, generator=generator), embeddings)
+    keep = keep | ~maskable[rows]
+    shared = masked_recurrence.share_masked(
+        *(recurrent_encoders.share(LAYERS[name], one, mask) for one in (embeddings, masked)), maskable
+    )
+    found = shared.states_with_masks(rows, keep)
+    for v, row in enumerate(rows.tolist()):
+        tokens = mask[row].nonzero()[:, 0]
+        assert not found[v, len(tokens) :].any()
+        if len(tokens):
+            text = torch.where(keep[v, :, None], embeddings[row], masked[row])[tokens]
+            torch.testing.assert_close(found[v, : len(tokens)], plain(LAYERS[name], text), rtol=1e-5, atol=1e-6)
+
+
+def test_a_masked_variant_whose_state_is_that_of_the_whole_text_again_is_not_read_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forgetful = nn.LSTM(3, 2, batch_first=True)
+    with torch.no_grad():
+        for name, parameter in forgetful.named_parameters():
+            if "bias" in name:
+                parameter[2:4] -= 1.0  # the forget gates
+    steps = 0
+    real = recurrent_encoders._step
+
+    def counted(gates: Tensor, *rest: Tensor) -> None:
+        nonlocal steps
+        steps += len(gates)
+        real(gates, *rest)
+
+    embeddings, mask = torch.randn(1, 400, 3), torch.ones(1, 400, dtype=torch.bool)
+    whole, masked = (recurrent_encoders.share(forgetful, one, mask) for one in (embeddings, torch.zeros(1, 400, 3)))
+    shared = masked_recurrence.share_masked(whole, masked, mask)
+    keep = torch.ones(2, 400, dtype=torch.bool)
+    keep[0, 10] = False
+    keep[1] = ~keep[0]
+    monkeypatch.setattr(recurrent_encoders, "_step", counted)
+    found = shared.states_with_masks(torch.tensor([0, 0]), keep)
+    assert steps < 200, "two texts of 400 tokens, of which the first 10 are shared"
+    expected = [plain(forgetful, torch.where(one[:, None], embeddings[0], 0.0)) for one in keep]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
 def test_no_pass_holds_more_tokens_than_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     real = recurrent_encoders.states_without
@@ -156,8 +216,8 @@ def test_influence_gives_the_numbers_of_backward_passes(tokenizer: str, texts: l
 
 
 def test_the_suite_tries_what_is_shared() -> None:
-    found = {one.check: one for one in check_adapter(pair()[0], dataset().instances)}
-    assert found["logits_without"].outcome == found["influence"].outcome == "pass"
+    found = {one.check: one for one in check_adapter(pair(mask_id=1)[0], dataset().instances)}
+    assert {found[name].outcome for name in ("logits_without", "logits_masked", "influence")} == {"pass"}
 
 
 @pytest.mark.parametrize(
