@@ -145,7 +145,7 @@ class InformationRanking(Check):
             ),
         }
         if ranking.clusters is None:
-            note = "undefined: with any number of clusters from 50 to 200, at least one cluster has only one member"
+            note = "undefined: with any number of clusters from 50 to 200, some rank has a cluster with only one member"
             return replace(evidence, details=details, note=note)
         value, interval, note = number_or_none(ranking.weighted_tau), None, ""
         if value is None:

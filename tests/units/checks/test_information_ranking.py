@@ -64,7 +64,7 @@ def test_the_preset_needs_clusters_of_two():
     assert preset.judge(m).details["clusters (N)"] == 50
     failed = preset.judge(with_ranks(60))
     assert (failed.value, failed.details["clusters (N)"]) == (None, None)
-    assert "a cluster of some rank has only one member" in failed.note
+    assert "some rank has a cluster with only one member" in failed.note
 
 
 def test_fifty_clusters_are_used_even_if_some_have_a_single_member():
