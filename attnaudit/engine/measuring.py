@@ -126,6 +126,7 @@ def measure(
     labels_in_order = np.full(len(instances), -1, dtype=np.int64)
     if labels is not None:
         labels_in_order[:] = np.asarray(labels, dtype=np.int64)[order]
+    assembled.release_memory()
     distinct, sources = _sources(instances, assembled)
     assembled.release_memory()
     measurements = Measurements(
