@@ -44,6 +44,7 @@ _CAPABILITY_MEMBERS = {
     "value_vectors": ("value_vectors",),
     "shares_states": ("share", "logits_without", "variant_cost"),
     "shares_masked": ("share", "logits_masked", "variant_cost"),
+    "single_masks": ("share", "logits_with_single_masks"),
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }

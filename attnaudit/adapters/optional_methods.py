@@ -59,7 +59,8 @@ class SharingAdapter(ModelAdapter, Protocol):
 
     This is possible for recurrent and local encoders, for causal Transformers, and for bags of vectors. The capability
     `shares_states` requires `share`, `variant_cost` and `logits_without`. The capability `shares_masked` requires
-    `share`, `variant_cost` and `logits_masked`. The capability `influences` requires `share` and `influence`.
+    `share`, `variant_cost` and `logits_masked`. The capability `single_masks` requires these and
+    `logits_with_single_masks`. The capability `influences` requires `share` and `influence`.
     """
 
     def share(self, inputs: Inputs) -> object:
@@ -116,6 +117,26 @@ class SharingAdapter(ModelAdapter, Protocol):
         Returns:
             (V, C) logits, equal to those of `run` on `substitute(inputs, TEXT, rows, mask & ~keep)`, where `mask`
             (V, T) is True at all tokens of these rows.
+        """
+        ...
+
+    def logits_with_single_masks(
+        self, inputs: Inputs, shared: object, row: int, units: Tensor, *, alone: bool, held: bool
+    ) -> Tensor:
+        """Compute the logits of a long input in which a single token is masked, or all tokens except one.
+
+        The time should not grow with the square of the number of tokens.
+
+        Args:
+            inputs: The batch.
+            shared: The result of `share(inputs)`.
+            row: The row that all variants are made from.
+            units: (V,) the position of one token for each variant.
+            alone: Whether all other tokens are masked, instead of this one.
+            held: Whether the attention weights are those of the whole input, instead of being computed again.
+
+        Returns:
+            (V, C) logits.
         """
         ...
 

@@ -60,6 +60,8 @@ class Capabilities:
         replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
+        single_masks: Whether `logits_with_single_masks` can compute, for a long input, the logits if a single token is
+            masked, in time that does not grow with the square of the length. It also requires `shares_masked`.
         shares_masked: Whether `share` and `logits_masked` can reuse hidden states when tokens are masked.
         unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
             position. An audit then uses `decode` to compute the logits if tokens are masked and the attention is kept
@@ -103,6 +105,7 @@ class Capabilities:
     value_vectors: bool = False
     shares_states: bool = False
     shares_masked: bool = False
+    single_masks: bool = False
     unitwise: bool = False
     influences: bool = False
     retrains: bool = False

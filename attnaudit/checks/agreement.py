@@ -16,6 +16,7 @@ from attnaudit.checks.evidence import (
     Evidence,
     Mask,
     ReferenceValues,
+    join_remarks,
     mean_of,
     no_real_attention,
     single_token,
@@ -26,6 +27,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.formatting import number
 from attnaudit.records import Direction
+from attnaudit.unit_samples import FEWEST_DIFFERENT, FEWEST_SAMPLED, MOST_SAMPLED, units_measured, with_sample
 
 PRESETS = ("meister", "jain_wallace")
 IMPORTANCES = {
@@ -34,6 +36,8 @@ IMPORTANCES = {
     "leave_one_out": "leave-one-out",
 }
 PRESET_NAMES = {"meister": "the norm of the gradient", "jain_wallace": "gradient × input (Jain & Wallace 2019)"}
+#: The name of a detail.
+UNITS_MEASURED = "units for which leave-one-out was measured, per row"
 PLACES = {"inputs": "the inputs", "hidden": "the hidden states"}
 
 
@@ -52,12 +56,18 @@ class Agreement(PerInstanceCheck):
             True for "jain_wallace", False for "meister". A value that contradicts the preset is an error. The gradient
             norm of "meister" cannot be combined with constant attention, because at the hidden states it would be
             proportional to attention, and τ would be 1 by construction.
+        sampled_units: If above 0, leave-one-out is measured for this number of random units of each instance, from 32
+            to 4,096; instances with fewer units are measured completely. τ-b is then estimated from these units (see
+            `sampled_tau_b`), and the interval includes the uncertainty due to this sample. Meant for bags with
+            thousands of units, and for models in which every unit left out costs another pass. Gradients are always
+            measured for all units.
     """
 
     importance: Literal["gradient", "input_x_gradient", "leave_one_out"] = "gradient"
     at: Literal["inputs", "hidden"] = "inputs"
     preset: Literal["meister", "jain_wallace"] | None = None
     detach: bool | None = None
+    sampled_units: int = 0
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
@@ -81,6 +91,9 @@ class Agreement(PerInstanceCheck):
     def validate(self) -> None:
         self.require_choice("importance", IMPORTANCES)
         self.require_choice("at", PLACES)
+        if self.sampled_units:
+            self.require_count("sampled_units", FEWEST_SAMPLED, MOST_SAMPLED)
+        self.require_count("sampled_units", 0, MOST_SAMPLED)
         if self.importance != "gradient":
             if self.preset is not None or self.detach is not None:
                 raise CheckError(
@@ -115,11 +128,21 @@ class Agreement(PerInstanceCheck):
     @property
     def column(self) -> str:
         """The name of the measured feature importance, such as "gradient.meister.inputs"."""
-        return ".".join(part for part in (self.importance, self.preset, self.at) if part)
+        column = ".".join(part for part in (self.importance, self.preset, self.at) if part)
+        return with_sample(column, self.sampled_units if self._samples_importance else 0)
 
     @property
     def subject(self) -> str:
-        return f"agreement.{self.column}"
+        return f"agreement.{self.column}" if self._samples_importance else self._with_sampled_rival
+
+    @property
+    def _samples_importance(self) -> bool:
+        """Whether the importance itself, and not only a reference value, is measured for a sample of the units."""
+        return self.sampled_units > 0 and self.importance == "leave_one_out"
+
+    @property
+    def _with_sampled_rival(self) -> str:
+        return with_sample(f"agreement.{self.column}", self.sampled_units)
 
     @property
     def title(self) -> str:
@@ -138,18 +161,31 @@ class Agreement(PerInstanceCheck):
         return tuple(dict.fromkeys(("attention", self.column, *TOKEN_COLUMNS)))
 
     def needs(self) -> tuple[str, ...]:
-        return (f"agreement.{self.column}",)
+        return (self.subject,)
 
     def values(self, measurements: Measurements) -> Floats:
-        return measurements.scalar(f"{self.subject}.tau")
+        values = measurements.scalar(f"{self.subject}.tau")
+        return _none_if(self._samples_importance and bool(self._unresolved(measurements).any()), values)
+
+    def _unresolved(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at the instances whose sample of units is too small; all False without samples."""
+        if not self.sampled_units:
+            return np.zeros(len(measurements), dtype=bool)
+        unresolved: Mask = measurements.scalar(f"{self.subject}.unresolved") > 0
+        return unresolved
 
     def references(self, measurements: Measurements, values: Floats) -> Sequence[ReferenceValues]:
+        too_small = bool(self._unresolved(measurements).any())
         gradient = IMPORTANCES["gradient" if self.importance == "leave_one_out" else self.importance]
         return (
-            ReferenceValues("floor", measurements.scalar(f"{self.subject}.floor"), "mean τ-b of shuffled attention"),
+            ReferenceValues(
+                "floor",
+                _none_if(self._samples_importance and too_small, measurements.scalar(f"{self.subject}.floor")),
+                "mean τ-b of shuffled attention",
+            ),
             ReferenceValues(
                 "gradient_loo",
-                measurements.scalar(f"{self.subject}.gradient_loo"),
+                _none_if(too_small, measurements.scalar(f"{self.subject}.gradient_loo")),
                 f"mean τ-b between {gradient} and leave-one-out",
             ),
         )
@@ -163,24 +199,48 @@ class Agreement(PerInstanceCheck):
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        significant = measurements.scalar(f"{self.subject}.p_value")[~np.isnan(values)] <= 0.05
-        return {
-            "standard deviation": standard_deviation(values),
-            "share of texts with p ≤ .05 (depends mostly on their length)": float(significant.mean())
-            if len(significant)
-            else None,
-            "share of token pairs that are nearly tied": mean_of(measurements.scalar(f"{self.subject}.near_ties")),
-        }
+        details: dict[str, Detail] = {"standard deviation": standard_deviation(values)}
+        if self._samples_importance:
+            variances = measurements.scalar(f"{self.subject}.sampling_variance")[~np.isnan(values)]
+            details["standard error that is due to the sample of the units"] = (
+                float(np.sqrt(variances.sum()) / len(variances)) if len(variances) else None
+            )
+        else:
+            significant = measurements.scalar(f"{self.subject}.p_value")[~np.isnan(values)] <= 0.05
+            details["share of texts with p ≤ .05 (depends mostly on their length)"] = (
+                float(significant.mean()) if len(significant) else None
+            )
+        details["share of token pairs that are nearly tied"] = mean_of(measurements.scalar(f"{self.subject}.near_ties"))
+        if self.sampled_units:
+            details[UNITS_MEASURED] = units_measured(measurements.lengths, self.sampled_units)
+        return details
 
     def note(self, measurements: Measurements, values: Floats) -> str:
+        remarks = []
+        if self.sampled_units and bool((measurements.lengths > self.sampled_units).any()):
+            counts = units_measured(measurements.lengths, self.sampled_units)
+            remarks.append(
+                f"leave-one-out was measured for {counts} per row; the interval includes the sampling of units"
+                if self._samples_importance
+                else f"leave-one-out, which the reference 'gradient_loo' uses, was measured for {counts} per row"
+            )
         if self.preset == "jain_wallace" and self.at == "hidden":
-            return (
+            remarks.append(
                 "with attention held constant, gradient × input at hidden states contains attention as a factor, so "
                 "part of the agreement holds by construction"
             )
-        return ""
+        return join_remarks(remarks)
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        if self._samples_importance and (unresolved := self._unresolved(measurements)).any():
+            return (
+                (
+                    f"fewer than {FEWEST_DIFFERENT} of the sampled units differ from the others in leave-one-out or in "
+                    "attention, so τ cannot be estimated; set sampled_units higher",
+                    unresolved,
+                ),
+                ("not used, because leaving out only the rows above would bias the mean", undefined),
+            )
         attention = measurements.vectors.get("attention", [])
         tied = np.array([len(row) > 0 and np.ptp(row) == 0 for row in attention], dtype=bool)
         return (
@@ -189,3 +249,8 @@ class Agreement(PerInstanceCheck):
             ("all attention weights are equal", tied if len(tied) == len(undefined) else np.zeros_like(undefined)),
             (f"{IMPORTANCES[self.importance]} is the same for all tokens", undefined),
         )
+
+
+def _none_if(condition: bool, values: Floats) -> Floats:
+    """Return NaN for all values (n,) if the condition is true, and the values otherwise."""
+    return np.full_like(values, np.nan) if condition else values

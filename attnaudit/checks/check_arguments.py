@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
@@ -21,7 +21,9 @@ SAMPLING = ("all", "sequential")
 UNSEEN_MIXERS = ("block", "accept")
 #: Arguments that are left out of the parameters if they have these default values. Policies that were written before
 #: these arguments existed therefore keep their hash.
-LATER_DEFAULTS = {"sampling": "all", "unseen_mixers": "block"}
+LATER_DEFAULTS = {"sampling": "all", "unseen_mixers": "block", "sampled_units": 0}
+#: The argument of checks that can measure leave-one-out for a sample of the units of each instance.
+SAMPLED_UNITS = "sampled_units"
 ACCEPTED = (
     "the model also carries information between tokens through modules without visible weights; no reading shows "
     "these modules, and the policy accepts them"
@@ -66,6 +68,9 @@ class CheckArguments:
     sampling: Literal["all", "sequential"] = "all"
     unseen_mixers: Literal["block", "accept"] = "block"
 
+    #: Why the check has no argument `sampled_units`, as a clause.
+    needs_all_units: ClassVar[str] = "its value cannot be estimated without bias from a sample of the units"
+
     def __new__(cls, *positional: object, **arguments: object) -> Self:
         """Require that every argument is known and named, before the generated `__init__` raises a TypeError.
 
@@ -83,6 +88,11 @@ class CheckArguments:
                 f"{cls.__name__}: a margin, {MARGIN}, can be set only in a policy file, whose [baseline] table says "
                 "where the baselines are. Declare the check in a policy file, and apply it with "
                 "@audit(checks.load_policy(Path(...)))."
+            )
+        if unknown == SAMPLED_UNITS:
+            raise CheckError(
+                f"{cls.__name__}: {SAMPLED_UNITS} is not supported, because {cls.needs_all_units}. Leave it out, so "
+                "that all units are measured, or audit rows with fewer units."
             )
         if unknown is not None:
             raise CheckError(f"{cls.__name__}: unknown argument '{unknown}'. {nearest(unknown, known)}")

@@ -42,6 +42,7 @@ class InfluenceEntropy(PerInstanceCheck):
     of: Literal["hidden", "gradient", "leave_one_out"] = "hidden"
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_most",)
+    needs_all_units: ClassVar[str] = "the entropy depends on the share of every unit in the total influence"
 
     family = "influence"
     how_to_read = (

@@ -87,6 +87,9 @@ class Pointing(PerInstanceCheck):
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
     lists_classes: ClassVar[bool] = False
+    needs_all_units: ClassVar[str] = (
+        "the cosine and the weight of a row depend on its largest effects, which a sample of the units may not contain"
+    )
 
     family = "pointing"
     when_failed = "Attention points at other tokens than those that the prediction depends on"

@@ -32,7 +32,7 @@ from typing import Any
 import msgspec
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.check_arguments import MARGIN, CheckArguments, Parameter
+from attnaudit.checks.check_arguments import MARGIN, SAMPLED_UNITS, CheckArguments, Parameter
 from attnaudit.checks.paired_gate import PairedGate
 from attnaudit.checks.policy_baseline import BaselineSettings, baseline_settings, paired_gates
 from attnaudit.checks.policy_exceptions import (
@@ -217,7 +217,7 @@ def _declare(name: str, arguments: dict[str, Any], place: str) -> Check:
     factory = checks.get(name)
     known = tuple(factory.argument_names())
     for key in arguments:
-        if key not in known:
+        if key not in known and key != SAMPLED_UNITS:  # the check says why it does not support samples
             raise CheckError(f"{place}: unknown key '{key}'. {nearest(key, (*known, MARGIN))}")
     try:
         check = factory(**arguments)

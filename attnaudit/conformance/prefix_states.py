@@ -41,7 +41,8 @@ def check_logits_without(e: Examples) -> str:
 
 @contract("mask", "shares_masked")
 def check_logits_masked(e: Examples) -> str:
-    """logits_masked() gives the same logits as run() on the inputs that substitute() returns."""
+    """logits_masked() and logits_with_single_masks() give the same logits as run() on the inputs that substitute()
+    returns."""
     examples = e if e.thorough else e.few
     mask, special = examples.inputs.mask[TEXT], examples.inputs.special[TEXT]
     rows, keep = _variants(mask, special, 12 if e.thorough else 4)
@@ -72,7 +73,29 @@ def check_logits_masked(e: Examples) -> str:
         "with given attention weights, the logits of logits_masked() and those of run() differ",
         "Use the given weights instead of those that the attention computes.",
     )
+    if e.capabilities.single_masks:
+        _require_single_masks(examples, rows[:1], real[0])
     return f"shared states give the same logits as run() on the masked inputs ({len(rows)} variants)"
+
+
+def _require_single_masks(e: Examples, row: Tensor, real: Tensor) -> None:
+    """Compare `logits_with_single_masks` with run(), for three real tokens (T,) of a row (1,)."""
+    adapter = cast(SharingAdapter, e.adapter)
+    places = real.nonzero()[:, 0]
+    units = places[torch.linspace(0, len(places) - 1, 3, device=places.device).long()]
+    this = torch.arange(len(real), device=units.device) == units[:, None]
+    for alone in (False, True):
+        replaced = (~this if alone else this) & real
+        with torch.no_grad():
+            shared = adapter.share(e.inputs)
+            logits = adapter.logits_with_single_masks(e.inputs, shared, int(row), units, alone=alone, held=False)
+            variants = adapter.substitute(e.inputs, TEXT, row.expand(3), replaced)
+        require_same_logits(
+            logits,
+            e.run(variants).logits,
+            "the logits of logits_with_single_masks() and those of run() on the result of substitute() differ",
+            "A custom adapter can declare single_masks=False.",
+        )
 
 
 @contract("differentiable", "influences")

@@ -33,6 +33,11 @@ LENGTH_BAND = 4
 #: Largest number of tokens (variants × length) for which leave-one-out variants are laid out at once: without a limit,
 #: their memory would grow with the square of a text's length.
 LEAVE_ONE_OUT_TOKENS = 2**24
+#: A row with more units than this is large. Masking a single unit of a large bag then takes time in proportion to its
+#: features, if the adapter declares `single_masks`. The results of smaller bags do not depend on this.
+LARGE_ROW = 1000
+#: Number of single masks of a large row that are computed at once.
+SINGLE_MASKS_AT_ONCE = 2048
 #: Progress note of erasures.
 ERASING = "texts with tokens erased"
 #: How error messages describe the two kinds of changed passes.
@@ -114,30 +119,39 @@ class Batch(CleanPass):
         classes = self.probabilities.shape[-1]
         return torch.full((*shape, classes), torch.nan, dtype=torch.float64, device=self.device)
 
-    def leave_one_out(self, operator: Operator) -> Tensor:
+    def leave_one_out(self, operator: Operator, among: Tensor | None = None) -> Tensor:
         """Return the class probabilities of the texts that lack exactly one unit, once for each unit.
 
         Args:
             operator: how units are erased.
+            among: (B, T) True at the units that are left out in turn; None for all units.
 
         Returns:
-            (B, T, C) probabilities, float64. They are NaN at positions where no unit starts. They are also NaN for
-            instances with a single unit, because no text would be left without it.
+            (B, T, C) probabilities, float64. They are NaN at positions where no unit starts, and for units that are not
+            left out. They are also NaN for instances with a single unit, because no text would be left without it.
         """
+        if among is not None and not bool((among == self.real).all()):
+            return self._run_leave_one_out("deletion" if self.unit == "sources" else operator, among & self.real)
         by_mask = operator == "mask" and self.unit != "sources"
         return self._leave_one_out_by_mask if by_mask else self._leave_one_out_by_deletion
 
     @cached_property
     def _leave_one_out_by_deletion(self) -> Tensor:
-        return self._run_leave_one_out("deletion")
+        return self._run_leave_one_out("deletion", self.real)
 
     @cached_property
     def _leave_one_out_by_mask(self) -> Tensor:
-        return self._run_leave_one_out("mask")
+        return self._run_leave_one_out("mask", self.real)
 
-    def _run_leave_one_out(self, operator: Operator) -> Tensor:
+    def _run_leave_one_out(self, operator: Operator, among: Tensor) -> Tensor:
         output = self._undefined_probabilities(*self.real.shape)
-        units = (self.real & (self.lengths > 1)[:, None]).nonzero()
+        large = self.rows_with_single_masks if operator == "mask" else []
+        for row in large:
+            units = among[row].nonzero()[:, 0]
+            output[row, units] = self.single_masks(row, units, alone=False, held=False)
+        among = among.clone()
+        among[large] = False
+        units = (among & (self.lengths > 1)[:, None]).nonzero()
         done = 0
         for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // self.real.shape[1])):
             rows, erased = chunk.unbind(1)
@@ -211,6 +225,36 @@ class Batch(CleanPass):
         if weights is not None and self.adapter.capabilities.shares_masked:
             return self._run_from_shared_states(rows, keep, "mask", 0, len(rows), weights)
         return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
+
+    @cached_property
+    def rows_with_single_masks(self) -> list[int]:
+        """The rows for which `single_masks` is faster than `masked`: large bags of independent units."""
+        if not self.adapter.capabilities.single_masks or self.unit != "tokens":
+            return []
+        return (self.lengths > LARGE_ROW).nonzero()[:, 0].tolist()
+
+    def single_masks(self, row: int, units: Tensor, *, alone: bool, held: bool) -> Tensor:
+        """Return the class probabilities of a row in which a single unit is masked, or all units except one.
+
+        Args:
+            row: one of `rows_with_single_masks`.
+            units: (V,) the position of the unit, for each variant.
+            alone: whether all other units are masked, instead of this one.
+            held: whether the attention weights are those of the clean pass, instead of being computed again.
+
+        Returns:
+            (V, C) probabilities, float64.
+        """
+        adapter = cast(SharingAdapter, self.adapter)
+        output = self._undefined_probabilities(len(units))
+        with torch.no_grad():
+            for chunk in torch.split(torch.arange(len(units), device=self.device), SINGLE_MASKS_AT_ONCE):
+                self.pass_counts["logits_masked"] += 1
+                logits = adapter.logits_with_single_masks(
+                    self.inputs, self.shared_states, row, units[chunk], alone=alone, held=held
+                )
+                output[chunk] = self._finite_probabilities(logits, torch.full_like(chunk, row))
+        return output
 
     def _run_erasures(
         self,

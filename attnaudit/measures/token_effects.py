@@ -98,8 +98,9 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
 def _effects(view: AttentionView, *, held: bool) -> Tensor:
     """Return the (B, T, 2) effects on both kinds of output; NaN for instances with a single unit (token or word)."""
     masked: Masked = view.masked_with_attention_held if held else view.batch.masked
-    without = _one_by_one(view, masked, alone=False) if held else view.batch.leave_one_out("mask")
-    alone = _one_by_one(view, masked, alone=True)
+    large = view.batch.rows_with_single_masks if not held or view.scope.single_row else []
+    without = _one_by_one(view, masked, large, alone=False, held=True) if held else view.batch.leave_one_out("mask")
+    alone = _one_by_one(view, masked, large, alone=True, held=held)
     nothing = torch.full_like(view.probabilities, torch.nan)
     several = (view.lengths > 1).nonzero()[:, 0]
     if len(several):
@@ -109,12 +110,19 @@ def _effects(view: AttentionView, *, held: bool) -> Tensor:
     return _effect_sizes((last_in + first_in) / 2)
 
 
-def _one_by_one(view: AttentionView, masked: Masked, *, alone: bool) -> Tensor:
-    """Return (B, T, C) class probabilities with only one unit, or without it; NaN at positions where no unit starts."""
+def _one_by_one(view: AttentionView, masked: Masked, large: list[int], *, alone: bool, held: bool) -> Tensor:
+    """Return (B, T, C) class probabilities with only one unit, or without it; NaN at positions where no unit starts.
+
+    The rows in `large` are computed by `Batch.single_masks`, with the weights of the clean pass if `held` is True.
+    """
     shape = (*view.real.shape, view.probabilities.shape[-1])
     output = torch.full(shape, torch.nan, dtype=torch.float64, device=view.device)
-    units = (view.real & (view.lengths > 1)[:, None]).nonzero()
-    for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // view.real.shape[1])):
+    for row in large:
+        units = view.real[row].nonzero()[:, 0]
+        output[row, units] = view.batch.single_masks(row, units, alone=alone, held=held)
+    others = view.real & (view.lengths > 1)[:, None]
+    others[large] = False
+    for chunk in torch.split(others.nonzero(), max(1, LEAVE_ONE_OUT_TOKENS // view.real.shape[1])):
         rows, unit = chunk.unbind(1)
         this = torch.arange(view.real.shape[1], device=view.device) == unit[:, None]
         output[rows, unit] = masked(rows, this if alone else view.real[rows] & ~this)

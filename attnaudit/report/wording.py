@@ -99,6 +99,9 @@ def column_name(name: str) -> str:
     effect = re.fullmatch(r"token_effect\.(held|live)(\.logits)?", name)
     if effect:
         return EFFECT_NAMES[effect[1]] + (", on the logits" if effect[2] else "")
+    sampled = re.fullmatch(r"(leave_one_out\.\w+)\.sampled\.(\d+)(\.change)?", name)
+    if sampled:
+        return f"{column_name(sampled[1] + (sampled[3] or ''))}, for {int(sampled[2]):,} units drawn at random"
     importance = name.removesuffix(".change")
     stem, _, place = importance.rpartition(".")
     if stem in IMPORTANCE_NAMES and place in PLACE_NAMES:
@@ -114,6 +117,7 @@ def short_column_name(name: str) -> str:
         >>> short_column_name("leave_one_out.inputs")
         'Leave-one-out'
     """
+    name = re.sub(r"\.sampled\.\d+", "", name)
     stem, _, ending = name.partition("/")[0].rpartition(".")
     kind = name.partition("/")[0].split(".")[0]
     if kind == "adversarial":

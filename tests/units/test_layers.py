@@ -31,6 +31,7 @@ FLOORS = {
     "retraining": 0,
     "seeding": 0,
     "targets": 0,
+    "unit_samples": 0,
     "verdict_text": 1,
     "input_files": 1,
     "model_families": 1,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, InDistribution
 from attnaudit.adapters.padding import pad
-from attnaudit.adapters.pooled.masked_bags import BagWithBaseline, masked_contexts
+from attnaudit.adapters.pooled.masked_bags import BagWithBaseline, contexts_with_single_masks, masked_contexts
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter, SharedStates
 from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
@@ -35,6 +35,8 @@ BAG = "bag of vectors"
 PADDING, BASELINE, FIRST = 0, 1, 2
 #: Number of weights that are computed at the cost of encoding one unit.
 WEIGHTS_PER_UNIT = 64
+#: Number of variants whose contexts are computed again at once, because their rounding errors would be too large.
+UNCERTAIN_AT_ONCE = 256
 
 
 @dataclass(slots=True)
@@ -138,6 +140,7 @@ class BagAdapter(PooledAttentionAdapter):
             self._capabilities,
             shares_states=independent,
             shares_masked=independent and self.donors is None,
+            single_masks=independent and self.donors is None,
             unitwise=independent,
             erasure=f"{masked} A deleted unit is left out of the bag.",
             draws=1 if self.donors is None else self.donors.draws,
@@ -244,23 +247,45 @@ class BagAdapter(PooledAttentionAdapter):
     def logits_masked(
         self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        if not isinstance(shared, _SharedWeights):
-            raise AdapterError("logits_masked(): expected the result of share().")
         if weights is not None:
             replaced = self.substitute(inputs, TEXT, rows, inputs.mask[TEXT][rows] & ~keep)
             return self.run(replaced, intervene=lambda _site, _live, _allowed: weights[:, :, None]).logits
-        if shared.with_baseline is None:
-            shared.with_baseline = self._with_baseline(inputs)
+        bags = self._bags_with_baseline(inputs, shared)
         masked = inputs.mask[TEXT][rows] & ~keep
-        contexts, vanished = masked_contexts(shared.with_baseline, rows, keep & inputs.mask[TEXT][rows], masked)
-        heads = torch.eye(contexts.shape[1], dtype=contexts.dtype, device=contexts.device)
-        # With one weight of 1 per head, `decode` returns the logits of these contexts.
-        logits = decode_logits(self, contexts, heads.expand(len(contexts), 1, -1, -1), None)[:, 0]
+        contexts, vanished = masked_contexts(bags, rows, keep & inputs.mask[TEXT][rows], masked)
+        logits = self._decode_contexts(contexts)
         some = vanished.nonzero()[:, 0]
         if len(some):
-            logits = logits.clone()
             logits[some] = self.run(self.substitute(inputs, TEXT, rows[some], masked[some])).logits
         return logits
+
+    def logits_with_single_masks(
+        self, inputs: Inputs, shared: object, row: int, units: Tensor, *, alone: bool, held: bool
+    ) -> Tensor:
+        bags = self._bags_with_baseline(inputs, shared)
+        assert isinstance(shared, _SharedWeights)
+        weights = shared.weights[row] if held else None
+        contexts, uncertain = contexts_with_single_masks(bags, row, units, alone=alone, held=weights)
+        logits = self._decode_contexts(contexts)
+        some = uncertain.nonzero()[:, 0]
+        for chunk in torch.split(some, UNCERTAIN_AT_ONCE):
+            this = torch.arange(inputs.mask[TEXT].shape[1], device=units.device) == units[chunk, None]
+            keep = (this if alone else ~this) & inputs.mask[TEXT][row]
+            logits[chunk] = self.logits_masked(inputs, shared, torch.full_like(chunk, row), keep)
+        return logits
+
+    def _decode_contexts(self, contexts: Tensor) -> Tensor:
+        """Return the logits (V, C) of contexts (V, H, m)."""
+        heads = torch.eye(contexts.shape[1], dtype=contexts.dtype, device=contexts.device)
+        # With one weight of 1 per head, `decode` returns the logits of these contexts.
+        return decode_logits(self, contexts, heads.expand(len(contexts), 1, -1, -1), None)[:, 0].clone()
+
+    def _bags_with_baseline(self, inputs: Inputs, shared: object) -> BagWithBaseline:
+        if not isinstance(shared, _SharedWeights):
+            raise AdapterError("expected the result of share().")
+        if shared.with_baseline is None:
+            shared.with_baseline = self._with_baseline(inputs)
+        return shared.with_baseline
 
     def _with_baseline(self, inputs: Inputs) -> BagWithBaseline:
         """Run each bag with the baseline vector as an additional unit."""
@@ -274,7 +299,7 @@ class BagAdapter(PooledAttentionAdapter):
         )
         trace = self.run(longer, hidden=True)
         site = self._site.key
-        return BagWithBaseline(trace.hidden[site], trace.attention[site][:, :, 0])
+        return BagWithBaseline(trace.hidden[site], trace.attention[site][:, :, 0], inputs.mask[TEXT])
 
 
 def _ids(features: Tensor) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

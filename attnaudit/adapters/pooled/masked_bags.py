@@ -29,16 +29,57 @@ VANISHED = 1e6
 
 @dataclass
 class BagWithBaseline:
-    """The states (B, T + 1, m) and the weights (B, H, T + 1) of bags. The last unit is the baseline vector."""
+    """Bags with the baseline vector as an additional unit, which is the last one.
+
+    Attributes:
+        states: (B, T + 1, m) states.
+        weights: (B, H, T + 1) weights.
+        real: (B, T) which positions are units of the bag.
+    """
 
     states: Tensor
     weights: Tensor
+    real: Tensor
 
     @cached_property
     def products(self) -> Tensor:
         """(B, T + 1, H, 1 + m) weight of each unit, followed by the weight times the state, in float64."""
         weights = self.weights.double().transpose(1, 2)[..., None]
         return torch.cat([weights, weights * self.states.double()[:, :, None]], dim=-1)
+
+
+def contexts_with_single_masks(
+    bags: BagWithBaseline, row: int, units: Tensor, *, alone: bool, held: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the contexts of a bag in which one unit is masked, or all units except one.
+
+    Args:
+        bags: The bags.
+        row: The bag.
+        units: (V,) the unit of each variant.
+        alone: Whether all units except this one are masked, instead of this one.
+        held: (H, T) weights that stay as they are while units are masked; None for the weights of the model.
+
+    Returns:
+        As `masked_contexts`.
+    """
+    if held is None:
+        unit, baseline = bags.products[row, units], bags.products[row, -1]
+        real = int(bags.real[row].sum())
+        own, other = (unit, (real - 1) * baseline) if alone else (bags.products[row, :-1].sum(0) - unit, baseline)
+        sums = own + other
+        left, total = own[..., 0], bags.products[row, :-1, :, 0].sum(0)
+        vanished = ~(sums[..., 0] > torch.finfo(bags.weights.dtype).tiny * VANISHED).all(1)
+        if not alone:
+            vanished |= (left < LEAST_LEFT * total).any(1)
+        return (sums[..., 1:] / sums[..., :1]).to(bags.states.dtype), vanished
+    weights, states = held.double().T[..., None], bags.states[row].double()  # (T, H, 1), (T + 1, m)
+    change = weights[units] * (states[units] - states[-1])[:, None]
+    if alone:
+        contexts = weights.sum(0) * states[-1] + change
+    else:
+        contexts = (weights * states[:-1, None]).sum(0) - change
+    return contexts.to(bags.states.dtype), torch.zeros(len(units), dtype=torch.bool, device=units.device)
 
 
 def masked_contexts(bags: BagWithBaseline, rows: Tensor, kept: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:

@@ -69,6 +69,9 @@ class MasksNothing(SmallTransformer):
     ) -> Tensor:
         return shared[rows]
 
+    def logits_with_single_masks(self, inputs: Inputs, shared: Tensor, row: int, units: Tensor, **how: bool) -> Tensor:
+        return shared[row].expand(len(units), -1)
+
 
 class EmbedsFlat(SmallTransformer):
     def embed(self, inputs: Inputs) -> dict[str, Tensor]:

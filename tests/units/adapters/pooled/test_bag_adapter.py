@@ -177,6 +177,45 @@ def test_effects_with_live_attention_do_not_depend_on_the_faster_computation(bag
             np.testing.assert_allclose(one.vector(column)[i], other.vector(column)[i], atol=1e-5)
 
 
+@pytest.mark.parametrize("sharpness", [1.0, 30.0])
+@pytest.mark.parametrize(
+    "changes", [{}, {"heads": 2, "reading": "own@heads=mean"}, {"heads": 2, "reading": "own@heads=1"}]
+)
+def test_large_bags_have_the_effects_of_the_slower_computation(
+    bags: Dataset, changes: dict[str, Any], sharpness: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, heads = GatedAttention(), changes.get("heads", 1)
+    decode = nn.Sequential(nn.Linear(STATES * heads, 3), nn.Tanh(), nn.Linear(3, 2))
+
+    def attend(states: Tensor, allowed: Tensor) -> Tensor:
+        rows = [states.roll(head, -1) @ torch.tensor([1.0, -0.5, 0.3, 0.7]) for head in range(heads)]
+        weights = (sharpness * torch.stack(rows, dim=1)).masked_fill(~allowed[:, None], -torch.inf).softmax(-1)
+        return weights[:, 0] if heads == 1 else weights
+
+    given = {
+        "attention": attend,
+        "decoder": decode,
+        "modules": (model, decode),
+        "baseline": torch.full((FEATURES,), 0.3),
+    }
+    needs = ("token_effect.held", "token_effect.live")
+    slow = measured(bag_adapter(**given, **changes), bags, *needs)
+    monkeypatch.setattr("attnaudit.engine.batch.LARGE_ROW", 2)
+    calls = []
+    original = BagAdapter.logits_with_single_masks
+    monkeypatch.setattr(
+        BagAdapter,
+        "logits_with_single_masks",
+        lambda *given, **how: calls.append((how["alone"], how["held"])) or original(*given, **how),
+    )
+    fast = measured(bag_adapter(**given, **changes), bags, *needs)
+    assert set(calls) >= {(True, False), (False, False)}
+    assert ((True, True) in calls) == ((False, True) in calls) == ("heads" not in changes or heads == 2)
+    for column in (f"{need}{output}" for need in needs for output in ("", ".logits")):
+        for i in range(len(SIZES)):
+            np.testing.assert_allclose(fast.vector(column)[i], slow.vector(column)[i], atol=2e-5, err_msg=column)
+
+
 def test_masked_bags_are_compared_with_the_model_before_an_audit(bags: Dataset) -> None:
     class WrongBaseline(BagAdapter):
         def _with_baseline(self, inputs: Any) -> Any:
