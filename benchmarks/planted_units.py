@@ -2,7 +2,8 @@
 
 The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and the
 policies for bags and for several attentions to DIR. Results of single models are stored in DIR, so a run that was
-stopped resumes. All three populations take about half an hour of CPU time. With `--population`, only one is planted.
+stopped resumes. All populations take about half an hour of CPU time. With `--population`, only one is planted. Large
+bags are audited with the gates of `audits/bags.toml`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from attnaudit.research.planted_units.unit_validation import (
     POPULATIONS,
     VALIDATED_ON,
     PopulationName,
+    error_lines,
     policy_of,
     report,
     validate_units,
@@ -22,11 +24,15 @@ from attnaudit.research.planted_units.unit_validation import (
 from attnaudit.research.validation.policy_writer import PolicyBase
 
 PAGE = "planted_units.md"
+BAGS = Path(__file__).parents[1] / "audits" / "bags.toml"
 TITLES: dict[PopulationName, str] = {
     "bags": "Bags of feature vectors",
+    "large_bags": "Large bags of feature vectors",
     "attentions": "Several heads or hops of pooled attention",
     "pictures": "Vision transformers",
 }
+#: How the policy for bags names large bags.
+LARGE = "Held out, bags of 1,000 and 10,000 units"
 #: The paragraph that explains the words of the tables.
 INTRODUCTION = """\
 By construction, attention is right in a *faithful* model, and unused or wrong in an *unfaithful* model. In a *graded*
@@ -90,16 +96,20 @@ def main() -> None:
         "",
         INTRODUCTION,
     ]
+    validated = {}
     for population in options.population or POPULATIONS:
-        found = validate_units(
+        validated[population] = found = validate_units(
             population,
             out=options.folder,
+            bags=BAGS,
             jobs=options.jobs,
             progress=lambda done, total, note: print(f"{done}/{total} {note}", flush=True),
         )
         lines += [f"## {TITLES[population]}", "", *report(found)]
+    large = error_lines(validated["large_bags"], LARGE) if "large_bags" in validated else []
+    for population, found in validated.items():
         if population in SUBJECTS:
-            policy = policy_of(found, base_of(population))
+            policy = policy_of(found, base_of(population), large if population == "bags" else ())
             (options.folder / f"{SUBJECTS[population][1]}.toml").write_text(policy, encoding="utf-8")
     text = "\n".join(lines).rstrip() + "\n"
     (options.folder / PAGE).write_text(text, encoding="utf-8")

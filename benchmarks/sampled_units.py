@@ -2,7 +2,7 @@
 
 A population of rows has known numbers: the attention and leave-one-out of every unit. An audit draws rows from it, and
 units from each row. The interval of the mean τ-b should contain the mean over the whole population, with all units. The
-command prints a table, which is stored in `sampled_units.md`. It takes about three minutes of CPU time.
+command prints a table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attnaudit.statistics.intervals import mean_interval
 #: Rows of the population, and units of each row.
 POPULATION, UNITS = 400, 2000
 #: Size of the sample -> number of simulated audits.
-AUDITS = {64: 400, 256: 100}
+AUDITS = {64: 1000, 256: 100}
 ROWS = (30, 100)
 CONFIDENCE = 0.95
 

@@ -153,7 +153,7 @@ class Batch(CleanPass):
         among[large] = False
         units = (among & (self.lengths > 1)[:, None]).nonzero()
         done = 0
-        for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // self.real.shape[1])):
+        for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // self.real.shape[1])) if len(units) else ():
             rows, erased = chunk.unbind(1)
             keep = self.real[rows]
             keep[torch.arange(len(rows), device=self.device), erased] = False

@@ -122,7 +122,8 @@ def _one_by_one(view: AttentionView, masked: Masked, large: list[int], *, alone:
         output[row, units] = view.batch.single_masks(row, units, alone=alone, held=held)
     others = view.real & (view.lengths > 1)[:, None]
     others[large] = False
-    for chunk in torch.split(others.nonzero(), max(1, LEAVE_ONE_OUT_TOKENS // view.real.shape[1])):
+    units = others.nonzero()
+    for chunk in torch.split(units, max(1, LEAVE_ONE_OUT_TOKENS // view.real.shape[1])) if len(units) else ():
         rows, unit = chunk.unbind(1)
         this = torch.arange(view.real.shape[1], device=view.device) == unit[:, None]
         output[rows, unit] = masked(rows, this if alone else view.real[rows] & ~this)

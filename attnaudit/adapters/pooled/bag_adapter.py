@@ -268,7 +268,7 @@ class BagAdapter(PooledAttentionAdapter):
         contexts, uncertain = contexts_with_single_masks(bags, row, units, alone=alone, held=weights)
         logits = self._decode_contexts(contexts)
         some = uncertain.nonzero()[:, 0]
-        for chunk in torch.split(some, UNCERTAIN_AT_ONCE):
+        for chunk in torch.split(some, UNCERTAIN_AT_ONCE) if len(some) else ():
             this = torch.arange(inputs.mask[TEXT].shape[1], device=units.device) == units[chunk, None]
             keep = (this if alone else ~this) & inputs.mask[TEXT][row]
             logits[chunk] = self.logits_masked(inputs, shared, torch.full_like(chunk, row), keep)

@@ -82,7 +82,7 @@ def entry_of(
 
 
 def judge_readings(
-    adapter: ModelAdapter, dataset: Dataset, readings: Sequence[str], *, name: str
+    adapter: ModelAdapter, dataset: Dataset, readings: Sequence[str], *, name: str, only: Sequence[str] = ()
 ) -> dict[str, tuple[list[CheckRecord], dict[str, str]]]:
     """Judge the checks that may become gates under some readings.
 
@@ -91,12 +91,13 @@ def judge_readings(
         dataset: The rows.
         readings: The text form of each reading; "" for the model's own.
         name: The name of the model.
+        only: The ids of the checks that are judged; empty for all checks that may become gates.
 
     Returns:
         For each reading, two values: the records, with check ids that leave out the reading, and a dictionary: check id
         -> why the check could not be judged.
     """
-    checks = [candidate.check for candidate in gate_candidates()]
+    checks = [one.check for one in gate_candidates() if not only or one.check.id in only]
     pairs = [(reading, check) for reading in readings for check in checks]
     under = [dataclasses.replace(check, reading=reading or check.reading) for reading, check in pairs]
     parameters, count = fingerprint(adapter)
@@ -121,11 +122,17 @@ def judge_readings(
     return found
 
 
-def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
-    """Build a planted model of units, decide the truth of its readings, and audit them."""
+def audit_units(plan: UnitPlan, *, half: Half, only: Sequence[str] = ()) -> list[AuditedReading]:
+    """Build a planted model of units, decide the truth of its readings, and audit them.
+
+    Args:
+        plan: The model.
+        half: The half that it belongs to.
+        only: As in `judge_readings`.
+    """
     torch.set_num_threads(1)
     built = build_units(plan)
-    judged = judge_readings(built.adapter, built.dataset, list(built.variant.readings), name=plan.name)
+    judged = judge_readings(built.adapter, built.dataset, list(built.variant.readings), name=plan.name, only=only)
     audited = []
     for reading, heads in built.variant.readings.items():
         truth = built.truth(reading)
@@ -137,7 +144,7 @@ def audit_units(plan: UnitPlan, *, half: Half) -> list[AuditedReading]:
             kind=role,
             mechanism=role,
             reading=reading,
-            encoder=plan.arrangement,
+            encoder=plan.form,
             seed=plan.seed,
             half=half,
         )
@@ -157,6 +164,7 @@ def audit_all(
     plans: Sequence[tuple[UnitPlan, Half]],
     *,
     out: Path,
+    only: Sequence[str] = (),
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> list[AuditedReading]:
@@ -165,11 +173,16 @@ def audit_all(
     Args:
         plans: The models, each with its half.
         out: The folder of stored results.
+        only: As in `judge_readings`.
         jobs: The number of processes that share the work.
         progress: Called after each model, with its name as the note. None to report no progress.
     """
     return audit_each(
-        [(plan.name, (plan, half)) for plan, half in plans], _audit_pair, out=out, jobs=jobs, progress=progress
+        [(plan.name, (plan, half, tuple(only))) for plan, half in plans],
+        _audit_task,
+        out=out,
+        jobs=jobs,
+        progress=progress,
     )
 
 
@@ -213,8 +226,8 @@ def _run_task(audit: Callable[[Any], list[AuditedReading]], task: tuple[str, Any
     return audit(task[1])
 
 
-def _audit_pair(pair: tuple[UnitPlan, Half]) -> list[AuditedReading]:
-    return audit_units(pair[0], half=pair[1])
+def _audit_task(task: tuple[UnitPlan, Half, tuple[str, ...]]) -> list[AuditedReading]:
+    return audit_units(task[0], half=task[1], only=task[2])
 
 
 def _stored(out: Path, name: str, key: str) -> list[AuditedReading] | None:

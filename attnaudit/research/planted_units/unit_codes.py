@@ -160,7 +160,8 @@ class UnitSpace:
         """
         generator = torch.Generator().manual_seed(seed)
         size = len(self.rotation)
-        codes = torch.stack([code_of(unit, self.classes) for unit in units])
+        code = {unit: code_of(unit, self.classes) for unit in set(units)}
+        codes = torch.stack([code[unit] for unit in units])
         rest = OUTSIDE * torch.randn(len(units), self._basis.shape[1] - size, generator=generator)
         codes[:, size - self.classes :] += self.noise * torch.randn(len(units), self.classes, generator=generator)
         vectors: Tensor = torch.cat([codes, rest], dim=1) @ self._basis

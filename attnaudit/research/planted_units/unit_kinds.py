@@ -29,6 +29,10 @@ WORDS = (20, 36)
 IDLE = 0.002
 #: The number of rows of each model.
 ROWS = 60
+#: The same for models whose number of units is given, which are large bags.
+LARGE_ROWS = 40
+#: Kinds of which large bags are built. Their encoders read each unit alone, so a masked unit needs no other pass.
+LARGE_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark", "uniform_weights", "sink")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +142,25 @@ class UnitPlan:
         arrangement: The arrangement of the attentions.
         seed: The seed.
         marked: The share of rows with a marker.
+        units: The number of units of every bag; 0 if the seed decides it.
     """
 
     kind: str
     arrangement: Arrangement
     seed: int
     marked: float = 0.0
+    units: int = 0
 
     @property
     def name(self) -> str:
         """The name of the model."""
-        return f"{self.kind}-{self.arrangement}-{self.seed}" + (f"-{self.marked:g}" if self.marked else "")
+        endings = [f"-{self.marked:g}"] * bool(self.marked) + [f"-{self.units}-units"] * bool(self.units)
+        return f"{self.kind}-{self.arrangement}-{self.seed}{''.join(endings)}"
+
+    @property
+    def form(self) -> str:
+        """The arrangement and, if the seed does not decide it, the number of units."""
+        return f"{self.arrangement} of {self.units:,}" if self.units else self.arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +221,8 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     if plan.arrangement.startswith("bag"):
         mixes = PoolDesign(heads=tuple(PlantedHead(looks=look) for look, _ in looks), value=kind.value).mixes
         least, most = (100, 100) if kind.teaching else generator.choice(MIXED_SIZES if mixes else SIZES)
+    if plan.units:
+        least = most = plan.units
     # With uniform weights, the mean is multiplied by the number of units, so that one key unit decides.
     gains = [gain / count if len(kind.looks) == 1 else gain for _, gain in looks]
     heads = tuple(
@@ -246,7 +260,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
         design=design,
         readings=_readings(plan.arrangement, kind, count),
         width=generator.choice((20, 24, 32)),
-        rows=ROWS,
+        rows=LARGE_ROWS if plan.units else ROWS,
     )
 
 

@@ -1,15 +1,16 @@
 """Validate a policy on planted bags, on several pooled attentions, or on planted vision transformers.
 
 Each population has two halves, with different seeds. For bags and for several attentions, `threshold_rule` chooses the
-gates from the tuning half. For pictures, the gates are those of the policy for Transformers that read texts, unchanged,
-so there is no tuning half. The figures come from the held-out half.
+gates from the tuning half. For large bags, the gates are those of the policy for bags; for pictures, they are those of
+the policy for Transformers that read texts. These two populations have no tuning half, because no threshold is chosen
+from them. The figures come from the held-out half.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +20,12 @@ from attnaudit.research.planted_transformers.planted_patches import patch_plans
 from attnaudit.research.planted_units.unit_audits import AuditedReading, audit_all, audit_each, gate_candidates
 from attnaudit.research.planted_units.unit_kinds import (
     BRANCHED_KINDS,
+    LARGE_KINDS,
     MIXED_KINDS,
     TRAINED_KINDS,
     Arrangement,
     UnitPlan,
+    kind_of,
     unit_plans,
 )
 from attnaudit.research.study.text_tables import fixed, markdown_table
@@ -36,13 +39,15 @@ from attnaudit.research.validation.population_schema import Half
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
 
-PopulationName = Literal["bags", "attentions", "pictures"]
-POPULATIONS: tuple[PopulationName, ...] = ("bags", "attentions", "pictures")
+PopulationName = Literal["bags", "large_bags", "attentions", "pictures"]
+POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures")
 #: The seeds of the two halves. Held-out kinds that always fail, and graded kinds, have fewer seeds.
 TUNING_SEEDS, HELD_OUT_SEEDS = range(4), range(100, 110)
 UNFAITHFUL_SEEDS, GRADED_SEEDS, ATTENTION_SEEDS = range(100, 107), range(100, 103), range(100, 105)
 HEADS_OVER_BAGS = range(100, 103)
 PICTURE_SEEDS = (10, 11)
+#: Number of units of a large bag -> the seeds.
+LARGE_SEEDS = {1_000: range(200, 203), 10_000: range(210, 212)}
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
@@ -50,6 +55,7 @@ SEED = 0
 #: gates wrongly pass one of its kinds (see docs/planted_units.md).
 VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
+    "large_bags": ("bag of vectors",),
     "attentions": ("several-site attention", "several-head attention"),
 }
 
@@ -97,6 +103,17 @@ def unit_tasks(population: Literal["bags", "attentions"]) -> list[tuple[UnitPlan
     return tasks + [(plan, "held_out") for plan in kept]
 
 
+def large_bags() -> list[tuple[UnitPlan, Half]]:
+    """Return the models of large bags, which are all held out. The first models have different kinds and sizes."""
+    kinds = [kind_of(name) for name in LARGE_KINDS]
+    return [
+        (replace(plan, units=units), "held_out")
+        for number in range(max(map(len, LARGE_SEEDS.values())))
+        for units, seeds in LARGE_SEEDS.items()
+        for plan in unit_plans(("bag",), seeds[number : number + 1], kinds=kinds)
+    ]
+
+
 def _seeds(plan: UnitPlan) -> range:
     if plan.kind in FAITHFUL_KINDS:
         return HELD_OUT_SEEDS
@@ -104,13 +121,14 @@ def _seeds(plan: UnitPlan) -> range:
 
 
 def validate_units(
-    population: PopulationName, *, out: Path, jobs: int = 1, progress: ProgressCallback | None = None
+    population: PopulationName, *, out: Path, bags: Path, jobs: int = 1, progress: ProgressCallback | None = None
 ) -> UnitValidation:
     """Plant a population, audit it, and choose or read the gates.
 
     Args:
         population: The name of the population.
         out: The folder for results and pictures. Results that exist are reused.
+        bags: The policy for bags, whose gates large bags are audited with.
         jobs: The number of processes that share the work.
         progress: Called after each model, with its name as the note. None to report no progress.
     """
@@ -120,6 +138,11 @@ def validate_units(
         tasks = [(plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files")) for plan in plans]
         readings = audit_each(tasks, audit_patches, out=results, jobs=jobs, progress=progress)
         gates = list(read_policy(shipped_policy("transformer")).gates)
+        return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
+    if population == "large_bags":
+        gates = list(read_policy(bags).gates)
+        only = [gate.check for gate in gates]
+        readings = audit_all(large_bags(), out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     readings = audit_all(unit_tasks(population), out=results, jobs=jobs, progress=progress)
     models = [one.judged for one in readings]
@@ -189,12 +212,19 @@ def _ranges(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[str]:
     return ranges
 
 
-def policy_of(validation: UnitValidation, base: PolicyBase) -> str:
+def error_lines(validation: UnitValidation, name: str) -> list[str]:
+    """Return sentences about the errors on the held-out half of a population, which is named at their beginning."""
+    found = errors(validation.held_out, validation.gates)
+    return [f"{name}: {phrase}." for phrase in figure_text.error_phrases(found)]
+
+
+def policy_of(validation: UnitValidation, base: PolicyBase, further: Sequence[str] = ()) -> str:
     """Return the policy with the gates and the figures of a validation, as TOML.
 
     Args:
         validation: The validation.
         base: The first comment, the name, the remedies and the informational checks of the policy.
+        further: Sentences about other models on which the policy was validated.
     """
     models = validation.models
     candidates = gate_candidates()
@@ -206,7 +236,7 @@ def policy_of(validation: UnitValidation, base: PolicyBase) -> str:
         f"{chosen if tuning else 'Validated'} on {len(held_out)} readings of "
         f"{'other planted' if tuning else 'planted'} models with {mechanisms[1]} kinds, drawn with other seeds."
     ]
-    basis += [f"Held out: {phrase}." for phrase in figure_text.error_phrases(errors(held_out, validation.gates))]
+    basis += [*error_lines(validation, "Held out"), *further]
     for turn in validation.turns:
         basis += [f"Each {turn.what} left out in turn: {p}." for p in figure_text.error_phrases(turn.total)]
     return policy_text(
