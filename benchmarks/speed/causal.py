@@ -73,16 +73,16 @@ def subject(name: str, data: Dataset, positions: int = MINILM["max_position_embe
 
 
 def _leave_one_out(rival: Rival, subject: Subject) -> Comparison:
-    texts = rival.encoded(subject)
+    texts = rival.reader(subject)
 
     def theirs() -> Any:
         rival.passes.clear()
-        return rival.leave_one_out(texts)
+        return rival.leave_one_out(texts())
 
     return Comparison(
         name=f"{NAME}: leave-one-out by deletion, {subject.name}",
         rival="Transformers with sdpa, one by one",
-        instances=len(texts),
+        instances=len(subject.data.instances),
         ours=lambda: audited(subject, DELETION),
         theirs=theirs,
         difference=lambda ours, found: rows_apart(ours[0].vectors[f"{DELETION}.change"], found),

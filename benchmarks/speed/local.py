@@ -39,17 +39,17 @@ def _leave_one_out(encoder: str, name: str, data: Any) -> Comparison:
         Architecture(encoder=encoder, embedding_size=300), vocabulary_size=len(vocabulary), classes=2
     )
     subject = pooled(name, data, model.eval().requires_grad_(False), vocabulary, reach=model.encoder.reach)
-    texts = encoded(subject.adapter, in_order(data))
+    instances = in_order(data)
     passes: Counter[str] = Counter()
 
     def theirs() -> Any:
         passes.clear()
-        return _one_by_one(model, texts, passes)
+        return _one_by_one(model, encoded(subject.adapter, instances), passes)
 
     return Comparison(
         name=f"{ENCODERS[encoder]}: leave-one-out by deletion, {name}",
         rival="plain PyTorch, one by one",
-        instances=len(texts),
+        instances=len(instances),
         ours=lambda: audited(subject, DELETION),
         theirs=theirs,
         difference=lambda ours, found: rows_apart(ours[0].vectors[f"{DELETION}.change"], found),

@@ -40,8 +40,15 @@ class Rival:
         self.words = self.model.get_input_embeddings()
         self.passes: Counter[str] = Counter()
 
-    def encoded(self, subject: Subject) -> list[list[int]]:
-        return [list(self.tokenizer(one.text)["input_ids"]) for one in in_order(subject.data)]
+    def reader(self, subject: Subject) -> Callable[[], list[list[int]]]:
+        """Return a function that tokenises the texts of a subject. The loops start with it, as a user's would."""
+        texts = [one.text for one in in_order(subject.data)]
+
+        def read() -> list[list[int]]:
+            ids: list[list[int]] = self.tokenizer(texts)["input_ids"]
+            return ids
+
+        return read
 
     def probability(self, **given: Tensor) -> Tensor:
         self.passes["forward"] += 1
@@ -169,7 +176,7 @@ def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
         rival: The unmodified model.
         subject: The model behind an adapter, and the texts.
     """
-    texts = rival.encoded(subject)
+    texts = rival.reader(subject)
     yield _comparison(
         model,
         rival,
@@ -177,7 +184,7 @@ def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
         "forward pass",
         f"Transformers with sdpa, batches of {BATCH}",
         (),
-        lambda: rival.forward(texts),
+        lambda: rival.forward(texts()),
         lambda ours, found: largest_difference(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
     )
     yield _comparison(
@@ -187,13 +194,13 @@ def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
         "gradient",
         f"Captum Saliency, batches of {BATCH}",
         (GRADIENT,),
-        lambda: rival.saliency(texts),
+        lambda: rival.saliency(texts()),
         lambda ours, found: rows_apart(ours[0].vectors[GRADIENT], found),
     )
 
 
 def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
-    texts, deletion = rival.encoded(subject), "leave_one_out.inputs"
+    texts, deletion = rival.reader(subject), "leave_one_out.inputs"
     yield _comparison(
         NAME,
         rival,
@@ -201,7 +208,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         "leave-one-out by deletion",
         "Transformers with sdpa, one by one",
         (deletion,),
-        lambda: rival.leave_one_out(texts),
+        lambda: rival.leave_one_out(texts()),
         lambda ours, found: rows_apart(ours[0].vectors[f"{deletion}.change"], found),
         target=1.3,
     )
@@ -215,7 +222,7 @@ def _of(rival: Rival, subject: Subject) -> Iterator[Comparison]:
         "input influence",
         "Transformers with sdpa, n backward passes for each text",
         ("influence.hidden",),
-        lambda: rival.influence(texts),
+        lambda: rival.influence(texts()),
         lambda ours, found: largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(found)),
     )
 
@@ -249,8 +256,8 @@ def _comparison(
     )
 
 
-def _substitution(rival: Rival, subject: Subject, texts: list[list[int]]) -> Comparison:
-    instances, counts, budget = in_order(subject.data), Counter[str](), BATCH_TOKENS_OF_HEADS["cpu"]
+def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[int]]]) -> Comparison:
+    texts, instances, counts, budget = read(), in_order(subject.data), Counter[str](), BATCH_TOKENS_OF_HEADS["cpu"]
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
 
     def ours() -> Rows:
@@ -275,7 +282,7 @@ def _substitution(rival: Rival, subject: Subject, texts: list[list[int]]) -> Com
 
     def theirs() -> Rows:
         rival.passes.clear()
-        return rival.ablation(texts)
+        return rival.ablation(read())
 
     return Comparison(
         name=f"{NAME}: leave-one-out by substitution, {subject.name}",

@@ -62,7 +62,7 @@ def real_tokens(ids: Tensor) -> Tensor:
 
 
 def encoded(adapter: Any, instances: Sequence[Any]) -> list[list[int]]:
-    return [list(adapter.tokenize(one.text).ids) for one in instances]
+    return [adapter.tokenize(one.text).ids for one in instances]
 
 
 def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[list[int], Tensor, Tensor]]:

@@ -78,8 +78,10 @@ class Pooled:
         self.full, self.part = bilstm(label, make(count)), bilstm(label, make(few))
         self.plain = rivals.Plain(self.full.model)
 
-    def texts(self, subject: Subject) -> list[list[int]]:
-        return rivals.encoded(subject.adapter, in_order(subject.data))
+    def reader(self, subject: Subject) -> Callable[[], list[list[int]]]:
+        """Return a function that tokenises the texts of a subject. The rivals call it, as a user's own code would."""
+        instances = in_order(subject.data)
+        return lambda: rivals.encoded(subject.adapter, instances)
 
     def comparison(
         self,
@@ -125,18 +127,17 @@ class Pooled:
         )
 
     def forward(self) -> Iterator[Comparison]:
-        texts = self.texts(self.full)
-        held = self.full
+        held, texts = self.full, self.reader(self.full)
 
         def apart(ours: Found, theirs: NDArray[np.float64]) -> float:
             return float(np.abs(_probability(ours) - theirs).max())
 
         yield self.comparison(
-            "forward pass", "plain PyTorch, batches of 32", held, (), lambda: rivals.forward(self.plain, texts), apart
+            "forward pass", "plain PyTorch, batches of 32", held, (), lambda: rivals.forward(self.plain, texts()), apart
         )
 
     def gradient(self) -> Iterator[Comparison]:
-        texts = self.texts(self.full)
+        texts = self.reader(self.full)
         name = "gradient.meister.inputs"
 
         def apart(ours: Found, theirs: Any) -> float:
@@ -147,7 +148,7 @@ class Pooled:
             "plain PyTorch, batches of 32",
             self.full,
             (name,),
-            lambda: rivals.gradient(self.plain, texts),
+            lambda: rivals.gradient(self.plain, texts()),
             apart,
         )
         yield self.comparison(
@@ -155,12 +156,12 @@ class Pooled:
             "Captum Saliency, batches of 32",
             self.full,
             (name,),
-            lambda: captum_saliency(self.plain, texts),
+            lambda: captum_saliency(self.plain, texts()),
             apart,
         )
 
     def permutations(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.full), self.full
+        texts, subject = self.reader(self.full)(), self.full
         held = rivals.states_of(self.plain, texts)
         instances = in_order(subject.data)
 
@@ -211,7 +212,7 @@ class Pooled:
         )
 
     def adversary(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.part), self.part
+        texts, subject = self.reader(self.part)(), self.part
         held = rivals.states_of(self.plain, texts)
         name = f"adversarial.{rivals.EPSILON}"
 
@@ -244,7 +245,7 @@ class Pooled:
         )
 
     def deletion(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.part), self.part
+        texts, subject = self.reader(self.part), self.part
         name = "leave_one_out.inputs"
 
         def apart(ours: Found, theirs: Any) -> float:
@@ -255,7 +256,7 @@ class Pooled:
             "plain PyTorch, one by one",
             subject,
             (name,),
-            lambda: rivals.leave_one_out(self.plain, texts),
+            lambda: rivals.leave_one_out(self.plain, texts()),
             apart,
             target=2.5 if self.long else 1.0,
             limit_ms=200.0 if self.long else None,
@@ -265,13 +266,13 @@ class Pooled:
             "plain PyTorch, the i-th token of 32 texts at once",
             subject,
             (name,),
-            lambda: rivals.leave_one_out_by_place(self.plain, texts),
+            lambda: rivals.leave_one_out_by_place(self.plain, texts()),
             apart,
         )
 
     def substitution(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.part), self.part
-        instances = in_order(subject.data)
+        read, subject = self.reader(self.part), self.part
+        texts, instances = read(), in_order(subject.data)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         counts: Counter[str] = Counter()
 
@@ -300,7 +301,7 @@ class Pooled:
             rival="Captum FeatureAblation, perturbations_per_eval = n",
             instances=len(texts),
             ours=ours,
-            theirs=lambda: captum_ablation(self.plain, texts),
+            theirs=lambda: captum_ablation(self.plain, read()),
             difference=rows_apart,
             tolerance=1e-5,
             our_passes=lambda _: dict(counts),
@@ -308,7 +309,7 @@ class Pooled:
         )
 
     def influence(self) -> Iterator[Comparison]:
-        texts, subject = self.texts(self.part), self.part
+        texts, subject = self.reader(self.part), self.part
 
         def apart(ours: Found, theirs: Any) -> float:
             return largest_difference(ours[0].scalars["influence.hidden.entropy"], np.concatenate(theirs))
@@ -322,16 +323,17 @@ class Pooled:
                 rival,
                 subject,
                 ("influence.hidden",),
-                lambda work=work: work(self.plain, texts),
+                lambda work=work: work(self.plain, texts()),
                 apart,
                 target=1.8,
             )
 
     def pipeline(self) -> Iterator[Comparison]:
         """Yield the comparison of all four published measures together. Each side computes them in its usual way."""
-        texts, subject = self.texts(self.part), self.part
+        read, subject = self.reader(self.part), self.part
 
         def theirs() -> Any:
+            texts = read()
             held = rivals.states_of(self.plain, texts)
             rivals.gradient(self.plain, texts)
             rivals.permutations(self.plain, held, PERMUTATIONS, rivals.shuffles(held, PERMUTATIONS))

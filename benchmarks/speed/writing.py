@@ -172,10 +172,10 @@ def page(found: Mapping[str, Any]) -> str:
         "instance, or per row for rank statistics. The two programs take turns, and each time is the median over "
         "the repeats. The ratio is their time divided by ours, with its smallest and largest value over the "
         "repeats. A pair was timed only after a check that both programs give the same numbers. Our time is that of "
-        "a call of the public engine, including tokenisation; theirs starts from token ids. The times of "
-        "permutations and of the adversary exclude the forward pass that both need. Passes are counted in batches: "
-        "f stands for forward passes, b for backward passes, d for decodes, and r for passes that resume from "
-        "shared states. Our counts include the shared forward pass.",
+        "a call of the public engine. Both times include tokenisation, with the same tokenizer: each program starts "
+        "from texts. The times of permutations and of the adversary exclude the forward pass that both need. Passes "
+        "are counted in batches: f stands for forward passes, b for backward passes, d for decodes, and r for passes "
+        "that resume from shared states. Our counts include the shared forward pass.",
         "",
         '"Our checks" is the time per instance in which an audit checks that the model does not change: it hashes all '
         "parameters before and after measuring, and runs a sample of the rows a second time (5% of all rows of all "
