@@ -113,7 +113,7 @@ MODELS = (
         licence="Apache-2.0 (header of the file)",
         file="finetune/modeling_cpt.py",
         special="BERT and a custom decoder with weights of shape (B·H, Q, K); the head reads both. The code was "
-        "written for Transformers 4, so two names are patched while it is imported and built",
+        "written for Transformers 4, so two names are patched while the code is imported and the model is built",
         build=adapters.build_cpt,
         adapt=adapters.adapt_cpt,
         forward=adapters.logits_of_output,
