@@ -27,7 +27,7 @@ def _hooks(module: nn.Module) -> Iterator[Any]:
 
 
 def is_dispatched(model: nn.Module) -> bool:
-    """Return whether accelerate has attached hooks to a model that move data between devices."""
+    """Return whether a model has hooks of accelerate that move data between devices."""
     return any(True for module in model.modules() for _ in _hooks(module))
 
 
@@ -86,7 +86,7 @@ def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
     Args:
         modules: The modules of an adapter.
         device: The name of the device.
-        option: The option with which the device was given, for the message.
+        option: The option that names the device, for the message.
 
     Raises:
         AuditError: A dispatched model has its embeddings on another device.
@@ -100,7 +100,7 @@ def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
 
 
 def require_same_device(model: nn.Module, device: str, option: str) -> None:
-    """Check that a device is the one on which a dispatched model reads its inputs. Other models pass.
+    """Check that a device is the one on which a dispatched model reads its inputs. All other models are accepted.
 
     Raises:
         AuditError: The model reads its inputs on another device.

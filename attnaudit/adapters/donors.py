@@ -1,4 +1,4 @@
-"""Erased units that are replaced by units of other rows, drawn at random, instead of a fixed baseline.
+"""Replace erased units by randomly drawn units of other rows, instead of by a fixed baseline.
 
 The rows that give their units are the *donors*. They are fixed when an adapter is built, so the same unit of the same
 row gets the same replacements in any batch, in any process and in any order of the rows.
@@ -35,12 +35,12 @@ _INCREMENT = 0x9E3779B97F4A7C15
 class InDistribution:
     """Replaces an erased unit by a unit of another row.
 
-    For patches and frames, it is the unit at the same place of the other row. For a bag, whose units have no places, it
-    is any unit of the other row. The row is drawn at random, and the unit is erased `draws` times. The probabilities of
-    the classes are averaged over the draws. A row is never its own donor.
+    An erased patch or frame is replaced by the unit at the same place of the other row. The units of a bag have no
+    places, so an erased unit of a bag is replaced by any unit of the other row. The row is drawn at random, `draws`
+    times, and the probabilities of the classes are averaged over the draws. A row is never its own donor.
 
     Attributes:
-        donors: The rows that give their units, each with a file. The order does not matter, and rows with the same
+        donors: The rows that give their units. Each row names a file. The order does not matter, and rows with the same
             contents count once.
         draws: How often each unit is drawn.
         seed: The seed of the draws.
@@ -71,8 +71,8 @@ class Donors:
     """The contents of the donors, and the draws among them.
 
     Attributes:
-        values: The R different contents, in the order of their hashes: the vectors of a bag (n, d), or what a model
-            reads of a picture or a recording.
+        values: The R different contents, in the order of their hashes: the vectors of a bag (n, d), or the values that
+            a model reads from a picture or a recording.
         draws: How often each unit is drawn.
         digest: A hash of all contents.
     """
@@ -99,7 +99,10 @@ class Donors:
         self.set_places(np.ones((len(by_hash), 1), dtype=np.bool_))
 
     def set_places(self, has_unit: NDArray[np.bool_]) -> None:
-        """Set which donors (R, P) have a unit at which place. By default, all have a unit at a single place."""
+        """Set which donors have a unit at which place, as a mask (R, P).
+
+        By default, there is a single place, and all donors have a unit there.
+        """
         self._order = np.argsort(~has_unit, axis=0, kind="stable").T  # (P, R) donors with a unit first
         self._counts = has_unit.sum(0)  # (P,)
         ranks = np.cumsum(has_unit, axis=0) - 1
@@ -107,11 +110,11 @@ class Donors:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What determines the replacements, for the hash of the model."""
+        """The settings that determine the replacements. The hash of the model includes them."""
         return {"donors": self.digest, "draws": self.draws, "seed": self.seed}
 
     def description(self, unit: str, replacement: str) -> str:
-        """Return sentences for reports.
+        """Describe the replacement in sentences for reports.
 
         Args:
             unit: The unit, such as "patch".
@@ -124,7 +127,7 @@ class Donors:
         )
 
     def row_entry(self, instances: Sequence[Instance], values: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return the entry `ROW` (B, 1, 2) of `Inputs.extra` for rows with some contents."""
+        """Return the entry `ROW` (B, 1, 2) of `Inputs.extra` for rows with these contents."""
         keys = [int.from_bytes(hashlib.blake2b(one.id.encode(), digest_size=7).digest(), "big") for one in instances]
         own = [self._numbers.get(content_hash(one), -1) for one in values]
         return torch.tensor([keys, own], dtype=torch.long, device=device).T[:, None].contiguous()
@@ -134,7 +137,7 @@ class Donors:
 
         Args:
             instance: The row, for the message.
-            row: (1, 2) its entry `ROW`.
+            row: (1, 2) the entry `ROW` of the row.
             places: The places of its units.
 
         Raises:
@@ -156,7 +159,7 @@ class Donors:
             inputs: The batch, with the entry `ROW`.
             places: (B, T) place of each unit. Places outside the known ones get donor 0.
             draw: Number of the draw, from 0.
-            positions: (B, T) numbers that distinguish the units of a row; None for the places.
+            positions: (B, T) numbers that distinguish the units of a row; None to use the places.
 
         Returns:
             (B, T) numbers of donors.
@@ -177,7 +180,7 @@ class Donors:
         """Draw a unit of a donor for each unit of a bag.
 
         Returns:
-            (B, T) numbers of units. The units of all donors are counted on, in the order of `values`.
+            (B, T) numbers of units. The units of all donors are numbered consecutively, in the order of `values`.
         """
         shape = inputs.ids[TEXT].shape
         positions = torch.arange(shape[1], device=inputs.ids[TEXT].device).expand(shape)

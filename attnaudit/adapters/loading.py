@@ -239,7 +239,7 @@ def _refuse_incomplete(adapter: object, source: str) -> None:
 
 
 def fingerprint(adapter: ModelAdapter) -> tuple[str, int]:
-    """Return a hash of a model's parameters, and their number of values.
+    """Return a hash of a model's parameters, and the number of values in them.
 
     The hash covers the names, data types, shapes and values of all parameters and persistent buffers. It does not
     depend on the device. Shared tensors are counted once.

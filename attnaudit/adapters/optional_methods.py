@@ -59,7 +59,7 @@ class SharingAdapter(ModelAdapter, Protocol):
 
     This is possible for recurrent and local encoders, for causal Transformers, and for bags of vectors. The capability
     `shares_states` requires `share`, `variant_cost` and `logits_without`. The capability `shares_masked` requires
-    `share`, `variant_cost` and `logits_masked`. The capability `single_masks` requires these and
+    `share`, `variant_cost` and `logits_masked`. The capability `single_masks` requires these three and
     `logits_with_single_masks`. The capability `influences` requires `share` and `influence`.
     """
 
@@ -109,8 +109,8 @@ class SharingAdapter(ModelAdapter, Protocol):
             inputs: The batch.
             shared: The result of `share(inputs)`.
             rows: (V,) index of the row that each variant is made from.
-            keep: (V, T) True at the positions that the variant keeps, among them all special tokens. It may mask all
-                other tokens.
+            keep: (V, T) True at the positions that the variant keeps, among them all special tokens. A variant may mask
+                all other tokens.
             weights: (V, H, T) attention weights to use at the only site, instead of those that the model computes; None
                 for those that it computes.
 
@@ -123,7 +123,7 @@ class SharingAdapter(ModelAdapter, Protocol):
     def logits_with_single_masks(
         self, inputs: Inputs, shared: object, row: int, units: Tensor, *, alone: bool, held: bool
     ) -> Tensor:
-        """Compute the logits of a long input in which a single token is masked, or all tokens except one.
+        """Compute the logits of a long input in which either one token or all tokens except one are masked.
 
         The time should not grow with the square of the number of tokens.
 
@@ -133,7 +133,7 @@ class SharingAdapter(ModelAdapter, Protocol):
             row: The row that all variants are made from.
             units: (V,) the position of one token for each variant.
             alone: Whether all other tokens are masked, instead of this one.
-            held: Whether the attention weights are those of the whole input, instead of being computed again.
+            held: Whether the attention weights stay those of the whole input. If not, they are computed again.
 
         Returns:
             (V, C) logits.
@@ -229,8 +229,8 @@ class HalfPrecisionAdapter(Protocol):
         """Return a context manager inside which the model computes in float32. Contexts may be nested.
 
         Conformance runs most checks inside it, so that they can tell mistakes from rounding. An audit measures some
-        rows inside it, to find the effect of rounding. `capabilities.precision` is then "float32". After the outermost
-        context, the parameters and buffers must be the same tensors as before.
+        rows inside it, to find the effect of rounding. Inside the context, `capabilities.precision` is "float32". After
+        the outermost context, the parameters and buffers must be the same tensors as before.
         """
         ...
 

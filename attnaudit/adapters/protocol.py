@@ -60,8 +60,8 @@ class Capabilities:
         replays: Whether `replay` can compute the logits for replaced weights at one query.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
-        single_masks: Whether `logits_with_single_masks` can compute, for a long input, the logits if a single token is
-            masked, in time that does not grow with the square of the length. It also requires `shares_masked`.
+        single_masks: Whether `logits_with_single_masks` can compute the logits of a long input with a single masked
+            token, in time that does not grow with the square of the length. It also requires `shares_masked`.
         shares_masked: Whether `share` and `logits_masked` can reuse hidden states when tokens are masked.
         unitwise: Whether the hidden state of a token depends on this token alone, not on other tokens and not on its
             position. An audit then uses `decode` to compute the logits if tokens are masked and the attention is kept
@@ -72,7 +72,7 @@ class Capabilities:
         deletion: Whether `delete` and `keep` can remove tokens.
         mask: Whether `substitute` can replace tokens by a mask token.
         query: Whether instances may have a query.
-        passages: Whether instances have passages, whose tokens `Inputs.passages` numbers.
+        passages: Whether instances have passages. `Inputs.passages` then gives the passage of each token.
         max_tokens: Longest input in tokens; None if unlimited.
         left_padding: Whether `run` accepts inputs with padding on the left.
         selects_sites: Whether `run` takes the argument `sites` (see `SiteSelectingAdapter`).
@@ -313,8 +313,8 @@ class ModelAdapter(Protocol):
             drop: One (row, position) per copy: the row to copy, and the position of the token to remove.
 
         Returns:
-            A batch with one row per entry of `drop`, in the same order. Each copy has the entries of `inputs.extra`
-            of its row.
+            A batch with one row per entry of `drop`, in the same order. Each copy has the entries of its row in
+            `inputs.extra`.
         """
         ...
 

@@ -134,7 +134,7 @@ def run_for(
     hidden: bool = False,
     blocks: Collection[str] = (),
 ) -> Trace:
-    """Run one forward pass that must return the attention of some sites (None for all sites).
+    """Run one forward pass that must return the attention of the given sites (None for all sites).
 
     `queries`, `intervene` and `blocks` are as in `BlockAdapter.run`. Only an adapter that declares `query_blocks` may
     be given `blocks`. If the adapter does not declare `selects_queries`, the trace contains all queries. If it does not

@@ -52,7 +52,7 @@ class LinearDatamodellingScore(PerInstanceCheck):
     threshold_references = ("uniform",)
 
     def validate(self) -> None:
-        """Require a whole number for the argument."""
+        """Require that `subsets` is a whole number in its range."""
         self.require_count("subsets", 2, 10_000)
 
     @property

@@ -1,4 +1,4 @@
-"""Validate what a policy declares about its gates: whether it has gates, their exceptions, and families of models."""
+"""Validate what a policy declares: that it has gates or is informational, its exceptions, and families of models."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class TopKDrop(PerInstanceCheck):
     threshold_references = ("random",)
 
     def validate(self) -> None:
-        """Require a whole number for the argument."""
+        """Require that `k` is a whole number in its range."""
         self.require_count("k", 1, 1_000)
 
     @property

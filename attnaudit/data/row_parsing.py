@@ -203,8 +203,7 @@ def ordered_labels(labels: Collection[str]) -> tuple[str, ...]:
 
 
 def dataset_of(instances: Sequence[Instance], *, name: str, source: str, description: str) -> Dataset:
-    """Return instances as a data set. If the instances are not in memory, but their classes are known, they are not
-    read."""
+    """Return instances as a data set. Instances that are not in memory are not read if their classes are known."""
     known: tuple[str, ...] | None = getattr(instances, "classes", None)
     return Dataset(
         name=name,

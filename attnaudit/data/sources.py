@@ -264,7 +264,7 @@ def _size(item: object) -> int:
 
 
 def instance_of(item: object, number: int, reader: InstanceReader) -> Instance:
-    """Convert an Instance or a dict that a registered function yielded to a validated instance.
+    """Validate an Instance or a dict that a registered function yielded, and return it as an instance.
 
     Args:
         item: The row.

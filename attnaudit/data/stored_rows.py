@@ -19,7 +19,7 @@ from attnaudit.instances import Instance
 
 
 class RowReader(InstanceReader):
-    """Reader of rows that does not check for repeated ids. `LazyInstances` makes the ids unique."""
+    """A reader of rows that allows repeated ids. `LazyInstances` makes the ids unique."""
 
     def _numbered(self, identifier: str) -> str:
         return identifier
@@ -33,7 +33,7 @@ class StoredRows(Protocol):
 
     Attributes:
         given_ids: Whether the data contain ids. If not, ids are derived from the content of the rows, and may occur
-            repeatedly. It is known after all rows were read once.
+            repeatedly. This is known only after all rows have been read once.
     """
 
     given_ids: bool

@@ -105,7 +105,7 @@ class AttentionReading:
         return self.at_query(weights).double()
 
     def at_query(self, values: Tensor) -> Tensor:
-        """Select the reading's query (B, H, K) from values (B, H, Q, K) for all queries of the clean pass."""
+        """Return the values (B, H, K) of the reading's query, given the values (B, H, Q, K) of all queries."""
         return at_query(self.batch.trace, values, self.site.key, self.scope.query_positions(self.inputs))
 
     @cached_property

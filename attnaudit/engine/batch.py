@@ -82,7 +82,7 @@ class Batch(CleanPass):
 
         Args:
             variants: V, the number of interventions.
-            intervene: called with a slice of n variants, it returns the intervention for these variants. They run
+            intervene: a function that gets a slice of n variants and returns their intervention. These variants run
                 together, in a batch of B · n rows. Row b · n + v is the v-th of the n variants of instance b.
             given: (B, V, T) numbers that the interventions are computed from. Where they are NaN, the logits may be NaN
                 too.
@@ -234,13 +234,13 @@ class Batch(CleanPass):
         return (self.lengths > LARGE_ROW).nonzero()[:, 0].tolist()
 
     def single_masks(self, row: int, units: Tensor, *, alone: bool, held: bool) -> Tensor:
-        """Return the class probabilities of a row in which a single unit is masked, or all units except one.
+        """Return the class probabilities of a row in which either one unit or all units except one are masked.
 
         Args:
             row: one of `rows_with_single_masks`.
             units: (V,) the position of the unit, for each variant.
             alone: whether all other units are masked, instead of this one.
-            held: whether the attention weights are those of the clean pass, instead of being computed again.
+            held: whether the attention weights stay those of the clean pass. If not, they are computed again.
 
         Returns:
             (V, C) probabilities, float64.

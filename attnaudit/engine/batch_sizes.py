@@ -37,8 +37,8 @@ def sizes_of_batches(
     Args:
         widths: number of tokens of each row.
         budget: largest number of tokens (rows × length of the longest) in a batch. A batch always has at least one row.
-        per_pass: the time of a pass, as a number of tokens. The sum of this number and of the tokens of each batch is
-            then as small as possible. If None, each batch has as many rows as the budget allows.
+        per_pass: the time of a pass itself, as a number of tokens. The sum of this number and the number of tokens,
+            over all batches, is then as small as possible. If None, each batch has as many rows as the budget allows.
         most: largest number of rows in one batch; None for no limit.
 
     Returns:

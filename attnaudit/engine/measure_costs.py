@@ -31,12 +31,12 @@ class Spent:
         self.begin()
 
     def begin(self) -> None:
-        """Let the time of the next measure begin now."""
+        """Start the clock for the next measure."""
         self._began = time.perf_counter()
         self._before = Counter(self._pass_counts)
 
     def add(self, name: str) -> None:
-        """Add the time and the passes since the last call of `begin` or `add` to a measure."""
+        """Add to a measure the time and the passes since the last call of `begin` or `add`."""
         self.seconds[name] += time.perf_counter() - self._began
         self.passes[name].update(self._pass_counts - self._before)
         self.begin()

@@ -57,8 +57,8 @@ class Measurements:
             columns contain single readings. "" is the model's own reading.
         own_reading: the text form of the model's own reading; "" for a model with a single row of attention weights.
         unseen_mixers: the modules of the model that every reading leaves out (see `Capabilities.unseen_mixers`).
-        no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If
-            not, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
+        no_decision: why values that need decisions are undefined, as a clause; "" if the output is a decision. If it is
+            not a decision, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
         boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the picture's width
             and height. Empty if the units are not parts of a picture.
         times: for each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not

@@ -180,9 +180,9 @@ def measure(
 def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> list[int]:
     """Encode all instances, and return their numbers of real units.
 
-    If there are many instances and no measure uses their lengths, return an empty list. Otherwise, an instance that
-    cannot be encoded is found before the first pass. The measurer keeps the results until it measures the shards,
-    unless there are many instances.
+    If there are many instances and no measure uses their lengths, return an empty list. In all other cases, an instance
+    that cannot be encoded causes an error before the first pass. If there are not many instances, the measurer keeps
+    the encoded instances until it measures the shards.
 
     Raises:
         DataError: an instance cannot be encoded. The message names the row.
@@ -242,7 +242,7 @@ def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:
 
 
 def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], list[int] | slice]:
-    """Return the instances sorted by id, and their positions before."""
+    """Return the instances sorted by id, and the position of each of them in the original order."""
     if by_id(instances) is instances:
         return instances, slice(None)
     order = sorted(range(len(instances)), key=lambda i: instances[i].id)

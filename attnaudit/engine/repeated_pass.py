@@ -4,8 +4,8 @@ The conformance suite runs on a few texts before the audit. It cannot find a mod
 that changes later. After measuring, the model therefore runs again on a sample of the rows. Its logits, and its
 attention at every site, must be the same as before.
 
-The rows run in a different order and in different batches than the first time. This also exposes a model that seeds its
-own random generator in every pass, and an adapter that caches results by batch. In other batches, results differ by
+The rows run in another order and in other batches than the first time. This also exposes a model that seeds its own
+random generator in every pass, and an adapter that caches results by batch. In other batches, results differ by
 rounding errors. The tolerance is that of the conformance suite, and is much larger than these errors.
 
 Shapes: B instances, H heads, Q queries, K keys, C classes.

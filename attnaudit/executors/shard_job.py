@@ -102,7 +102,7 @@ class Executor(Protocol):
 
 
 def named(shard: Shard) -> str:
-    """Return the description of a shard in an error."""
+    """Return the name that error messages use for a shard."""
     return f"Shard {shard.index} ({plural(len(shard.instances), 'row')}, from id {shard.instances[0].id!r})"
 
 
@@ -110,7 +110,7 @@ def refuse_timeouts(shard: Shard, timeouts: int, seconds: int | None) -> None:
     """Raise an error if too many processes took longer than the time limit for the same shard.
 
     Raises:
-        AuditError: There were `MOST_TIMEOUTS` of them.
+        AuditError: `MOST_TIMEOUTS` or more processes took longer.
     """
     if timeouts >= MOST_TIMEOUTS:
         raise AuditError(

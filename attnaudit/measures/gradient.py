@@ -66,7 +66,7 @@ def normalised(scores: Tensor, real: Tensor) -> Tensor:
     depends_on_reading=lambda argument: argument.place == "hidden",
 )
 def gradient(view: AttentionView, request: Request) -> Columns:
-    """Return the gradient importance of every token, whose embedding or hidden state is x.
+    """Return the gradient importance of every token. Let x be its embedding or hidden state.
 
     With the preset "meister", the importance is the norm of the gradient, ‖∂f/∂x‖₂ (Meister et al. 2021, eq. 4).
     Gradients flow through the attention weights. With the preset "jain_wallace", it is |x · ∂f/∂x|, and the attention

@@ -2,7 +2,7 @@
 
 Some permutations change nothing: the identity, and permutations that only exchange equal weights. A *rearrangement* is
 a permuted attention that differs from the attention of the model. If a text has few rearrangements, all of them are
-listed. Otherwise, they are drawn: random permutations that change nothing are left out.
+listed. Otherwise, random permutations are drawn, and those that change nothing are left out.
 
 Shapes: B instances, T tokens (padded), R random permutations, and V variants of the attention with which the model
     runs.
@@ -38,8 +38,8 @@ class Rearrangements:
         index: (B, V, T) permutations of the positions. Special tokens and padding stay in place.
         differs: (B, V) True at the variants that are rearrangements. A mean over these variants is the expected value
             over all rearrangements of the text: exact if all of them are listed, otherwise an estimate.
-        published: (B, R) index of the variant that equals each of the R random permutations. As in the published code
-            of Jain & Wallace 2019, the permutations include those that change nothing.
+        published: (B, R) for each of the R random permutations, the index of the variant that equals it. As in the
+            published code of Jain & Wallace 2019, the permutations include those that change nothing.
         distinct: (B,) number of different attentions that all permutations of a text give, float64. It includes the
             attention of the model.
     """

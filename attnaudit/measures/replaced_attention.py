@@ -118,8 +118,8 @@ def rearrangement(view: AttentionView, request: Request) -> Columns:
     * `.probabilities`: the mean squared Euclidean distance of the class probabilities from the original ones.
     * `.tvd`: the median total variation.
     * `.decisions`: the share of the rearrangements under which each class is predicted.
-    * `.predicted`: the predicted class under as many rearrangements as `permutation` has permutations. Few
-      rearrangements are repeated to reach this number.
+    * `.predicted`: the predicted class under as many rearrangements as `permutation` has permutations. If there are
+      fewer rearrangements, they are repeated to reach this number.
     * `.centred_logits`: the centred logits under 16 rearrangements, one after the other. If there are more, 16 random
       ones are stored. If there are fewer, all of them are stored, and the rest is filled with NaN.
     """

@@ -1,9 +1,10 @@
 """Kendall's τ-b of a large set of units, estimated from a simple random sample of them.
 
-The number of concordant minus discordant pairs is a U-statistic, so its share in a sample is an unbiased estimate
-(Hoeffding 1948). If there are ties, τ-b divides it by a random number. The bias of this ratio is of the order 1/m for
-m units. The jackknife reduces it to the order 1/m² (Quenouille 1956), and gives the variance that is due to sampling
-(Tukey 1958). Both are multiplied by the share of the units that the sample does not contain (Cochran 1977, §2.6).
+The share of concordant pairs minus the share of discordant pairs is a U-statistic, so its value in a sample is an
+unbiased estimate (Hoeffding 1948). If there are ties, τ-b divides it by a denominator that also depends on the sample.
+In a sample of m units, the bias of this ratio is of the order 1/m. The jackknife reduces the bias to the order 1/m²
+(Quenouille 1956), and estimates the variance that is due to sampling (Tukey 1958). The correction and the variance are
+multiplied by the share of the units that the sample does not contain (Cochran 1977, §2.6).
 """
 
 from __future__ import annotations

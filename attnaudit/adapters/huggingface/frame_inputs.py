@@ -53,7 +53,7 @@ class FrameInputBuilder(InputBuilder):
     Attributes:
         encoder: Reads recordings and converts them to the values that the model reads.
         modules: How the model divides a waveform into frames.
-        donors: The features of the frames of the donors that replace erased frames; None for another replacement.
+        donors: The donors whose frames replace erased frames; None if something else replaces them.
     """
 
     encoder: RecordingEncoder

@@ -74,7 +74,7 @@ class FunctionCall:
         return self.at(positions.expand(len(self.query), -1))
 
     def widened(self) -> FunctionCall:
-        """Return the same call with all tensors in half precision as float32."""
+        """Return the same call, with its half-precision tensors converted to float32."""
         if self.query.dtype not in HALF_TYPES:
             return self
         mask = None if self.mask is None else widened(self.mask)

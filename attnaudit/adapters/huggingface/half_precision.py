@@ -15,7 +15,7 @@ HALF_TYPES: tuple[torch.dtype, ...] = tuple(getattr(torch, name) for name in HAL
 
 
 def widened(values: Tensor) -> Tensor:
-    """Return values in half precision as float32. Values of other types are returned unchanged."""
+    """Convert values in half precision to float32. Values of other types are returned unchanged."""
     return values.float() if values.dtype in HALF_TYPES else values
 
 
@@ -55,9 +55,9 @@ def type_of(model: nn.Module) -> torch.dtype:
 def in_float32(model: nn.Module) -> Iterator[None]:
     """Make a model compute in float32 inside the context. Afterwards, it has its own tensors again.
 
-    Parameters and buffers in half precision are replaced by float32 copies. Inside an outer context of the same model,
-    nothing changes. accelerate converts weights that it has offloaded to the type of their parameters, so these weights
-    are float32 as well.
+    Parameters and buffers in half precision are replaced by float32 copies. If the model is already inside such a
+    context, nothing changes. accelerate converts weights that it has offloaded to the type of their parameters, so
+    these weights are float32 as well.
     """
     own = [
         (tensors, name, one.data)

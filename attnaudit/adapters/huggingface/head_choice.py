@@ -120,7 +120,7 @@ def template_for(task: str, target: Target, template: str | None) -> str | None:
 
 
 def query_order(target: Target, query_first: bool | None) -> bool | None:
-    """Return whether the query is the first text of a pair; None if unknown, for a score without `query_first`."""
+    """Return whether the query is the first text of a pair. For a score without `query_first`, return None."""
     if query_first is not None or target.kind == "score":
         return query_first
     return target.kind == "span"

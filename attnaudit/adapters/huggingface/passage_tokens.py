@@ -21,7 +21,7 @@ def passage_of_tokens(
     Args:
         instance: The instance, with its passages.
         prompt: The filled template.
-        offsets: The first character of each token, and the character after its last one.
+        offsets: The position of the first character of each token, and the position after its last character.
         special: True for special tokens, such as [CLS], which belong to no passage.
         start: The position of the first passage in the prompt.
 

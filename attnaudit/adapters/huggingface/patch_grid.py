@@ -81,8 +81,8 @@ class Replacement:
 
     Attributes:
         name: "mean" for the mean patch of the picture, "mask" for the mask token of the model.
-        token: (1, 1, d) mask token; None for another replacement.
-        donors: The donors whose patches at the same place replace an erased patch; None for another replacement.
+        token: (1, 1, d) mask token; None if something else replaces an erased patch.
+        donors: The donors whose patches at the same place replace an erased patch; None if something else replaces it.
     """
 
     name: Erased
@@ -90,7 +90,7 @@ class Replacement:
     donors: Donors | None = None
 
     def description(self, whole: str) -> str:
-        """Return the replacement in words, given what is divided into patches, such as "picture"."""
+        """Return the replacement in words. `whole` is what is divided into patches, such as "picture"."""
         return _DESCRIPTIONS[self.name].format(whole=whole)
 
     def embedding(self, patches: Tensor, shown: Tensor | None) -> Tensor:

@@ -70,7 +70,7 @@ class PatchInputBuilder(InputBuilder):
 
     @property
     def donors(self) -> Donors | None:
-        """The donors whose patches replace erased patches; None for another replacement."""
+        """The donors whose patches replace erased patches; None if something else replaces them."""
         return self.grid.replacement.donors
 
     @property
@@ -90,7 +90,7 @@ class PatchInputBuilder(InputBuilder):
     # -- batches --------------------------------------------------------------------------------------------------
 
     def with_rows(self, inputs: Inputs, instances: Sequence[Instance]) -> Inputs:
-        """Return the batch of some instances with what the draws of donors need.
+        """Add the entry from which donors are drawn (`ROW`) to the batch of some instances.
 
         Raises:
             DataError: No donor has a patch at the place of a patch of the batch.

@@ -125,7 +125,7 @@ def build_picture_adapter(
 
 
 def require_replacement(erased: str | InDistribution | None, where: object, unit: str) -> Erased:
-    """Return what replaces an erased unit, or "mean" for units of other rows.
+    """Return the name of what replaces an erased unit. For units of other rows, it is "mean".
 
     Args:
         erased: The replacement that the user asks for; None for the default.

@@ -1,7 +1,8 @@
 """Build batches from recordings, for Transformers models that read patches of a spectrogram.
 
-A token of such a model is a special token, such as [CLS], or a patch: some frames and some frequencies. Patches after
-the end of a recording are special tokens, because the model reads them but they show nothing of the recording.
+A token of such a model is a special token, such as [CLS], or a patch, which covers some frames and some frequencies.
+Patches after the end of a recording are special tokens, because the model reads them but they show nothing of the
+recording.
 
 Shapes: B rows, N patches, t frames, f frequencies, n samples.
 """

@@ -1,8 +1,8 @@
 """Find the tokens of a target in an encoded text: those of an answer, of a tagged word, or of a span.
 
-A mark is a number per token. It is 0 for tokens that do not belong to the target. The tokens of an answer are marked by
-their id plus 1, the first token of a tagged word by 1, the first token of a span by `START` and its last token by
-`END`.
+Each token has a mark, which is a number. It is 0 for tokens that do not belong to the target. The tokens of an answer
+are marked by their id plus 1, the first token of a tagged word by 1, the first token of a span by `START` and its last
+token by `END`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def answer_tokens(instance: Instance, prompt: str, offsets: Offsets, start: int,
     Args:
         instance: The instance, for messages.
         prompt: The filled template.
-        offsets: The first character of each token, and the character after its last one.
+        offsets: The position of the first character of each token, and the position after its last character.
         start: The position of the first character of the answer in the prompt.
         end: The position after its last character.
 

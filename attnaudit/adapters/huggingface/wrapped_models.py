@@ -114,8 +114,8 @@ def accepted_arguments(model: nn.Module) -> tuple[frozenset[str], bool]:
     """Return the names of the arguments that a model's forward() accepts, and whether it also accepts **kwargs.
 
     A `CustomModel` accepts the arguments of its backbone if its module accepts **kwargs, or if it has `read_logits`.
-    Otherwise it accepts the arguments of its module. A `CustomModel` with `read_logits` also accepts what tokenizers
-    return if its backbone does not name `input_ids`.
+    Otherwise it accepts the arguments of its module. If its backbone does not name `input_ids`, a `CustomModel` with
+    `read_logits` also accepts the arguments that tokenizers return.
     """
     if isinstance(model, CustomModel):
         names, others = accepted_arguments(model.module)

@@ -3,8 +3,8 @@
 A masked unit is replaced by the baseline vector. Let g be the weight of a unit before normalisation, and h its state.
 The context of a bag of n units, k of which are masked, is then (Σ g h + k g' h') / (Σ g + k g'). The sums are over the
 other n - k units, and g' and h' belong to the baseline vector. The model therefore runs once, on the bag with the
-baseline vector as an additional unit. If nearly all units are masked, or nearly none, a context takes time in
-proportion to the number of features, but not to the number of units.
+baseline vector as an additional unit. If nearly all units are masked, or nearly none, the time for a context grows with
+the number of features, but not with the number of units.
 
 Shapes: B bags, T units (padded), V variants, H heads, m features of a state.
 """
@@ -34,7 +34,7 @@ class BagWithBaseline:
     Attributes:
         states: (B, T + 1, m) states.
         weights: (B, H, T + 1) weights.
-        real: (B, T) which positions are units of the bag.
+        real: (B, T) True at the positions of units of the bag.
     """
 
     states: Tensor
@@ -51,17 +51,17 @@ class BagWithBaseline:
 def contexts_with_single_masks(
     bags: BagWithBaseline, row: int, units: Tensor, *, alone: bool, held: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the contexts of a bag in which one unit is masked, or all units except one.
+    """Return the contexts of a bag in which either one unit or all units except one are masked.
 
     Args:
         bags: The bags.
-        row: The bag.
+        row: The index of the bag.
         units: (V,) the unit of each variant.
         alone: Whether all units except this one are masked, instead of this one.
-        held: (H, T) weights that stay as they are while units are masked; None for the weights of the model.
+        held: (H, T) weights that stay as they are while units are masked; None to use the weights of the model.
 
     Returns:
-        As `masked_contexts`.
+        The same as `masked_contexts`.
     """
     if held is None:
         unit, baseline = bags.products[row, units], bags.products[row, -1]

@@ -1,8 +1,9 @@
 """Reuse of hidden states when tokens are replaced by the mask token, for one LSTM layer (see `recurrent_encoders`).
 
-Two texts are read once: the whole text, and the text with all of its tokens masked. A variant has tokens of both. Each
-direction starts from the text that has the same tokens as the variant for longer. Once the variant has no more
-differences from this text, the computation ends as soon as both states are equal up to rounding.
+The layer reads two texts once: the whole text, and the text with all of its tokens masked. A variant has tokens of
+both. In each direction, the computation starts from the text that has more tokens in common with the variant before the
+first difference. After the last difference, it ends as soon as the state of the variant equals the state of this text,
+up to rounding.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, m features of a hidden state, h
 features of one direction.

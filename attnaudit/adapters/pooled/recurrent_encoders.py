@@ -1,9 +1,8 @@
 """Reuse of hidden states when tokens are removed, for one LSTM layer that reads in one direction or both.
 
-Removing a token changes neither the forward states before it nor the backward states after it. Only the remaining
-states are recomputed, for all variants of a batch together. After the last removed token, the states of a variant are
-computed only until one of them equals the state of the whole input, up to rounding. All later states are then equal
-too.
+Removing a token changes neither the forward states before it nor the backward states after it. Only the other states
+are recomputed, for all variants of a batch together. After the last removed token, the states of a variant are computed
+only until one of them equals the state of the whole input, up to rounding. All later states are then equal too.
 
 Shapes: B instances, T tokens (padded), V variants, W tokens of the longest variant, P positions, d features of an
 embedding, m features of a hidden state, h features of one direction (m = h or 2h).
@@ -262,7 +261,7 @@ def recompute(
     target: Tensor,
     states: Tensor,
 ) -> None:
-    """Recompute, in place, the states of one direction in which variants differ from the rows that they are made from.
+    """Recompute, in place, the states of one direction at which variants differ from their original rows.
 
     Variants are sorted by the number of tokens that remain to be read, so the unfinished variants always come first.
 

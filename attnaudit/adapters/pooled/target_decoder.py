@@ -23,12 +23,12 @@ def decoder_of(target: Target, decoder: Callable[..., Tensor], outputs: Sequence
 
     Args:
         target: The target. Its kind is "class", "label" or "score".
-        decoder: Function that returns outputs (..., C), such as of a context (..., m).
+        decoder: Function that returns the outputs (..., C), for example for a context (..., m).
         outputs: The names of the C outputs.
 
     Raises:
-        AdapterError: The target is of another kind, the model has no output of this name, or the names are too few or
-            not different.
+        AdapterError: The target is of another kind, the model has no output of this name, there are too few names, or
+            two names are equal.
     """
     fewest = 2 if target.kind == "class" else 1
     if len(outputs) < fewest or len(set(outputs)) != len(outputs):

@@ -52,7 +52,7 @@ class TokenStreams:
         mask_id: Id of the mask token, or of the token for unknown words; None if there is none.
         attend_special: Whether special tokens may be attended to.
         description: One line that reports show.
-        family: The family of the model. The words for the target are appended.
+        family: The family of the model. Words that name the target are appended (see `Target.family`).
         configuration: A text that describes what determines the outputs of the model apart from its parameters.
 
     Raises:
@@ -188,7 +188,7 @@ class TokenStreams:
 
 
 def require_reading(sites: Sequence[Site], reading: str) -> None:
-    """Require a reading exactly if the sites have more than one row of weights per text.
+    """Check that a reading is given if the sites have more than one row of weights per text, and only then.
 
     Raises:
         AdapterError: A reading is missing although there are several rows, or given although there is only one.
