@@ -85,8 +85,8 @@ def limit_kernel_cache() -> None:
 def return_large_arrays() -> None:
     """Let the allocator return every array of more than 1 MiB to the operating system as soon as it is freed.
 
-    By default, glibc keeps freed arrays of up to 32 MiB for later. While a check of a million rows is judged, this
-    would be more than 100 MiB. On other systems, nothing is changed.
+    By default, glibc keeps freed arrays of up to 32 MiB for later. While a check of a million rows is judged, more than
+    100 MiB would be kept. On other systems, nothing is changed.
     """
     if sys.platform == "linux":
         set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has this function
@@ -95,7 +95,7 @@ def return_large_arrays() -> None:
 
 
 def return_free_memory() -> None:
-    """Return memory that this process no longer uses to the operating system, where this is possible.
+    """Give memory that this process no longer uses back to the operating system, where this is possible.
 
     Allocators keep free memory for later. Without this call, the memory of a process can therefore grow to the sum of
     what its steps needed. With it, the memory stays near the maximum of a single step. The arrays of

@@ -125,7 +125,7 @@ class Target:
 
     @property
     def differs_by_row(self) -> bool:
-        """Whether the target depends on the row, such as on its answer."""
+        """Whether the target depends on the row, for example on its answer."""
         return self.kind in ("tag", "span", "string")
 
     @property
@@ -231,7 +231,7 @@ def split_label(name: str, base: Path = Path()) -> tuple[str, str]:
 
 
 def labels_in(folder: Path) -> tuple[str, ...]:
-    """Return the labels in the list of labels in the attnaudit.toml of a checkpoint folder.
+    """Return the labels that the attnaudit.toml of a checkpoint folder lists.
 
     The result is empty if the folder has no such file, or if the file is invalid. An invalid file is reported when the
     model is loaded.

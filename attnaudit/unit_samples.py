@@ -1,4 +1,4 @@
-"""Sizes of samples of units: how needs name them, their limits, and how reports describe them.
+"""The sizes of samples of units: which sizes are allowed, how needs name them, and how reports describe them.
 
 If leave-one-out is measured for a sample of the units of each instance, the name of the need ends with the size of the
 sample, such as "leave_one_out.inputs.sampled.512". This module does not import torch.

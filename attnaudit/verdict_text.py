@@ -49,7 +49,7 @@ def headline(record: CheckRecord) -> str:
 def exceeds_margin(record: CheckRecord) -> bool:
     """Return whether the whole interval shows that the model is better than its baseline by more than the margin.
 
-    The result is False for any check that is not a paired gate, which compares the model with a baseline.
+    Only a paired gate compares the model with a baseline. For any other check, the result is False.
     """
     limit, interval = record.requirement, record.interval
     if record.comparison is None or limit is None or interval is None:

@@ -117,7 +117,7 @@ def as_adversary(
     frozen: bool = False,
     longer: int = LONGER,
 ) -> TrainingJob:
-    """Return a job that trains a copy of `base` with the same outputs, but attention that differs as much as possible.
+    """Return a job that trains a copy of `base` to give the same outputs with attention as different as possible.
 
     The best epoch has the smallest loss on the development data (see `twin_loss`). Training stops after PATIENCE epochs
     without a better epoch.

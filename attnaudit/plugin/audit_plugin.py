@@ -255,7 +255,7 @@ class AuditPlugin:
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
 
     def final_status(self, status: int) -> int:
-        """Return the exit status of the process. It is 0 only if the audit passed or no audit was to run here.
+        """Return the exit status of the process. It is 0 only if the audit passed, or if this process has none to run.
 
         Args:
             status: The exit status of the session.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def complete_report(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport, state: RunState) -> None:
-    """Add the verdict of a case to its report, and show a failure as the message of its exception, without traceback.
+    """Add the verdict of a case to its report, and show a failure as the message of its exception, without a traceback.
 
     The verdict consists of built-in types, which xdist can send to another process.
 

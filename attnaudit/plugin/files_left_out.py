@@ -30,7 +30,7 @@ def files_left_out(state: RunState, config: pytest.Config) -> dict[str, str]:
 
     These are test files in a folder on the command line of pytest, or next to a file on the command line. It makes no
     difference how a file was left out: by an option such as --ignore or --last-failed, by a conftest.py, by a plugin,
-    or because it skips itself while pytest imports it. With --policy, all gates are known, and no file counts.
+    or because it skips itself while pytest imports it. With --policy, all gates are known, and no file is returned.
 
     Args:
         state: The run, after the collection.

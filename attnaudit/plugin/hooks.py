@@ -36,8 +36,8 @@ def pytest_load_initial_conftests(
     many times slower.
 
     Raises:
-        pytest.UsageError: A conftest ended the program (with status 0, the audit would seem to have passed), or an
-            unknown option resembles one of the audit.
+        pytest.UsageError: A conftest ended the program, or an unknown option resembles one of the audit. (If a conftest
+            could end the program with status 0, the audit would seem to have passed.)
     """
     if early_config.known_args_namespace.model:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -21,9 +21,8 @@ def rerun_command(config: pytest.Config, nodeid: str, *, several_files: bool) ->
     Args:
         config: pytest's configuration.
         nodeid: The node id of the case.
-        several_files: Whether the checks of the policy are declared in several files. The command then collects all
-            of them and selects the case with -k, because the confidence of a failure depends on the number of all
-            gates.
+        several_files: Whether the checks of the policy are declared in several files. The command then collects all of
+            them and selects the case with -k, because the confidence of a failure depends on the total number of gates.
     """
     path, separator, name = _without_group(nodeid).partition("::")
     words = ["pytest", f"{displayed_path(config.rootpath / path, config)}{separator}{name}"]

@@ -50,7 +50,7 @@ def stopping_option(session: pytest.Session) -> str:
 
 
 def added_options(config: pytest.Config) -> dict[str, list[str]]:
-    """Return the options that pytest did not read from the command line: source ("addopts") -> options as words."""
+    """Return the options that pytest did not read from the command line. Keys are the sources, such as "addopts"."""
     sources = {
         "addopts": [str(word) for word in config.getini("addopts")],
         "PYTEST_ADDOPTS": shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),

@@ -79,7 +79,7 @@ class RunState:
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
         test_files: The test files that were collected, with or without checks.
-        collected_files: The test files that pytest imported -> the reason if the file skipped itself, otherwise "".
+        collected_files: Each test file that pytest imported -> why it skipped itself; "" if it did not.
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
         first_failures: The model, the data set and the message of an error that concerns several cases -> the first
             test that failed because of it.

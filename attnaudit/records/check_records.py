@@ -104,7 +104,7 @@ class SamplingError(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         slope: The relative change of the variance (the square of the standard error) per unit of the value; 0 if the
             variance is assumed to be constant.
         share_rows: If the statistic is a share of rows, the effective sample size: the number of independent rows of
-            equal weight with the same standard error. None for other statistics.
+            equal weight that would give the same standard error. None for other statistics.
         narrows_with_rows: Whether the error approaches 0 as rows are added.
     """
 

@@ -46,7 +46,7 @@ class SubjectComparison:
 
     @property
     def changed(self) -> tuple[DifferenceRow, ...]:
-        """The checks whose verdict or role differs between the runs."""
+        """The checks whose verdict differs between the runs, or that are a gate in only one of them."""
         return tuple(row for row in self.checks if row.changed)
 
 

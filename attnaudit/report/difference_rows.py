@@ -88,7 +88,7 @@ def is_decided(paired: PairedValue) -> bool:
 
 
 def difference_row(paired: PairedValue) -> DifferenceRow:
-    """Return the row of a number, such as the accuracy."""
+    """Return the row of the table for a number, such as the accuracy."""
     meaning = paired.meaning if is_decided(paired) else "no interval"
     return DifferenceRow(
         title=paired.name[:1].upper() + paired.name[1:],
@@ -105,7 +105,7 @@ def difference_row(paired: PairedValue) -> DifferenceRow:
 
 
 def not_comparable_row(title: str, base: float | None, candidate: float | None) -> DifferenceRow:
-    """Return the row of two numbers that cannot be compared."""
+    """Return the row of the table for two numbers that cannot be compared."""
     return DifferenceRow(
         title=title,
         base=number(base),
@@ -121,7 +121,7 @@ def not_comparable_row(title: str, base: float | None, candidate: float | None) 
 
 
 def check_row(compared: ComparedCheck, anchor: str) -> DifferenceRow:
-    """Return the row of a check.
+    """Return the row of the table for a check.
 
     Args:
         compared: The check in both runs.

@@ -81,7 +81,7 @@ def _asked(gate: CheckRecord, run: RunRecord) -> str:
 
 
 def policy_notes(run: RunRecord) -> list[str]:
-    """Return sentences that explain the outcome of a run by its policy.
+    """Return sentences that explain the outcome of a run in terms of its policy.
 
     There is one sentence for each
 

@@ -46,7 +46,8 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
     Args:
         rows: The audited rows.
         draws: All rows of the data set, from which the audited rows were drawn.
-        error: An error in a row after the audited rows, which are enough for the gates; None if no error was found.
+        error: An error in a row that follows the audited rows. The audited rows are enough for the gates. None if no
+            error was found.
     """
     notes = []
     if error is not None:

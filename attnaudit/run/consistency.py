@@ -41,7 +41,7 @@ def contradictions(run: RunRecord) -> list[str]:
 
 
 def place(record: CheckRecord | GateRecord) -> str:
-    """Return the name of a case in messages."""
+    """Return the name that messages use for a case."""
     return f"{record.check} for {record.model} on {record.data}"
 
 

@@ -26,8 +26,8 @@ class CostEstimate:
     Attributes:
         rows: The number of rows that the estimate is for.
         probed: The number of rows that were measured.
-        seconds: The estimated wall-clock time of all measures, in seconds. It does not contain loading, the statistics
-            of the checks, and the report.
+        seconds: The estimated wall-clock time of all measures, in seconds. Loading, the statistics of the checks and
+            the report are not included.
         checks: The estimated cost of each check, the most expensive one first.
         memory: The peak memory of the process, in bytes, after the longest row was measured. On a CUDA device, the peak
             memory of the device.
@@ -47,8 +47,8 @@ def estimate_cost(
 ) -> CostEstimate:
     """Measure some rows, and estimate the cost of all rows.
 
-    The rows are a random sample, so that the mean time per row is also that of all rows, apart from sampling errors.
-    Before them, the longest row is measured, so that the first use of a function does not count.
+    The rows are a random sample, so their mean time is an estimate of the mean time of all rows. The longest row is
+    measured before them, because the first use of a function takes longer and must not count.
 
     Args:
         adapter: The model.

@@ -272,7 +272,7 @@ def unvalidated_lines(run: RunRecord) -> list[str]:
 
 
 def sample_lines(run: RunRecord) -> list[str]:
-    """Return a line for each data set if only a sample of it was audited."""
+    """Return a line for each data set of which only a sample was audited."""
     return [
         f"only a sample of {one.name} was audited: {audited_rows(one)}, {drawn(one)}"
         for one in run.data

@@ -78,7 +78,7 @@ def measured_in_float32(
 def with_rounding(
     record: CheckRecord, check: Any, measurements: Measurements, again: Float32Rows | None
 ) -> CheckRecord:
-    """Add the effect of rounding to the record of a gate, and reach its verdict again.
+    """Add the effect of rounding to the record of a gate, and decide its verdict again.
 
     The record of an informational check, or of a model in float32, is returned unchanged.
 

@@ -74,7 +74,7 @@ class ShardedMeasurement:
         )
 
     def plan(self, shards: int) -> ShardPlan:
-        """Return the plan of the measurement, given the number of shards."""
+        """Return the plan of the measurement for a number of shards."""
         import torch
 
         from attnaudit import __version__
@@ -102,7 +102,7 @@ class ShardedMeasurement:
         )
 
     def job(self, lengths: Sequence[int]) -> ShardJob:
-        """Return the description of the measurement that other processes need, given the lengths of all instances."""
+        """Describe the measurement for other processes. `lengths` gives the number of tokens of every instance."""
         return ShardJob(
             source=self.source,
             sha256=self.loaded.sha256,

@@ -24,8 +24,8 @@ class OtherLogits:
     """The logits that some rows have under other attention weights. Only a block of rows is in memory at once.
 
     Attributes:
-        logits: n arrays of K · C numbers, one array per row. It contains the logits of the row under K different
-            attention weights, minus their mean over the classes. Logits with a NaN are left out.
+        logits: n arrays of K · C numbers, one array per row. Each array contains the logits of the row under K
+            different attention weights, minus their mean over the classes. Logits with a NaN are left out.
         chosen: (n,) True at the rows whose logits are read.
         classes: C, the number of classes.
     """

@@ -150,8 +150,8 @@ class PaperExhibit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         citation: The authors, the venue and the year.
         families: The kinds of checks of the gallery that the paper introduced or used.
         reports: The names of the reproduction's reports, without extension.
-        numbers: The numbers of the paper about attention, each with the reproduced number. If several reports have a
-            number, one with word vectors is preferred.
+        numbers: The numbers of the paper about attention, each with the reproduced number. If several reports give the
+            same number, it comes from a report with word vectors.
     """
 
     name: str

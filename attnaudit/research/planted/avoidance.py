@@ -1,7 +1,8 @@
 """Unfaithful models whose attention is trained to avoid the words that decide the label.
 
-This training may lower the accuracy only slightly. The loss is that of Pruthi et al. 2020 ("Learning to Deceive with
-Attention-Based Explanations", eq. 3): the usual loss minus λ log(1 - attention mass on the words to avoid).
+A model gets its label only if this training lowers the accuracy at most slightly. The loss is that of Pruthi et al.
+2020 ("Learning to Deceive with Attention-Based Explanations", eq. 3): the usual loss minus λ log(1 - attention mass on
+the words to avoid).
 
 On the synthetic data, a BiLSTM is trained with this loss, as in the paper. The words that decide the label are known
 from how the data are generated. On real text, the hidden states are planted, so that contributions are known exactly.

@@ -103,8 +103,8 @@ class Recipe:
         selection_loss: Returns a loss for a vocabulary. The epoch with the smallest loss is chosen. None to choose the
             epoch with the best F1.
         finish: Changes the trained model in place. None if nothing has to be changed.
-        reference: The recipe of the same model without deceptive training. The deceptive model may have only a slightly
-            lower accuracy than this reference. None for kinds without deception.
+        reference: The recipe of the same model without deceptive training. The accuracy of the deceptive model may be
+            at most slightly lower than that of this reference. None for kinds without deception.
         exact: True if the contribution of a token equals, up to rounding, the decrease of the logit when the evidence
             of the token is removed. False if the contribution only marks the tokens that decide the label.
         compiled: Returns the finished model of a kind that is not trained. None to train the model.
@@ -147,7 +147,7 @@ class Kind:
         truth: The label of the models: "faithful", "unfaithful", "graded" if attention is right on a known share of the
             texts, or "trend" if the truth is not known. A model gets a label other than "trend" only if measurements
             confirm it.
-        description: What is special about the kind, for the checkpoints of its models.
+        description: What is special about the kind. The checkpoints of its models contain this text.
         recipe: Returns the recipe of one model.
         half: "tuning" or "held_out" if all models belong to this half. "split" if models with even seeds belong to the
             tuning half and the others to the held-out half.

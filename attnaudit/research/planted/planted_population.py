@@ -69,8 +69,8 @@ def plans(*, seeds: int, only: Sequence[str] | None = None) -> list[PlantedPlan]
     """Return the models of a population. They are sorted by seed, so that each part of the list has many kinds.
 
     Args:
-        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up. Trend
-            models get a third as many, but at least one.
+        seeds: The number of models of each compiled kind. Kinds that are trained get half as many, rounded up. Kinds
+            whose truth is unknown ("trend") get a third as many, but at least one.
         only: The names of the kinds to build. None or an empty list builds all kinds.
 
     Raises:
@@ -178,7 +178,7 @@ def finished(out: Path, plan: PlantedPlan) -> dict[str, Any] | None:
 def key_of(plan: PlantedPlan) -> str:
     """Return a hash of everything that a model is built from.
 
-    The code is not part of the hash. If the code changes such that models change, increase `BUILD`. All keys are then
+    The code is not part of the hash. If a change of the code changes models, increase `BUILD`. All keys are then
     different, and all models are built again.
     """
     kind, inputs = kinds()[plan.kind], _training_inputs(plan)
@@ -244,7 +244,7 @@ def _sample(made: Dataset | None, inputs: TrainingInputs) -> Dataset:
 
 
 def share_of(kind: Kind, recipe: Recipe) -> float | None:
-    """Return the share of texts on which attention is right by construction. None for a trend model."""
+    """Return the share of texts on which attention is right by construction. None if it is unknown ("trend")."""
     return {"faithful": 1.0, "unfaithful": 0.0, "trend": None}.get(kind.truth, recipe.share)
 
 

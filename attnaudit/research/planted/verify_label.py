@@ -71,7 +71,7 @@ class ExchangeEvidence(msgspec.Struct, frozen=True, kw_only=True):
 class LabelEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements that decide whether a planted model gets its label.
 
-    For a trend model, only the accuracy is measured.
+    For a model of unknown truth ("trend"), only the accuracy is measured.
 
     Attributes:
         rank_agreement: The mean τ-b of attention with the magnitudes of the known contributions. None if it is
@@ -183,7 +183,7 @@ def verify_label(
 
 
 def unmet_requirements(kind: Kind, evidence: LabelEvidence) -> list[str]:
-    """Return the requirements of a label that a model does not meet, as text. A trend model has no requirements.
+    """Return the requirements of a label that a model does not meet, as text. The label "trend" has none.
 
     Args:
         kind: The kind of the model.

@@ -135,13 +135,13 @@ def _pieces(texts: str, label: int, classes: int, generator: random.Random) -> l
 
 
 def filler_of(number: int, pieces: Sequence[Sequence[str]], generator: random.Random) -> list[str]:
-    """Return the words of a review sentence for text `number`, with room for the pieces."""
+    """Return the words of a review sentence for text `number`, cut so that the pieces can be inserted."""
     filler = generator.choice([one for one in _sentences()[number::97] if len(one) > len(pieces)])
     return filler[: LONGEST - sum(map(len, pieces))]
 
 
 def insert(filler: Sequence[str], pieces: Sequence[Sequence[str]], generator: random.Random, *, first: int) -> str:
-    """Insert the pieces at random places after `first` words. Each place takes one piece, so pieces never touch."""
+    """Insert the pieces at random places after the first `first` words. No two pieces are next to each other."""
     gaps = list(range(first, len(filler) + 1))
     places = sorted(generator.sample(gaps, len(pieces)))
     shuffled = list(pieces)

@@ -56,11 +56,12 @@ class PoolDesign:
 
     Attributes:
         heads: The attentions.
-        value: What the state of each unit has as its value.
+        value: The value that the state of each unit contains.
         sharpness: The attention score of the units that a head looks at. Other units have a score of about 0.
         logit_scale: The logit of a class for one unit of evidence.
         gated: Whether scores are computed by the gated attention of Ilse et al. (2018), not by a linear map.
-        jitter: The standard deviation of random differences between the scores of units, which no role explains.
+        jitter: The standard deviation of the random part of the scores, which does not depend on the roles of the
+            units.
         relu: Whether a state contains the positive and the negative part of each number instead of the number itself.
         one_logit: Whether a model of two classes has a single logit.
     """
@@ -168,7 +169,7 @@ class PlantedPool(nn.Module):
                 return evidence * (1 - marked) + total * marked
 
     def numbers(self, states: Tensor) -> Tensor:
-        """Return the numbers (..., H + tags + C) in states (..., m)."""
+        """Recover the numbers (..., H + tags + C) that `encode` wrote into states (..., m)."""
         numbers = states @ self.states.T
         if not self.design.relu:
             return numbers

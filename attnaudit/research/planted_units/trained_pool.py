@@ -1,4 +1,4 @@
-"""Trained classifiers of bags. Training decides what their attention shows; nobody wrote it down.
+"""Trained classifiers of bags. What their attention shows is decided by training, not by a design.
 
 The attention is the gated attention of Ilse et al. (2018). One kind is trained on the labels alone. In the
 others, the value in every state is the maximum over all units, which is a bypass around attention. Their attention is
@@ -81,7 +81,7 @@ def train_pool(task: UnitTask, space: UnitSpace, *, width: int, teaching: Teachi
         task: How bags are drawn. All bags must have the same number of units.
         space: The rotation of codes into vectors.
         width: The number of features of a vector.
-        teaching: What is taught.
+        teaching: What attention is trained to look at.
         seed: The seed of the bags, of the weights and of the batches.
     """
     generator = random.Random(f"training bags {seed}")

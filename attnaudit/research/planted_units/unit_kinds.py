@@ -43,7 +43,7 @@ class UnitKind:
         name: The name of the kind, and of its mechanism.
         looks: What each head looks at, with its gain. If there is a single pair, all heads of a model with several
             heads use it.
-        value: The value in the states.
+        value: The value that the state of each unit contains (see `PoolDesign`).
         arrangements: The arrangements in which the kind is built.
         read: The numbers of the heads that are audited one by one. Empty to audit the mean over all heads, or the only
             head.
@@ -184,7 +184,7 @@ class UnitVariant:
 
 
 def kind_of(name: str) -> UnitKind:
-    """Return the kind with a name."""
+    """Return the kind with the given name."""
     return next(kind for kind in (*KINDS, *MIXED_KINDS, *BRANCHED_KINDS, *TRAINED_KINDS) if kind.name == name)
 
 
@@ -193,7 +193,8 @@ def unit_plans(
 ) -> list[UnitPlan]:
     """Return the models of some kinds, with some arrangements and seeds.
 
-    Several heads over a bag are built for the kinds that are built with one attention over a bag.
+    Kinds whose arrangements are those in ONE are also built with several heads over a bag ("bag_heads"), if
+    `arrangements` contains this arrangement.
     """
     return [
         UnitPlan(kind=kind.name, arrangement=arrangement, seed=seed, marked=marked)

@@ -128,7 +128,7 @@ def validate_units(
     Args:
         population: The name of the population.
         out: The folder for results and pictures. Results that exist are reused.
-        bags: The policy for bags, whose gates large bags are audited with.
+        bags: The policy for bags. Large bags are audited with its gates.
         jobs: The number of processes that share the work.
         progress: Called after each model, with its name as the note. None to report no progress.
     """
@@ -213,7 +213,7 @@ def _ranges(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[str]:
 
 
 def error_lines(validation: UnitValidation, name: str) -> list[str]:
-    """Return sentences about the errors on the held-out half of a population, which is named at their beginning."""
+    """Return sentences about the errors on the held-out half of a population. Each begins with `name`."""
     found = errors(validation.held_out, validation.gates)
     return [f"{name}: {phrase}." for phrase in figure_text.error_phrases(found)]
 

@@ -77,8 +77,7 @@ class AuditedModel(CachedAudit, frozen=True, kw_only=True, forbid_unknown_fields
     """The check records of one model, and the numbers per instance that tables and figures need.
 
     Attributes:
-        cpu_seconds: CPU time of measuring and judging, in seconds, summed over the runs that added to this result (like
-            `seconds`).
+        cpu_seconds: CPU time of measuring and judging, in seconds, summed over the runs that added to this result.
         classes: The class names of the model.
         ids: The ids of the measured instances. The lists in the other attributes have the same order.
         labels: For each instance, the index of its label in `classes`.

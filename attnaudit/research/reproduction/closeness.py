@@ -66,8 +66,9 @@ def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
     """Compare the rows of a table with the paper: all quantities together, then each quantity.
 
     Returns:
-        One entry for the table and one for each quantity with a cell. The list is empty if no cell has a number in the
-        paper and a measured one. If only one quantity has such cells, there is only the entry for the table.
+        The closeness over the whole table, and then that of each quantity. A quantity is left out if none of its cells
+        has both a number in the paper and a measured one. If only one quantity has such cells, the list contains the
+        closeness over the whole table alone. If none has, the list is empty.
     """
     known = dict.fromkeys(line.quantity for row in rows for line in row.lines if _pair(line) is not None)
     if not known:

@@ -57,7 +57,7 @@ def highest_values(reports: Mapping[str, Reproduction]) -> dict[tuple[str, str],
         reports: Name -> report. All are about the same paper.
 
     Returns:
-        (name of a table, name of a figure) -> largest value on the axis that is not fixed.
+        (name of a table, name of a figure) -> largest value on the axis that depends on the data.
     """
     found: dict[tuple[str, str], float] = {}
     for report in reports.values():

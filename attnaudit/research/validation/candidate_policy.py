@@ -37,7 +37,7 @@ class CandidatePolicy:
     path: Path
 
     def covers(self, family: Family) -> bool:
-        """Return whether the policy is for a family, that is, names the family, a subset "FAMILY, …" or no family."""
+        """Return whether the policy is for a family: it names the family, a part of it ("FAMILY, …") or no family."""
         return not self.validated_on or any(
             name == family or name.startswith(f"{family},") for name in self.validated_on
         )

@@ -160,7 +160,7 @@ def candidates(policy: Sequence[Check] = (), *, family: Family = "pooled attenti
     Args:
         policy: The checks of the policy.
         family: The family of the models. Fewer checks are measured on Transformers: a check of the policy is measured
-            only if it may gate, is gated, or is a built-in candidate for Transformers.
+            only if it is a gate, may become one, or is a built-in candidate for Transformers.
 
     Returns:
         The candidates, sorted by check id.

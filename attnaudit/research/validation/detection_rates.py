@@ -65,7 +65,7 @@ def policy_figures(models: Sequence[JudgedModel], gates: Sequence[Gate], *, seed
 
 
 def trends(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[GroupRates]:
-    """Return, for each kind of trend models, how often they raise an alarm.
+    """Return, for each kind of unknown truth ("trend"), how often its models raise an alarm.
 
     Args:
         models: The models. Models with a known truth are ignored.

@@ -47,7 +47,8 @@ def rank_correlations(
 
     Args:
         models: The models of one family, of both halves.
-        candidates: The candidate checks. Of these, only the checks that may gate are used, in addition to the gates.
+        candidates: The candidate checks. Of these, only the checks that may become gates are used, in addition to the
+            gates.
         gates: The gates of the policy.
 
     Returns:

@@ -26,14 +26,14 @@ class Entry(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
             label that is explained, for a model that assigns any number of labels.
         kind: The name of the method by which the model was made.
         truth: What is known about the attention of the model. "faithful" and "unfaithful" models are scored. A "graded"
-            model must not pass if its share is at most 0.6; other graded models only enter rank correlations. A "trend"
-            is only reported.
+            model must not pass if its share is at most 0.6; other graded models only enter rank correlations. The truth
+            of a "trend" model is unknown, and its verdicts are only reported.
         data: The name of a registered data set, or the path of a file. The path is relative to the folder of the
             population or to the checkpoint folder.
         mechanism: What decides the prediction, and what attention has to do with it. Kinds with the same mechanism are
             held out together, and intervals resample mechanisms. The default is the kind.
         share: The share of rows or heads on which attention is right, from 0 to 1. The default is 1 for a faithful and
-            0 for an unfaithful model; a graded model needs a number. None for a trend.
+            0 for an unfaithful model; a graded model needs a number. None for a "trend" model.
         reading: The reading of the attention that the entry is about, such as "cls@layer=-1,heads=mean". "" for the
             model's own reading. Several entries may name the same folder with different readings.
         family: The family of the model.

@@ -1,15 +1,15 @@
 """The rule that chooses a policy for one family of models from the tuning half of a population.
 
-1. Only a check that may gate (`Candidate.may_gate`) and that discriminates is considered. A check discriminates if its
-   area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5. The area compares
-   faithful models with the models that must not pass the question of the check (`must_not_pass`).
+1. Only a check that may become a gate (`Candidate.may_gate`) and that discriminates is considered. A check
+discriminates if its area under the ROC curve is at least 0.7, and the lower limit of the area's interval is above 0.5.
+The area compares faithful models with the models that must not pass the question of the check (`must_not_pass`).
 2. Each model is represented by one limit of its interval: the limit that must clear the threshold for a pass. Of the
-   faithful models, a share IGNORED is left out, namely those with the lowest limits. The faithful limit is the lowest
-   limit of the others. IGNORED is 5% divided by the number of checks that may gate, so that all gates together raise at
-   most 5% false alarms. The opposing limit is computed from the models that must not pass and whose limit is below the
-   faithful limit. Of these models, a share IGNORED is left out as well, namely those with the highest limits. The
-   opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
-   effect.
+faithful models, a share IGNORED is left out, namely those with the lowest limits. The faithful limit is the lowest
+limit of the others. IGNORED is 5% divided by the number of checks that may become gates, so that all gates together
+raise at most 5% false alarms. The opposing limit is computed from the models that must not pass and whose limit is
+below the faithful limit. Of these models, a share IGNORED is left out as well, namely those with the highest limits.
+The opposing limit is the highest limit of the others, but never below the value that a check has if attention has no
+effect.
 3. The threshold lies halfway between the two limits, on the scale of the check, rounded to two significant digits.
 4. For each question, one check becomes a gate: the check that wrongly passes the fewest models. If
    several checks pass equally few, a check whose values are bounded on both sides is preferred, because its threshold
@@ -131,7 +131,7 @@ def choose(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, se
         seed: The seed of the bootstrap intervals of areas under ROC curves.
 
     Returns:
-        The gates, sorted by question. A question has no gate unless a check that may gate discriminates and has a
+        The gates, sorted by question. A question has a gate only if a check that may become one discriminates and has a
         threshold.
     """
     half = tuning(models)

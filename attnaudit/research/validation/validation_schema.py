@@ -133,7 +133,7 @@ class FamilyFigures(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         outcomes: The verdicts on all models of graded mechanisms, grouped by the share of rows or heads on which
             attention is right.
         guarantee: What a pass says about the share on which attention is right. None if nothing is known.
-        trends: How many trend models of each kind raise an alarm. Models of both halves are included.
+        trends: How many models of unknown truth ("trend") raise an alarm, for each kind. Both halves are included.
         remedies: The measured effects of training options on the gated checks.
         scores: The outcome of the policy on each model.
         looks: The number of runs with results in this folder that have scored the held-out half of this population.
@@ -179,9 +179,9 @@ class Validation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         measuring_seconds: Wall-clock time of measuring and judging, in seconds, summed over the models. Time that
             earlier runs spent on stored results is included.
         families: The figures of each family in the population.
-        invariances: How much laws change the values of the gates and of the checks that may gate. A law is a change
-            that makes a model no more and no less faithful. The laws are measured on pooled models that were made for
-            this purpose.
+        invariances: How much laws change the values of the gates and of the checks that may become gates. A law is a
+            change that makes a model no more and no less faithful. The laws are measured on pooled models that were
+            made for this purpose.
         failed: Name of an entry -> why the model could not be audited.
         notes: Notes about the whole population, such as labels that are not supported.
     """

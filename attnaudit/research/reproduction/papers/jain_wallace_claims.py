@@ -142,8 +142,8 @@ def remedies(report: Reproduction, random: Reproduction | None) -> tuple[Remedy,
     """Return the remedy "start from word vectors" if word vectors raise the TVD under permuted attention.
 
     `PermutationFragility` measures this TVD. The text of the remedy gives medians over the recurrent models that were
-    measured with at least two seeds, both with word vectors and without. The models from word vectors must be trained
-    as well as in the paper.
+    measured with at least two seeds, both with word vectors and without. Models that start from word vectors count only
+    if they are trained as well as those of the paper.
 
     Args:
         report: The report from word vectors.

@@ -1,6 +1,6 @@
 """The numbers of Tutek & Šnajder 2020.
 
-F1 and its drops are shares from 0 to 1, but per cent in the paper. Here, a drop is a positive number.
+F1 and its drops are shares from 0 to 1. The paper gives them in per cent. Here, a drop is a positive number.
 """
 
 from __future__ import annotations
