@@ -44,7 +44,7 @@ FAMILIES = {
 INTRODUCTION = """\
 # Every classifier and language model class in Transformers
 
-The command `python -m benchmarks.model_classes` measures these tables. For each class, it saves a small model with
+The command `python -m benchmarks.model_classes` writes these tables. For each class, it saves a small model with
 random weights as a checkpoint folder, loads the folder as an audit does, and runs the full conformance suite. Language
 models are audited as classifiers, with [label words](transformers.md#what-is-audited).
 

@@ -93,8 +93,8 @@ def parse_array(content: bytes, path: Path, where: str) -> UnitArray:
     features = _numbers(entries[tensors[0]], at, tensors[0])
     if features.dim() < 1:
         raise DataError(
-            f"{at}: the array is a single number, expected (n, d), one row of d features for each of n units, or a "
-            "waveform (n,)."
+            f"{at}: the array is a single number; expected shape (n, d), with one row of d features for each of n "
+            "units, or a waveform of shape (n,)."
         )
     if features.numel() == 0:
         raise DataError(

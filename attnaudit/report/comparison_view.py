@@ -110,7 +110,8 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
     if not meanings:
         found = "No check could be compared instance by instance."
     elif not count["worse"] and not count["better"]:
-        found = f"The candidate is not clearly better or worse on any {of}."
+        on = "the only compared check" if len(meanings) == 1 else f"any of the {len(meanings)} compared checks"
+        found = f"The candidate is not clearly better or worse on {on}."
     else:
         better, worse = (count[name] or "none" for name in ("better", "worse"))
         found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."

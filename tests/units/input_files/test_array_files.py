@@ -101,7 +101,7 @@ def test_no_object_is_unpickled(tmp_path: Path) -> None:
         (np.array([[1e300]]), ("too large for float32",)),
         (np.zeros((0, 4)), ("(0, 4)", "nothing to attend to")),
         (np.zeros((4, 0)), ("(4, 0)", "nothing to attend to")),
-        (np.zeros(()), ("a single number", "expected (n, d)")),
+        (np.zeros(()), ("a single number", "expected shape (n, d)")),
         (np.array([["a"]]), ("<U1", "expected numbers")),
         (np.array([[1j]]), ("complex128", "expected numbers")),
         (np.zeros((2, 2), dtype=[("a", "f4")]), ("expected numbers",)),

@@ -27,7 +27,7 @@ from tests.units.report.example_comparisons import (
     paired_value,
     realistic_comparison,
 )
-from tests.units.report.example_runs import run_record, write_run
+from tests.units.report.example_runs import realistic, run_record, write_run
 from tests.units.report.explorer_runs import manifest_of, page_parts
 
 
@@ -57,6 +57,19 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
     ):
         assert text in shown, text
         assert text in summary, text
+
+
+@pytest.mark.parametrize(("count", "on"), [(1, "the only compared check"), (3, "any of the 3 compared checks")])
+def test_the_headline_says_that_no_difference_is_clear(tmp_path: Path, count: int, on: str) -> None:
+    runs = realistic(tmp_path / "base"), realistic(tmp_path / "candidate")
+    comparison = example_comparison(*runs, text="negative")
+    (subject,) = comparison.subjects
+    unclear = paired_value("mean", -0.01, 0.02)
+    checks = [msgspec.structs.replace(check, paired=unclear) for check in subject.checks[:count]]
+    subject = msgspec.structs.replace(subject, checks=checks)
+    write_comparison(msgspec.structs.replace(comparison, subjects=[subject]), runs, tmp_path / "comparison.html")
+    summary = (tmp_path / "comparison.md").read_text(encoding="utf-8")
+    assert f"The candidate is not clearly better or worse on {on}." in summary
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
