@@ -111,8 +111,8 @@ class SharingAdapter(ModelAdapter, Protocol):
             rows: (V,) index of the row that each variant is made from.
             keep: (V, T) True at the positions that the variant keeps, among them all special tokens. A variant may mask
                 all other tokens.
-            weights: (V, H, T) attention weights to use at the only site, instead of those that the model computes; None
-                for those that it computes.
+            weights: (V, H, T) attention weights that replace those of the model at its only site; None for no
+                replacement.
 
         Returns:
             (V, C) logits, equal to those of `run` on `substitute(inputs, TEXT, rows, mask & ~keep)`, where `mask`
@@ -132,7 +132,7 @@ class SharingAdapter(ModelAdapter, Protocol):
             shared: The result of `share(inputs)`.
             row: The row that all variants are made from.
             units: (V,) the position of one token for each variant.
-            alone: Whether all other tokens are masked, instead of this one.
+            alone: Whether all tokens except this one are masked. If not, only this one is masked.
             held: Whether the attention weights stay those of the whole input. If not, they are computed again.
 
         Returns:

@@ -295,7 +295,7 @@ class ModelAdapter(Protocol):
 
         Args:
             inputs: The batch.
-            embeddings: Stream -> (B, T, d) embeddings to use instead of `embed(inputs)`; None for `embed(inputs)`.
+            embeddings: Stream -> (B, T, d) embeddings to use instead of `embed(inputs)`; None to use `embed(inputs)`.
             intervene: Called once for every site, with the weights that the model computed there. It may return other
                 weights for the model to use. None leaves all weights unchanged.
             hidden: Whether the trace must contain hidden states.

@@ -96,7 +96,7 @@ def effective_policy_of_file(path: Path, *, sequential: bool = False) -> Effecti
 
     Args:
         path: The policy file.
-        sequential: Whether the run was given --audit-sequential.
+        sequential: Whether the run has the option --audit-sequential.
 
     Raises:
         CheckError: The file cannot be read or is invalid.

@@ -73,7 +73,7 @@ def require_families(validated_on: Any, unvalidated: object, *, where: str) -> N
 
 
 def require_family_names(families: Any, *, key: str, where: str) -> None:
-    """Require that a value is None or a list of names of families of models.
+    """Require that a value is None or a list of names of model families.
 
     Args:
         families: The value.

@@ -209,8 +209,8 @@ class Batch(CleanPass):
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            intervene: returns the intervention on the attention of variants that run together, given their rows (v,).
-                None leaves the attention as the model computes it.
+            intervene: a function that gets the rows (v,) of variants that run together, and returns the intervention on
+                their attention. None leaves the attention as the model computes it.
             sites: keys of the sites that the intervention changes.
             queries: (B,) position of the single query at these sites whose weights the intervention receives and may
                 change; None for all queries.
@@ -239,7 +239,7 @@ class Batch(CleanPass):
         Args:
             row: one of `rows_with_single_masks`.
             units: (V,) the position of the unit, for each variant.
-            alone: whether all other units are masked, instead of this one.
+            alone: whether all units except this one are masked. If not, only this one is masked.
             held: whether the attention weights stay those of the clean pass. If not, they are computed again.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Storage of the columns of all batches of a shard, in arrays on the CPU."""
+"""Store the columns of a shard, to which each of its batches adds, in arrays on the CPU."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class ShardWorker:
         job: The description of the measurement.
 
     Raises:
-        AuditError: The model cannot be loaded, or the model or the code is not that of the run.
+        AuditError: The model cannot be loaded, or the model or the code differs from that of the run.
     """
 
     def __init__(self, job: ShardJob) -> None:

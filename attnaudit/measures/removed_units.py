@@ -1,8 +1,8 @@
 """Removal of several units: the linear datamodelling score and the top-k drop (Cohen-Wang et al. 2024, ContextCite).
 
 Both compare the attention α of the units with what the output loses if units are deleted. A unit is a source of a
-prompt, a word or a token. Let p(S) be the probability of the class that is predicted for the whole input, or of the
-target, if only the units in S are kept.
+prompt, a word or a token. Let p(S) be the probability of the target if only the units in S are kept. If the target is
+the class, p(S) is the probability of the class that is predicted for the whole input.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ def extreme_orders(falls: Tensor) -> tuple[float, float]:
     The AOPC (area over the perturbation curve) of an order is the mean of f(S_k) over k = 1 to n - 1. Here, S_k is the
     set of its first k tokens, and f(S) is the fall of the output if the set S is erased. The set of all n tokens is
     left out, because every order ends with it. The extremes are found by dynamic programming over the sets: the best
-    order of a set is the best order of a set with one token fewer, followed by the missing token.
+    order of a set is the best order of a subset that lacks one token, followed by this token.
 
     Args:
         falls: (2^n,) falls f(S), with n >= 2. Token i belongs to set number k if bit i of k is 1. The entries of the

@@ -386,7 +386,7 @@ def score(labels: Sequence[int], predicted: Sequence[int], classes: int) -> Scor
     """Compute accuracy and F1 of predictions.
 
     Args:
-        labels: True class index of each instance; at least one.
+        labels: Correct class index of each instance. There is at least one instance.
         predicted: Predicted class index of each instance.
         classes: Number of classes.
     """

@@ -79,7 +79,7 @@ class PatchInputBuilder(InputBuilder):
 
     @property
     def replacement(self) -> Any:
-        """What replaces an erased patch, for the configuration."""
+        """The entry of the configuration that says what replaces an erased patch."""
         return self.grid.replacement.name if self.donors is None else self.donors.configuration
 
     @property
@@ -169,5 +169,5 @@ class PatchInputBuilder(InputBuilder):
 
 
 def random_pixels(size: Sequence[int]) -> Tensor:
-    """Return values (4, ...) of random inputs of some size. Every call gives the same values."""
+    """Return values (4, ...) of random inputs of the given size. Every call gives the same values."""
     return torch.randn((SYNTHETIC_INPUTS, *size), generator=torch.Generator().manual_seed(0))

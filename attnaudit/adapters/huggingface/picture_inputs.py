@@ -50,7 +50,7 @@ class PictureEncoder:
         self._placements: dict[tuple[int, int], tuple[tuple[float, float], tuple[float, float]]] = {}
 
     def boxes(self, grid: PatchGrid, size: tuple[int, int], where: str) -> list[Box]:
-        """Return the box of each patch in a picture of some width and height (see `axis_map`)."""
+        """Return the box of each patch in a picture of the given width and height (see `axis_map`)."""
         if size not in self._placements:
             across, down = (axis_map(self.pixels, size, axis, where) for axis in ("x", "y"))
             self._placements[size] = across, down

@@ -57,7 +57,7 @@ def contexts_with_single_masks(
         bags: The bags.
         row: The index of the bag.
         units: (V,) the unit of each variant.
-        alone: Whether all units except this one are masked, instead of this one.
+        alone: Whether all units except this one are masked. If not, only this one is masked.
         held: (H, T) weights that stay as they are while units are masked; None to use the weights of the model.
 
     Returns:
