@@ -20,7 +20,7 @@ HALF_EPSILONS = 8
 
 
 def tolerance(precision: str) -> float:
-    """Return the largest difference that rounding explains, for numbers whose absolute values are at most 1.
+    """Return the largest difference that rounding can explain, for numbers whose absolute values are at most 1.
 
     Args:
         precision: "float32", "float16" or "bfloat16".

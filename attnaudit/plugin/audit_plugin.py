@@ -145,7 +145,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
-        """Before the first case runs, record the gates and cases that have to be judged, so that a crash hides none.
+        """Before the first case runs, record the gates and cases to judge. A crash can then hide none of them.
 
         At this point, other plugins have already deselected cases.
         """

@@ -24,7 +24,7 @@ SELECTING = {
 
 
 def is_audit_run(config: pytest.Config) -> bool:
-    """Return whether this process runs an audit: a model is named, and pytest was not called only to show something."""
+    """Return whether this process runs an audit: a model is named, and pytest has no option such as --help."""
     shows = any(getattr(config.option, name, None) for name in SHOWING)
     return names_a_model(config) and not shows and not is_worker(config)
 

@@ -39,7 +39,7 @@ def show_run(
         state: The run.
         terminalreporter: pytest's terminal.
         config: pytest's configuration.
-        shown: The reasons that pytest has shown already, as the messages of failures.
+        shown: The failure messages that pytest has shown already. A reason among them is not repeated.
     """
     if is_controller(config):  # the workers found these errors; without workers, pytest itself reports them
         for message in dict.fromkeys(text for place, text in state.usage_errors.items() if place != CONFIGURATION):

@@ -1,4 +1,4 @@
-"""The files that are shipped, with their hashes, and whether they are the audited model."""
+"""List the files that are shipped, with their hashes, and find out whether they contain the audited model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def shipped_files(paths: Sequence[Path]) -> list[ShippedFile]:
     """Return the given files and all files in the given folders and their subfolders.
 
     Raises:
-        ReportError: A path does not exist, cannot be read, or is a pipe or a device; a folder contains no files, or
-            contains a link to a folder; two files have the same name; or a name contains an invisible character.
+        ReportError: A path does not exist, cannot be read, or is a pipe or a device. A folder contains no files, or
+            contains a link to a folder. Two files have the same name. A name contains an invisible character.
     """
     found: dict[str, ShippedFile] = {}
     for name, path in (pair for one in paths for pair in _named_files(one)):

@@ -62,7 +62,7 @@ def comparison_html(page: ComparisonPage, explorer: ExplorerView | None = None) 
 def both_runs(
     comparison: Comparison, files: tuple[MeasurementsFile, MeasurementsFile]
 ) -> tuple[RunRecord, dict[Case, CaseRows]]:
-    """Join both runs for the explorer, as one record and the measurements of both.
+    """Return one record for both runs, and the measurements of both, for the explorer.
 
     Each model is named after its run. If the runs name a data set differently, the name in the candidate run is used
     for both, so that the explorer shows each text under both models.

@@ -83,12 +83,12 @@ def _asked(gate: CheckRecord, run: RunRecord) -> str:
 def policy_notes(run: RunRecord) -> list[str]:
     """Return sentences that explain the outcome of a run in terms of its policy.
 
-    There is one sentence for each
+    The sentences are about
 
-    * model whose explained output is not the predicted class,
-    * model with modules that no reading shows,
-    * model of a family on which the policy was not validated, and
-    * question with a gate that blocks the release.
+    * models whose explained output is not the predicted class,
+    * models with modules that mix tokens without attention weights,
+    * models of families on which the policy was not validated, and
+    * questions of the policy with a gate that blocks the release.
     """
     answers = [f"“{question.asks}” {_answer(run, blocking)}" for question, blocking in _blocked_questions(run)]
     unseen = [unseen_mixers_sentence(model) for model in run.models if model.unseen_mixers]

@@ -71,8 +71,8 @@ def render(page: Page, explorer: ExplorerView | None = None) -> str:
 def environment(*packages: str) -> Environment:
     """Return a Jinja environment that escapes every value and makes invisible characters visible.
 
-    Templates can use the functions `number`, `plural`, `duration` and `moment` of `attnaudit.formatting`, and those of
-    `attnaudit.report.audited_rows`, as filters.
+    Templates can use these functions as filters: `number`, `plural`, `duration` and `moment` of `attnaudit.formatting`,
+    and the functions of `attnaudit.report.audited_rows`.
 
     Args:
         *packages: Names of packages with further templates. They take precedence over the templates of the report.

@@ -26,7 +26,7 @@ class Score:
 
 
 def scores(run: RunRecord) -> tuple[Score, ...]:
-    """Return what each model achieves on each data set with labels."""
+    """Return the scores of each model on each data set with labels."""
     several = len(run.measured) > 1
     return tuple(
         Score(

@@ -190,7 +190,7 @@ class Page:
     pictures: tuple[EmbeddedPicture, ...] = ()
 
     def costs_of(self, measured: MeasureRecord) -> list[CheckCost]:
-        """Return the cost of each check of a model on a data set; no costs if the run did not record them."""
+        """Return the cost of each check of a model on a data set. The list is empty if the run did not record costs."""
         records = [one for one in self.run.checks if (one.model, one.data) == (measured.model, measured.data)]
         return check_costs({one.check: one.needs for one in records}, measured.costs) if measured.costs else []
 

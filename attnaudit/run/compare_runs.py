@@ -72,7 +72,7 @@ def compare_runs(base_folder: Path, candidate_folder: Path, names: Names | None 
 def compare_records(
     base_run: tuple[RunRecord, Path], candidate_run: tuple[RunRecord, Path], names: Names | None = None
 ) -> Comparison:
-    """Compare two runs, given their records. A record need not be written to a file yet.
+    """Compare two runs by their records. A record need not be written to a file yet.
 
     Args:
         base_run: The record of the base run, and its folder with measurements.parquet.

@@ -156,12 +156,12 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
 
 
 def measured_models(parts: Sequence[MeasuredPart]) -> list[ModelRecord]:
-    """Return each model of the parts once."""
+    """Return the record of each model in the parts of a run, without duplicates."""
     return list({part.model.name: part.model for part in parts}.values())
 
 
 def measured_data(parts: Sequence[MeasuredPart]) -> list[DataRecord]:
-    """Return the record of each data set once.
+    """Return the record of each data set in the parts of a run, without duplicates.
 
     Sequential gates can need more rows for one model than for another. If a data set was measured with samples of
     several sizes, the record of the largest sample is returned. With the same seed, a smaller sample is contained in a

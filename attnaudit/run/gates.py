@@ -79,7 +79,7 @@ def run_status(
     Args:
         gates: The outcomes of the gates.
         exit_status: The exit status of pytest itself, for example 1 after a failed test.
-        files_left_out: The test files that were left out and whose gates are unknown.
+        files_left_out: The test files that were left out, so that their gates are unknown.
         unvalidated: The models of families on which the policy was not validated.
     """
     states = {gate.state for gate in gates}

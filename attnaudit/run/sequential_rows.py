@@ -106,7 +106,7 @@ def candidate_samples(
         draws: The rows in random order.
         limit: The largest number of rows to measure; None for all.
         gates: The gates.
-        measure: Measures a block of rows, given the number of rows before it.
+        measure: Takes a block of rows and the number of rows before it, and measures the block.
         refuse: Raises DataError if a row has a label that the model does not know.
 
     Raises:

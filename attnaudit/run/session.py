@@ -210,7 +210,7 @@ class AuditSession:
         return validation_remark(check, self._families.get(model, ""), self.validations)
 
     def scope_of(self, error: BaseException) -> tuple[str, str] | None:
-        """Return the model, the data set, or the pair of both whose cases all fail with an error.
+        """Return what an error concerns: a model, a data set, or a pair of both. The error then fails all of its cases.
 
         Returns:
             (model, data) if the pair cannot be measured, (model, "") if the model cannot be loaded on any data set, and

@@ -60,7 +60,7 @@ class ShardedMeasurement:
         Args:
             folder: The folder that contains the folders of all plans.
             progress: Called during batches that take long; None to report no progress.
-            chosen: Whether to measure a shard, given its number; None to measure all shards.
+            chosen: Takes the number of a shard, and returns whether to measure it; None to measure all shards.
 
         Raises:
             AuditError: The executor is not available.

@@ -1,4 +1,4 @@
-"""The shards of a run on disk, so that a run can be resumed, and shards can be measured on several machines.
+"""The shards of a run on disk. With them, a run can be resumed, or measured on several machines.
 
 Each shard has a Parquet file and a record in JSON with the hash of the file. Both are written atomically, the record
 last. A shard without a record counts as not measured.
@@ -276,11 +276,11 @@ class StoredShardRunner:
     """Measures the shards that are not stored yet, stores them, and yields all shards in their order.
 
     Args:
-        open_folder: Called with the number of shards, it returns the folder for them.
+        open_folder: Takes the number of shards, and returns the folder for them.
         executor: Measures shards in other processes; None to measure them in this one.
-        job: Called with the lengths of all instances, it returns the job for other processes.
+        job: Takes the lengths of all instances, and returns the job for other processes.
         progress: Called during batches that take long; None to report no progress.
-        chosen: Whether to measure a shard, given its number; None to measure all shards.
+        chosen: Takes the number of a shard, and returns whether to measure it; None to measure all shards.
 
     Attributes:
         folder: The folder of the shards; None if they are not stored.

@@ -1,9 +1,9 @@
 """Verify the label of a planted model with contextual states, by exchanging tokens and states between two texts.
 
-This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have
-the same number of tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of
-the first text are replaced by the same number of tokens of the second text, the donor. They are the donor's tokens with
-the largest weights, in the order in which they occur. Attention weights do not change.
+This is the exchange of `verify_exchange`, for models in which the order of the tokens matters. The two texts have the
+same number of tokens, the same query and different predicted classes. The tokens that hold 80% of the attention of the
+first text are replaced by the same number of tokens of the second text, the donor. The replacements are the donor's
+tokens with the largest weights, in the order in which they occur in the donor. Attention weights do not change.
 
 The contextual state of a token may carry information about other tokens. Two further measurements show which states
 carry the label:

@@ -127,9 +127,9 @@ def unmet_by_exchange(kind: Kind, recipe: Recipe, evidence: LabelEvidence) -> li
 def exchange_tokens(adapter: PooledAttentionAdapter, data: Dataset, exchange: Exchange) -> ExchangeEvidence:
     """Exchange tokens between the texts of a data set, and count how often a text gets the decision of its donor.
 
-    The donor of a text is a text with another predicted class. Of all such texts, it is one of the five whose numbers
-    of attended and of other tokens are closest to those of the text. Positions for which the donor has no token get the
-    unknown word.
+    The donor of a text is a text with another predicted class. It is one of the five such texts that are most similar
+    to the text in the number of attended tokens and in the number of other tokens. Positions for which the donor has no
+    token get the unknown word.
 
     Args:
         adapter: The adapter of the model.

@@ -1,1 +1,1 @@
-"""Planted Transformers: small classifiers with a known circuit, which determines which readings are faithful."""
+"""Planted Transformers: small classifiers with a known circuit. The circuit determines which readings are faithful."""

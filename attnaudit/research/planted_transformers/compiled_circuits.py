@@ -68,7 +68,7 @@ class Circuit:
     Attributes:
         mechanism: The name of the mechanism.
         half: The half of the population that its models belong to.
-        design: Returns the design of a variant, given one of the `parameters`.
+        design: Takes a variant and one of the `parameters`, and returns the design.
         families: The families that it is built in.
         least_layers: The smallest number of layers.
         heads: The number of heads; None for 2 or 4.

@@ -86,7 +86,7 @@ class PlantedPatches:
 
 
 def patch_plans(half: str, seeds: Sequence[int]) -> list[PatchPlan]:
-    """Return the models of the mechanisms of a half, "tuning" or "held_out"."""
+    """Return the models of one half of the population, "tuning" or "held_out"."""
     return [
         PatchPlan(mechanism=circuit.mechanism, family=family, seed=seed, parameter=float(parameter))
         for circuit in CIRCUITS

@@ -1,10 +1,11 @@
 """Planted language models that answer from passages. One passage determines the answer.
 
-The models are the compiled circuits of causal classifiers (see `compiled_circuits`), whose output layer is turned into
-that of a language model: the logit of the name of a class is that of the class. In every prompt, one passage has cue
-words of a class. The others have decoys and words that decide nothing. The circuit moves the evidence of the cue words,
-so the answer depends on the passage with the cue words alone. A reading is faithful if its head moves the evidence. It
-is unfaithful if the head looks at other words, or if it looks at the cue words but moves nothing.
+The models are the compiled circuits of causal classifiers (see `compiled_circuits`), with the output layer of a
+language model. Its logit for the name of a class is the logit that the classifier has for this class. In every prompt,
+one passage has cue words of a class. The others have decoys and words that decide nothing. The circuit moves the
+evidence of the cue words, so the answer depends on the passage with the cue words alone. A reading is faithful if its
+head moves the evidence. It is unfaithful if the head looks at other words, or if it looks at the cue words but moves
+nothing.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class PlantedPool(nn.Module):
         self.scale = nn.Parameter(torch.tensor(design.logit_scale))
 
     def encode(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Return the states (B, T, m) of units, given their vectors (B, T, d) and which units are real (B, T)."""
+        """Compute the states (B, T, m) of units from their vectors (B, T, d) and the mask (B, T) of real units."""
         codes = vectors @ self.code
         real = mask[..., None].to(codes.dtype)
         part = {name: codes[..., i] for i, name in enumerate(SCALARS)}
@@ -177,7 +177,7 @@ class PlantedPool(nn.Module):
         return numbers[..., :half] - numbers[..., half:]
 
     def scores(self, states: Tensor, head: int, asked: Tensor | None) -> Tensor:
-        """Return the attention scores (B, T) of a head, given what earlier hops asked for (B, tags)."""
+        """Return the attention scores (B, T) of a head. `asked` (B, tags) is the tag that an earlier hop has found."""
         numbers = self.numbers(states)
         looked = numbers[..., head]
         if self.design.heads[head].looks == "asked" and asked is not None:
@@ -192,7 +192,7 @@ class PlantedPool(nn.Module):
         return rows[0] if len(rows) == 1 else torch.stack(rows, dim=1)
 
     def decode(self, contexts: Tensor) -> Tensor:
-        """Return the logits (..., C), given the contexts (..., H · m) of the heads."""
+        """Compute the logits (..., C) from the contexts (..., H · m) of the heads."""
         count = len(self.design.heads)
         values = self._evidence(self.numbers(contexts.reshape(*contexts.shape[:-1], count, -1)))
         gains = values.new_tensor([head.gain for head in self.design.heads])
@@ -247,7 +247,7 @@ class PlantedPool(nn.Module):
 
 
 def two_logits(logits: Tensor) -> Tensor:
-    """Return logits (B, C), given the single logit of class 1 or the logits of all classes."""
+    """Return logits (B, C) from the single logit of class 1, or from the logits of all classes."""
     return torch.cat([torch.zeros_like(logits), logits], dim=-1) if logits.shape[-1] == 1 else logits
 
 

@@ -62,7 +62,7 @@ class TrainedPool(nn.Module):
         return weights
 
     def decode(self, contexts: Tensor) -> Tensor:
-        """Return the logits (..., C), given the context (..., m or 2m)."""
+        """Compute the logits (..., C) from the context (..., m or 2m)."""
         logits: Tensor = self.decoder(contexts[..., -WIDTH:])
         return logits
 

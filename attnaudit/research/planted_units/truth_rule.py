@@ -7,7 +7,7 @@ meets two conditions:
   same. The *margin* is the logit of the predicted class minus the largest other logit. Averaged over the rotations, it
   is less than half as large as with the original weights.
 * **Points.** The units with 80% of the reading's weight are replaced by those of a *donor*, a row with another
-  predicted class, while the weights of the reading's site (the heads at the same place in the model) stay the same. The
+  predicted class. The weights of the reading's site (the heads at the same place in the model) stay the same. The
   prediction becomes that of the donor. If all other units are replaced instead, the prediction stays that of the row.
   Both must hold for at least half of the donors.
 
@@ -120,7 +120,7 @@ def known_truth(model: Runs, rows: UnitRows, *, heads: Sequence[int] | None, hop
 
 
 def judged(used: Tensor, points: Tensor, accuracy: float) -> KnownTruth:
-    """Return the truth of a reading, given on which rows (B,) each condition holds.
+    """Return the truth of a reading from the rows (B,) on which each condition holds.
 
     Examples:
         >>> rows = torch.ones(10, dtype=torch.bool)

@@ -71,7 +71,7 @@ def exclusion(report: Reproduction, table: str, name: str) -> str:
 
 
 def unfinished(report: Reproduction, table: str, *names: str) -> bool:
-    """Return whether at least one of the rows is excluded, and each excluded row is only unfinished."""
+    """Return whether rows are excluded, and each of them only because it is unfinished."""
     rows = [row for name in names for row in [measured_row(report, table, name)] if row is not None and row.excluded]
     return bool(rows) and all(row.unfinished for row in rows)
 

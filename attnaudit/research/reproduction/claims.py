@@ -124,8 +124,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         what: A description of the number for the evidence, such as "drop in F1, tying minus base".
         digits: The number of decimals in the evidence.
         about_scores: Whether the claim is about the accuracy or F1 of the models. If so, the claim cannot hold while a
-            case is excluded because its model was not trained well enough: a claim about scores must not leave out
-            cases for their scores.
+            case is excluded because its model was not trained well enough. Otherwise, cases would be left out because
+            of the very scores that the claim is about.
 
     Returns:
         The answer.

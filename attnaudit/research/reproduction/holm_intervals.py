@@ -69,9 +69,8 @@ def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
 
     The p-values of the two-sided t-tests against 0 are sorted. If there are m tests, the smallest p-value is compared
     with ERROR/m, the next one with ERROR/(m − 1), and so on, until a p-value is larger than its limit. Each interval
-    has the confidence at which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. The
-    interval of the first test that does not reject 0 has the confidence of this test, and so have the intervals of all
-    later tests.
+    has the confidence at which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. From
+    the first test that does not reject 0, all intervals have the confidence of this test.
 
     Args:
         families: One list of values per interval. A list of a single value gets no interval and is not counted.

@@ -80,7 +80,7 @@ class Page:
 
     @property
     def causes(self) -> list[tuple[str, str, str]]:
-        """Why claims are undecided, with the columns of `OPEN_HEAD`."""
+        """Rows with the reasons why claims are undecided. `OPEN_HEAD` names the columns."""
         return wording.open_claims([part.report for part in self.parts])
 
 
@@ -99,7 +99,7 @@ class Index:
 
     @property
     def causes(self) -> list[tuple[str, str, str]]:
-        """Why claims are undecided, with the columns of `OPEN_HEAD`."""
+        """Rows with the reasons why claims are undecided. `OPEN_HEAD` names the columns."""
         return wording.open_claims([part.report for paper in self.papers for part in paper.parts])
 
     @staticmethod

@@ -85,13 +85,13 @@ def setting(report: Reproduction) -> str:
 
 
 def paper_heading(report: Reproduction) -> str:
-    """Return the title of all reports on a paper. It marks a quick run."""
+    """Return the title of all reports on a paper. For a quick run, the title says so."""
     quick = "QUICK: not a reproduction. " if report.quick else ""
     return f"{quick}Reproduction of “{report.title}”"
 
 
 def heading(report: Reproduction) -> str:
-    """Return the title of a report. It names the word vectors, if any, and marks a quick run."""
+    """Return the title of a report. It names the word vectors, if any, and says whether the run was quick."""
     vectors = f" with {report.vectors.name} word vectors" if report.vectors else ""
     return f"{paper_heading(report)}{vectors}"
 
@@ -122,7 +122,7 @@ def seeds_needed(finding: Finding) -> str:
 
 
 def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
-    """Return the causes of undecided claims, the most frequent first, with the columns of OPEN_HEAD."""
+    """Return rows with the causes of undecided claims, the most frequent first. OPEN_HEAD names the columns."""
     counts = Counter(one.cause for report in reports for one in report.findings if one.cause is not None)
     return [(f"{CAUSES[cause][0]}.", str(count), CAUSES[cause][1]) for cause, count in counts.most_common()]
 
@@ -221,7 +221,7 @@ def measured_rows(table: Table) -> list[Row]:
 
 
 def made_with(report: Reproduction) -> str:
-    """Return the versions of Python and of packages in the last run, and the machine."""
+    """Return the versions of Python and of packages in the last run, and its machine."""
     packages = ", ".join(f"{name} {version}" for name, version in report.environment.packages.items())
     machine = f"{report.environment.platform}, {report.environment.processor}"
     return f"Python {report.environment.python}, {packages}; {machine}"

@@ -13,8 +13,8 @@ from attnaudit.research.reproduction.paper_report import Reproduction
 def share_axes(reports: Mapping[str, Reproduction]) -> dict[str, Reproduction]:
     """Return the same reports, with figures whose axes cover the values of all reports.
 
-    All strip plots of a table have the same axis, and so have all curves of a table with the same name. The records of
-    violins and bars do not store an axis: draw them with `highest_values`.
+    All strip plots of a table get the same axis. All curves of a table with the same name get the same axes. The
+    records of violins and bars do not store an axis: draw them with `highest_values`.
 
     Args:
         reports: Name -> report. All are about the same paper.

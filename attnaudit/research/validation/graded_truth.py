@@ -77,8 +77,8 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, floa
     The interval is that of Bonett & Wright (2000): Fisher's z with the variance (1 + ρ²/2) / (n - 3).
 
     Args:
-        x: Numbers.
-        y: As many numbers.
+        x: The first number of each pair.
+        y: The second number of each pair.
 
     Returns:
         The correlation and the lower and upper limit of its interval. None for fewer than four pairs, or if all values
