@@ -28,7 +28,7 @@ class TransformerAdapter(ModelAdapter, Protocol):
     """
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
-        """Compute the logits for V alternative weights at one query of a site.
+        """Compute the logits for V alternative sets of weights of one query at a site.
 
         The result must equal that of `run` with the weights of this query replaced. It must be differentiable in the
         weights. States computed before the site may be taken from the trace.

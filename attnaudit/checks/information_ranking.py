@@ -225,7 +225,9 @@ def ranking_interval(
     generator: np.random.Generator,
     shuffling: np.random.Generator,
 ) -> IntervalEstimate | None:
-    """Return the interval of the weighted τ from subsamples of half of the sources, with the same clusters.
+    """Return the interval of the weighted τ, computed from subsamples.
+
+    Each subsample contains half of the sources, and keeps the clusters of the whole sample.
 
     Args:
         ranking: The ranking, with its instances in the order of `groups.rows`.

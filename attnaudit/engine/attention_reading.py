@@ -193,7 +193,7 @@ class AttentionReading:
 
     @cached_property
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
-        """The gradients of `gradient`, but computed as if the attention weights were constants."""
+        """The same gradients as `gradient`, but with the attention weights treated as constants."""
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]

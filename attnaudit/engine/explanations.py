@@ -107,8 +107,8 @@ def rollout(clean: CleanPass, scope: Scope, query: str) -> Tensor:
     """Return the rows that a reading selects from attention rollout (Abnar & Zuidema 2020), averaged.
 
     Each layer has the matrix ½ · (mean of the attention over the heads) + ½ · I, whose rows are normalised to sum to 1.
-    The rollout is the product of these matrices, with the last layer on the left. A row of the product is the product
-    of a row vector with the matrix of each layer, from the last to the first, so no matrix product is needed.
+    The rollout is the product of these matrices, with the last layer on the left. To compute one of its rows, a row
+    vector is multiplied by the matrix of each layer, from the last to the first. No two matrices need to be multiplied.
 
     Args:
         clean: the clean pass of the batch.

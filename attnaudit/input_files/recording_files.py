@@ -74,7 +74,7 @@ def parse_wave(content: bytes, path: Path, where: str) -> Recording:
         where: The row and the column that name the file, for messages.
 
     Raises:
-        DataError: The contents are not a .wav file with uncompressed samples of whole numbers, or there are no samples.
+        DataError: The contents are not a .wav file with uncompressed integer samples, or there are no samples.
     """
     import numpy as np
     import torch

@@ -101,7 +101,7 @@ def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inp
 
 
 def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs) -> str:
-    """Describe how far the results of a model in half precision are from eager attention and from float32.
+    """Compare the results of a model in half precision with those of eager attention and those in float32.
 
     The logits of the audited passes are compared with those of the model's own kernel, and with the logits in float32.
     The attention weights of some rows (see `QueryComparison`) are compared with the weights that the architecture's own
