@@ -10,7 +10,7 @@ import pytest
 def shorten_failures(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> set[str]:
     """Shorten the failures of audit cases before pytest shows them, and return the messages that it will show.
 
-    With -q, only the first line of a gate's message is shown, and the command that runs the case again. The message
+    With -q, the message of a gate is reduced to its first line and the command that runs the case again. The message
     about a model or data that cannot be audited is left out of the short summary, because it is shown above it.
 
     Args:

@@ -9,8 +9,8 @@ from attnaudit.verdict_text import exceeds_margin
 def baseline_notes(run: RunRecord, *, above: str = "") -> list[str]:
     """Return sentences about baselines: why values are not comparable, and which are better by more than the margin.
 
-    There is one sentence for each reason why values are not comparable, with the names of the gates, and one for each
-    value that is better.
+    There is one sentence for each reason why values are not comparable, which names the gates. There is also one
+    sentence for each value that is better.
 
     Args:
         run: The record of the run.

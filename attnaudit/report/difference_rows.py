@@ -83,7 +83,7 @@ class DifferenceRow:
 
 
 def is_decided(paired: PairedValue) -> bool:
-    """Return whether the meaning of a difference can be given: it has an interval, or both values are the same."""
+    """Return whether a difference can be interpreted: it has an interval, or both values are the same."""
     return paired.interval is not None or paired.meaning == "same"
 
 

@@ -42,7 +42,9 @@ class GateLine:
 
 
 def gate_lines(run: RunRecord) -> dict[str, list[GateLine]]:
-    """Return the lines of the gates by model and data set: heading -> lines. Gates that did not pass come first."""
+    """Return the lines of the gates, grouped by model and data set: heading -> lines. Gates that did not pass come
+    first.
+    """
     lines: dict[str, list[GateLine]] = {}
     for gate in run.gates:
         lines.setdefault(_heading(gate.model, gate.data, run), []).append(_line(gate, run))

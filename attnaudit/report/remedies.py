@@ -19,8 +19,8 @@ def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release.
 
     The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
-    alone come first. These are more texts for an inconclusive gate, other texts for an undefined one, and another
-    reading of the attention that did better in this run. The remedies of the policy follow. Each of them is shown only
+    alone come first. They advise more texts for an inconclusive gate, other texts for an undefined one, and another
+    reading of the attention if it did better in this run. The remedies of the policy follow. Each of them is shown only
     for the verdicts and families that the policy gives.
 
     Returns:

@@ -221,7 +221,7 @@ def _both(
 
 
 def joined_sources(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Combine two groupings of the same instances. Instances that share a group in either one share a group afterwards.
+    """Combine two groupings of the same instances. Instances that share a group in either one share one in the result.
 
     Args:
         first: The name of each instance's group in the first grouping.

@@ -1,7 +1,7 @@
 """The files of a run.
 
 audit.json exists from the start, with the status "running". Each process writes parts as soon as it has measured them.
-The end of the run merges them, and writes the final audit.json last.
+At the end of the run, the parts are merged, and the final audit.json is written last.
 """
 
 from __future__ import annotations

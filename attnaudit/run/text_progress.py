@@ -6,7 +6,7 @@ from attnaudit.progress import ProgressCallback
 
 
 class TextProgress:
-    """A `ProgressCallback` that converts the progress of measuring one pair to the number of texts of the whole run.
+    """A `ProgressCallback` that converts the progress on one pair to the progress of the whole run, in texts.
 
     A pair is one model on one data set. Measuring also reports steps within a batch, such as erased texts. These steps
     are shown as a remark, and are not counted as texts.

@@ -233,7 +233,7 @@ def plug_in_bets(above: Floats, below: Floats, bounds: RatioBounds, *, confidenc
     """Return the bets λ of Waudby-Smith & Ramdas 2024, eq. 26, each of which depends on earlier pairs only.
 
     The bet on pair t is √(2 log(2/α) / (σ² t log(t + 1))). Here, θ is the ratio of the means of the earlier pairs, and
-    σ² is the estimated variance of a - θ b. If `unbet` is 0, both estimates start from an artificial pair in the middle
+    σ² is the estimated variance of a - θ b. If `unbet` is 0, both estimates start from an artificial pair halfway
     between the bounds.
 
     Args:

@@ -1,8 +1,8 @@
 """Models whose attention is right on a known share of the texts.
 
 For a share between 0 and 1, the evidence of half of the words reaches the decoder through a bypass around attention. In
-a text with a marker word, only the bypass counts, and attention is on words of the other half. In all other texts, only
-evidence multiplied by attention counts.
+a text with a marker word, only the bypass counts, and attention is on words that the bypass does not use. In all other
+texts, only evidence multiplied by attention counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Faithful models whose attention is proportional to a power of the evidence of each word.
 
 The evidence comes from real texts, by naive Bayes or by logistic regression. It is spread over many words, and most of
-them carry little.
+them carry little evidence.
 """
 
 from __future__ import annotations

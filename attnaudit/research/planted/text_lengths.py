@@ -16,7 +16,7 @@ LONG = TextPlan(length=(60, 500), cues=(1, 6), rows=160)
 def recipe(inputs: TrainingInputs, *, plan: TextPlan, faithful: bool) -> Recipe:
     """Return the recipe of a model of short or long texts.
 
-    In faithful models of long texts, words without evidence get less weight.
+    In faithful models, a word without evidence gets less weight in long texts than in short ones.
     """
     assert plan.length is not None
     idle, noise = 1 / (10 * plan.length[1]), 0.3 / plan.length[1]

@@ -1,7 +1,7 @@
 """A classifier that pools units with one or several attentions. Its parts are known by construction.
 
-The encoder reads the codes of the units (see `unit_codes`). Into the state of each unit, it writes the features that
-the heads look at, and the value that the heads move. The design of a model decides both. For example, a head may look
+The encoder reads the codes of the units (see `unit_codes`). It writes the features that the heads look at, and the
+value that the heads move, into the state of each unit. The design of a model decides both. For example, a head may look
 at decoys while every state has the mean evidence of all units.
 
 Shapes: B rows, T units, d features of a vector, m features of a state, H heads, C classes.

@@ -4,17 +4,18 @@ The rule is applied to the model itself, without an adapter and without the engi
 meets two conditions:
 
 * **Used.** The weights of the reading are rotated along the units, by several distances, while the states stay the
-  same. The *margin* is the logit of the predicted class minus the largest other logit. Averaged over the rotations, it
-  is less than half as large as with the original weights.
+  same. The *margin* is the logit of the predicted class minus the largest other logit. Averaged over the rotations, the
+  margin is less than half as large as with the original weights.
 * **Points.** The units with 80% of the reading's weight are replaced by those of a *donor*, a row with another
   predicted class. The weights of the reading's site (the heads at the same place in the model) stay the same. The
   prediction becomes that of the donor. If all other units are replaced instead, the prediction stays that of the row.
   Both must hold for at least half of the donors.
 
-A reading is faithful if it is right on at least 90% of the rows. It is unfaithful if it is right on at most 10% of
-the rows. It then *fails* each question whose condition holds on at most 10% of the rows. Between these limits, it is
-graded, with the measured share. A reading gets no label in two cases: if the model predicts the label of fewer than
-90% of the rows, or if the reading is right on at most 10% of the rows although each condition alone holds on more.
+A reading is faithful if it is right on at least 90% of the rows. It is unfaithful if it is right on at most 10% of the
+rows. It then *fails* each question whose condition holds on at most 10% of the rows. Between these limits, it is
+graded, and its share is the share of rows on which it is right. A reading gets no label in two cases: if the model
+predicts the label of fewer than 90% of the rows, or if the reading is right on at most 10% of the rows although each
+condition alone holds on more.
 
 Shapes: B rows, T units, d features of a vector.
 """

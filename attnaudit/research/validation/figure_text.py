@@ -71,7 +71,7 @@ def required(check: CheckFigures) -> str:
 
 
 def published_figures(check: CheckFigures) -> Figures | None:
-    """Return the figures of a check that reports show: held-out figures if there are any, otherwise tuning figures."""
+    """Return the figures that reports show for a check: held-out figures if there are any, otherwise tuning figures."""
     return check.held_out or check.tuning
 
 
