@@ -83,18 +83,34 @@ class BiLSTM(Encoder):
         lengths = mask.sum(1, keepdim=True)
         mirrored = torch.where(places < lengths, lengths - 1 - places, places)
         if torch.equal(mask, places < lengths):  # all padding is on the right
-            forwards, inverse = self._hidden(self.forwards, embeddings), mirrored
+            forwards = self._hidden(self.forwards, embeddings)
+            backwards = self._hidden_in_reverse(embeddings, mirrored)
         else:
             ordered, _ = in_order(mask)
             forwards = select_positions(
                 self._hidden(self.forwards, select_positions(embeddings, ordered)), torch.argsort(ordered, dim=1)
             )
             mirrored = ordered.gather(1, mirrored)
-            inverse = torch.argsort(mirrored, dim=1)
-        backwards = self._hidden(self.backwards, select_positions(embeddings, mirrored))
-        both = [forwards, select_positions(backwards, inverse)]
-        hidden = torch.cat(both, dim=-1) * mask.unsqueeze(-1)
+            backwards = self._hidden(self.backwards, select_positions(embeddings, mirrored))
+            backwards = select_positions(backwards, torch.argsort(mirrored, dim=1))
+        hidden = torch.cat([forwards, backwards], dim=-1).mul_(mask.unsqueeze(-1))
         return hidden if self.above is None else torch.as_tensor(self.above(hidden, mask))
+
+    def _hidden_in_reverse(self, embeddings: Tensor, mirrored: Tensor) -> Tensor:
+        """Return the (B, T, h) hidden states of the backward LSTM at every position.
+
+        PyTorch's LSTM copies its inputs so that the rows of one position are neighbours in memory. The embeddings are
+        selected in this layout, and the states are selected from it, so that nothing is copied twice.
+
+        Args:
+            embeddings: (B, T, d) embeddings.
+            mirrored: (B, T) for each position, the position that the LSTM reads instead. It is its own inverse.
+        """
+        count, width = mirrored.shape
+        rows = torch.arange(count, device=mirrored.device).unsqueeze(1)
+        read = embeddings.flatten(0, 1).index_select(0, (mirrored + rows * width).T.flatten())
+        hidden = self._hidden(self.backwards, read.view(width, count, -1).transpose(0, 1)).transpose(0, 1)
+        return hidden.flatten(0, 1).index_select(0, (mirrored * count + rows).flatten()).view(count, width, -1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the (B, m) concatenation of the final states of both directions."""

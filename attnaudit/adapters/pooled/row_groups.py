@@ -45,8 +45,13 @@ def encode_in_groups(encoder: Callable[[Tensor, Tensor], Tensor], embedded: Tens
         states = encoder(its_embeddings[:, :longest], its_mask[:, :longest])
         if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(group), longest):
             return encoder(embedded, mask)
-        parts.append(nn.functional.pad(states, (0, 0, 0, width - longest)))
-    return torch.cat(parts)
+        parts.append(states)
+    if torch.is_grad_enabled():
+        return torch.cat([nn.functional.pad(part, (0, 0, 0, width - part.shape[1])) for part in parts])
+    padded = parts[0].new_zeros(count, width, parts[0].shape[2])
+    for place, part in zip(torch.split(padded, sizes), parts, strict=True):
+        place[:, : part.shape[1]] = part
+    return padded
 
 
 def _groups(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
