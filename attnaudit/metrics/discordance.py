@@ -69,16 +69,19 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
     """
     position = torch.arange(x.shape[1], device=x.device)
     real = position < lengths[:, None]
-    order_x, same_x = _ordered(x, real)
-    order_y, same_y = _ordered(y, real)
-    rank_x, rank_y = ((~same).cumsum(1) - 1 for same in (same_x, same_y))
-    same_x, same_y = same_x & real, same_y & real
+    order_x, repeats_x = _ordered(x, real)
+    order_y, repeats_y = _ordered(y, real)
+    same_x, same_y = repeats_x & real, repeats_y & real
+    ties_in_x, ties_in_y = bool(same_x.any()), bool(same_y.any())
     rank_in_y = torch.empty_like(order_y).scatter_(1, order_y, position.expand_as(order_y))
-    # The values are sorted by x, and equal values of x by y, so a tie in x is not an inversion. Each sorting key
-    # contains the token's position in the order of y, so the key identifies the token.
-    bits = max(1, (x.shape[1] - 1).bit_length())
-    token = _sorted((rank_x << bits) + rank_in_y.gather(1, order_x)) & ((1 << bits) - 1)
-    y_by_x = rank_y.gather(1, token)
+    token = rank_in_y.gather(1, order_x)
+    if ties_in_x:
+        # The values are sorted by x, and equal values of x by y, so a tie in x is not an inversion. Each sorting key
+        # contains the token's position in the order of y, so the key identifies the token.
+        bits = max(1, (x.shape[1] - 1).bit_length())
+        token = _sorted((_ranks(repeats_x) << bits) + token) & ((1 << bits) - 1)
+    # Padding must not be inverted. It follows the real values, and all of it has the same rank.
+    y_by_x = _ranks(repeats_y).gather(1, token) if ties_in_y else token.minimum(lengths[:, None])
     if weights is None:
         along_x = along_y = None
         every = lengths.double() * (lengths - 1) / 2
@@ -89,7 +92,7 @@ def count_pairs(x: Tensor, y: Tensor, lengths: Tensor, weights: Tensor | None = 
         every = (weights.sum(1).square() - weights.square().sum(1)) / 2
     tied_x, cubes_x = _tied(same_x, along_x)
     tied_y, cubes_y = _tied(same_y, along_y)
-    tied_both, _ = _tied(same_x & _repeats(y_by_x) if bool(same_x.any()) else same_x, along_x)
+    tied_both, _ = _tied(same_x & _repeats(y_by_x) if ties_in_x else same_x, along_x)
     return Pairs(every, tied_x, tied_y, tied_both, _inversions(y_by_x, along_x), cubes_x, cubes_y)
 
 
@@ -100,11 +103,13 @@ def _ordered(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         (R, T) positions in ascending order of their values; and an (R, T) mask of the sorted values, True where a value
         equals the value before it.
     """
-    values = torch.where(real, values.double(), torch.inf)
+    values, whole = values.double(), bool(real.all())
+    if not whole:
+        values = torch.where(real, values, torch.inf)
     if values.device.type == "cpu":
         # On a CPU, numpy sorts many rows several times as fast as torch. Real values that are infinite tie with the
         # padding, so a stable sort must keep them before the padding.
-        infinite = bool(((values == torch.inf) & real).any())
+        infinite = not whole and bool(((values == torch.inf) & real).any())
         order = torch.from_numpy(np.argsort(values.numpy(), axis=1, kind="stable" if infinite else None))
     else:
         order = values.argsort(dim=1, stable=True)
@@ -116,6 +121,15 @@ def _sorted(values: Tensor) -> Tensor:
     if values.device.type == "cpu":
         return torch.from_numpy(np.sort(values.numpy(), axis=1))
     return values.sort(1).values
+
+
+def _ranks(repeats: Tensor) -> Tensor:
+    """Return the ranks (R, T) of sorted values, counted from 0. Equal values have the same rank.
+
+    Args:
+        repeats: (R, T) True where a value equals the value before it.
+    """
+    return (~repeats).cumsum(1) - 1
 
 
 def _repeats(ordered: Tensor) -> Tensor:
@@ -173,17 +187,19 @@ def _inversions(values: Tensor, weight: Tensor | None) -> Tensor:
     padding = blocks * size - width
     values = torch.nn.functional.pad(values, (0, padding), value=width)
     bits = (blocks * size - 1).bit_length()
-    position = torch.arange(blocks * size, device=values.device)
+    if 2 * bits < 32:  # Short keys are sorted twice as fast.
+        values = values.int()
+    position = torch.arange(blocks * size, device=values.device, dtype=values.dtype)
     by_value = _sorted((values << bits) + position) & ((1 << bits) - 1)  # positions in the order of their values
-    block = by_value // size
+    block = by_value >> (size.bit_length() - 1)
     pairs = torch.cat([values.view(-1, size), block.view(-1, size)])
-    cell = block * blocks + position // size
+    cell = block.long() * blocks + position // size
     if weight is None:
         near = _inversions_within(pairs, None)
         filled = torch.ones((), device=values.device).expand_as(cell)
     else:
         weight = torch.nn.functional.pad(weight, (0, padding))
-        filled = weight.gather(1, by_value)
+        filled = weight.gather(1, by_value.long())
         near = _inversions_within(pairs, torch.cat([weight.view(-1, size), filled.view(-1, size)]))
     table = filled.new_zeros(rows, blocks * blocks).scatter_add_(1, cell, filled).view(rows, blocks, blocks)
     before = table.cumsum(1) - table  # (R, K, K) counts in earlier blocks of positions

@@ -13,9 +13,9 @@ from torch import Tensor
 from attnaudit.metrics.discordance import Pairs, count_pairs
 from attnaudit.metrics.padded_rows import compact, length_chunks, padded_rows
 
-#: Assumed number of tensor elements that counting needs per token. It makes chunks small enough for the processor's
-#: cache.
-COUNTING_COST = 128
+#: Assumed number of tensor elements that counting needs per token, without and with weights. They make chunks small
+#: enough for the processor's cache.
+COUNTING_COST, WEIGHTED_COST = 64, 128
 #: Largest number of tokens for which the p-value is always exact if there are no ties, as in scipy.
 EXACT_LIMIT = 33
 
@@ -128,7 +128,7 @@ def weighted_kendall_tau(x: Tensor, y: Tensor, weights: Tensor, mask: Tensor | N
     if bool((weight < 0).any()):
         raise ValueError(f"weights: expected weights of at least 0 but got {float(weight.min())}")
     tau = torch.full(lengths.shape, torch.nan, dtype=torch.float64, device=left.device)
-    for index, width in length_chunks(lengths, lambda length: COUNTING_COST * length):
+    for index, width in length_chunks(lengths, lambda length: WEIGHTED_COST * length):
         x_part, y_part, weight_part = (value[index, :width] for value in (left, right, weight))
         pairs = count_pairs(x_part, y_part, lengths[index], weight_part)
         defined = pairs.every > 0
