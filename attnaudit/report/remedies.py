@@ -19,9 +19,9 @@ def remedies(run: RunRecord) -> list[str]:
     """Return the remedies for the gates that block the release.
 
     The remedies for the most serious verdict come first. For each verdict, the remedies that follow from the verdict
-    alone come first. They advise more texts for an inconclusive gate, other texts for an undefined one, and another
-    reading of the attention if it did better in this run. The remedies of the policy follow. Each of them is shown only
-    for the verdicts and families that the policy gives.
+    alone come first. They advise more texts for an inconclusive gate, other texts for an undefined one, and for a
+    failed one another reading of the attention, if that reading did better in this run. The remedies of the policy
+    follow. Each of them is shown only for the verdicts and families that the policy gives.
 
     Returns:
         The remedies. The remedies of a question are in the order of the policy. If several questions have remedies, the

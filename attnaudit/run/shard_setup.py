@@ -102,7 +102,7 @@ class ShardedMeasurement:
         )
 
     def job(self, lengths: Sequence[int]) -> ShardJob:
-        """Describe the measurement for other processes. `lengths` gives the number of tokens of every instance."""
+        """Describe the measurement for other processes. `lengths` gives the number of real units of every instance."""
         return ShardJob(
             source=self.source,
             sha256=self.loaded.sha256,
