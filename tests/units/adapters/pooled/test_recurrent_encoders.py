@@ -226,7 +226,7 @@ def test_the_suite_tries_what_is_shared() -> None:
         (nn.GRU(3, 2), "lstm is GRU; expected an nn.LSTM"),
         (nn.LSTM(3, 2, num_layers=2), "lstm has 2 layers"),
         (nn.LSTM(3, 2, proj_size=1), "proj_size=1; expected one layer without projection"),
-        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "in a pair, one direction each"),
+        ((nn.LSTM(3, 2), nn.LSTM(3, 2, bidirectional=True)), "In a pair, each LSTM must have one direction"),
         ((nn.LSTM(3, 2),), "lstm is tuple"),
     ],
 )
