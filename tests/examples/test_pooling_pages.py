@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit.adapters.loading import load_model
+from attnaudit.adapters.loading import LoadedModel, load_model
+from attnaudit.checks.policy import load_policy
 from attnaudit.conformance import quick
 from attnaudit.data import load
 from attnaudit.engine.measuring import measure
@@ -52,7 +53,9 @@ def test_each_adapter_conforms_and_is_measured(name: str, folder: Path) -> None:
     assert np.isfinite(measurements.scalar("pointing.held.cosine")).all()
 
 
-def test_bags_of_digits(folder: Path) -> None:
+@pytest.fixture
+def digit_bags(folder: Path) -> Iterator[LoadedModel]:
+    """The model of the page about bags, which is trained on fewer bags and for fewer steps."""
     made = runpy.run_path("digit_bags.py")
     made["make_bags"](folder / "train", 100, 1)
     made["make_bags"](folder / "test", 40, 2)
@@ -60,13 +63,29 @@ def test_bags_of_digits(folder: Path) -> None:
     before = set(models.names())
     runpy.run_path("conftest.py")
     (source,) = set(models.names()) - before
-    try:
-        adapter = load_model(source).adapter
-        data = load(folder / "test" / "bags.csv")
-        quick(adapter, data.instances)
-        measurements, _ = measure(adapter, data, ("pointing.held", "adversarial.0.05"), model="m", seed=0)
-    finally:
-        models._known.pop(source)
+    yield load_model(source)
+    models._known.pop(source)
+
+
+def test_bags_of_digits(folder: Path, digit_bags: LoadedModel) -> None:
+    data = load(folder / "test" / "bags.csv")
+    quick(digit_bags.adapter, data.instances)
+    measurements, _ = measure(digit_bags.adapter, data, ("pointing.held", "adversarial.0.05"), model="m", seed=0)
     assert [len(row) for row in measurements.tokens] == [12] * 40
     assert measurements.facts["adversarial.method"] == "exact"
     assert np.isfinite(measurements.scalar("pointing.held.cosine")).all()
+
+
+def test_large_bags_of_digits(folder: Path, digit_bags: LoadedModel) -> None:
+    code, sizes = Path("large_bags.py").read_text(encoding="utf-8"), "BAGS, UNITS = 30, 10_000\n"
+    assert sizes in code
+    Path("large_bags.py").write_text(code.replace(sizes, "BAGS, UNITS = 4, 1_000\n"), encoding="utf-8")
+    runpy.run_path("large_bags.py", run_name="__main__")
+    checks, data = tuple(load_policy("large_bags.toml")), load(folder / "large" / "bags.csv")
+    needs = sorted({need for check in checks for need in check.needs_under_reading()})
+    measurements, _ = measure(digit_bags.adapter, data, needs, model="m", seed=0)
+    pointing, agreement = (check.judge(measurements) for check in checks)
+    assert [len(row) for row in measurements.tokens] == [1000] * 4
+    assert pointing.value is not None
+    assert agreement.value is not None
+    assert "512 of 1,000 units" in agreement.details.values()
