@@ -24,6 +24,7 @@ PLACEHOLDERS = {
     "WHERE": ("layer", "everywhere.live"),
     "OPERATOR": ("deletion", "mask"),
     "EFFECT": ("held", "live", "shapley.3"),
+    "N": ("32",),
 }
 
 
