@@ -232,7 +232,7 @@ class TotalEffect(WhereReplaced):
             generator = self.generator(measurements, "kappa")
             estimate = kappa.interval(groups, confidence=self.confidence, generator=generator)
             decisions = {
-                "share of decisions changed": mean_of(1 - kappa.columns[groups.rows, -1]),
+                "share of decisions changed": mean_of(kappa.disagreement(groups.rows)),
                 "Cohen's κ of the decisions": kappa.value(groups),
                 f"Cohen's κ, {100 * self.confidence:g}% interval": None
                 if estimate is None
@@ -298,7 +298,8 @@ class TotalEffect(WhereReplaced):
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        mask = np.isin(np.arange(len(measurements)), chosen)
+        mask = np.zeros(len(measurements), dtype=np.bool_)
+        mask[chosen] = True
         changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask))
         changes[mask & ~self._rearranged(measurements)] = 0.0
         return changes, standard.probabilities(logits)

@@ -102,7 +102,9 @@ class Measurements:
         """(n,) number of real units of each instance."""
         attention = self.vectors.get("attention")  # it has one number per unit
         if isinstance(attention, RaggedColumn):
-            return np.diff(attention.ends, prepend=0)
+            lengths = attention.ends.copy()
+            lengths[1:] -= attention.ends[:-1]
+            return lengths
         return np.array([len(t) for t in self.tokens], dtype=np.int64)
 
     @property

@@ -16,6 +16,8 @@ from attnaudit.arrays import Integers
 Array: TypeAlias = NDArray[Any]
 #: Number of rows that are read from a file at once.
 ROWS_AT_ONCE = 256
+#: Number of rows whose lengths are compared at once.
+ENDS_AT_ONCE = 2**16
 
 
 class RaggedColumn(Sequence[Array]):
@@ -76,7 +78,9 @@ class RaggedColumn(Sequence[Array]):
         """
         values = self.values()
         length = len(values) // max(1, len(self))
-        if not np.array_equal(np.diff(self.ends, prepend=0), np.full(len(self), length)):
+        blocks = range(0, len(self), ENDS_AT_ONCE)
+        expected = (np.arange(first + 1, min(first + ENDS_AT_ONCE, len(self)) + 1) * length for first in blocks)
+        if not all(map(np.array_equal, (self.ends[first : first + ENDS_AT_ONCE] for first in blocks), expected)):
             raise ValueError("the rows have different lengths")
         return values.reshape(len(self), length, *values.shape[1:])
 

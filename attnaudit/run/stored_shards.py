@@ -354,7 +354,7 @@ class StoredShardRunner:
         for index in missing:
             numbers = measurer.measure(shards[index], progress=self._progress, report=_after(done, report))
             store(measured_shard(index, numbers))
-            return_free_memory()
+            return_free_memory(libraries=False)
 
     def _in_memory(
         self, measurer: ShardMeasurer, shards: Sequence[Shard], report: Callable[[int], None]

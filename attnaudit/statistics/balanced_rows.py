@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,17 @@ from attnaudit.statistics.shares import weighted_share
 
 #: Deviations from the mean of a class count as 0 if they are at most this fraction of the largest value.
 ROUNDING = 1e-12
+#: The number of rows that are copied or squared at once. It limits the memory.
+ROWS_AT_ONCE = 2**17
+
+
+def squared_distances(values: Floats, centre: Floats | float = 0.0) -> Floats:
+    """Return the (n,) squared Euclidean distances between (n, C) values and a (C,) centre (default: the origin)."""
+    distances = np.empty(len(values))
+    for first in range(0, len(values), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        distances[some] = ((values[some] - centre) ** 2).sum(1)
+    return distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +73,11 @@ class WeightedRows:
     def mean(self, values: Floats) -> Floats:
         """Return the weighted mean of the selected rows of values (n_all, ...), of shape (...)."""
         rows = self.groups.rows
-        mean: Floats = np.tensordot(self.weights[rows], values[rows], axes=1) / len(rows)
-        return mean
+        total: Floats = np.zeros(values.shape[1:])
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            block = rows[first : first + ROWS_AT_ONCE]
+            total = total + np.tensordot(self.weights[block], values[block], axes=1)
+        return total / len(rows)
 
     @property
     def fewest_sources(self) -> int:
@@ -151,13 +166,13 @@ class WeightedRows:
         share = weighted_share(above, below, self.groups, error=estimate.error, freedom=max(1.0, freedom))
         return replace(estimate, share=share)
 
-    def _sources(self) -> list[Floats]:
-        """Return one array per class: the number of its rows in each of its sources."""
-        number = np.repeat(np.arange(len(self.groups)), self.groups.sizes)
-        source = np.zeros(len(self.weights), dtype=np.int64)
-        source[self.groups.rows] = number
-        counts = (np.bincount(source[rows]).astype(np.float64) for rows in self.members)
-        return [count[count > 0] for count in counts]
+    def _sources(self) -> Iterator[Floats]:
+        """Yield one array per class: the number of its rows in each of its sources."""
+        source = np.zeros(len(self.weights), dtype=np.int32)
+        source[self.groups.rows] = np.repeat(np.arange(len(self.groups), dtype=np.int32), self.groups.sizes)
+        for rows in self.members:
+            counts = np.bincount(source[rows])
+            yield counts[counts > 0].astype(np.float64)
 
     def _around_the_mean(self, values: Floats) -> Floats:
         """Return (n_all,) numbers whose plain mean has the value and the standard error of the weighted mean.

@@ -12,6 +12,9 @@ from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
 
+#: The number of rows whose columns are in memory at once.
+ROWS_AT_ONCE = 2**17
+
 
 @dataclass(frozen=True, slots=True)
 class CohensKappa:
@@ -24,11 +27,12 @@ class CohensKappa:
     Use `CohensKappa.of` to create an instance.
 
     Attributes:
-        columns: (n_all, 2 C + 1) numbers whose sums over instances determine κ. C columns mark the decision before the
-            change, C columns mark the decision after it, and the last column marks whether the two agree.
+        decisions: (n_all,) class indices of the decisions before the change.
+        changed: (n_all, C) shares of the changes after which the model decides for each class.
     """
 
-    columns: Floats
+    decisions: Integers
+    changed: Floats
 
     @classmethod
     def of(cls, decisions: Integers, changed: Floats) -> CohensKappa:
@@ -39,12 +43,34 @@ class CohensKappa:
             changed: (n_all, C) shares. If several changes are tried, entry c is the share of changes after which the
                 model decides for class c. With a single change, it is 0 or 1.
         """
-        classes = changed.shape[1]
-        columns = np.empty((len(changed), 2 * classes + 1))  # filled in place, because a million rows need 40 MB
-        columns[:, :classes] = np.equal(decisions[:, None], np.arange(classes))
-        columns[:, classes:-1] = changed
-        columns[:, -1] = (columns[:, :classes] * changed).sum(1)
-        return cls(columns)
+        return cls(decisions, changed)
+
+    def columns(self, rows: Integers) -> Floats:
+        """Compute numbers whose sums over instances determine κ.
+
+        They are computed for the rows of a block, because those of a million rows need 40 MB.
+
+        Args:
+            rows: (m,) positions of instances.
+
+        Returns:
+            (m, 2 C + 1) numbers. C columns mark the decision before the change, C columns mark the decision after it,
+            and the last column marks whether the two agree.
+        """
+        classes = self.changed.shape[1]
+        columns = np.empty((len(rows), 2 * classes + 1))
+        columns[:, :classes] = np.equal(self.decisions[rows, None], np.arange(classes))
+        columns[:, classes:-1] = self.changed[rows]
+        columns[:, -1] = (columns[:, :classes] * columns[:, classes:-1]).sum(1)
+        return columns
+
+    def disagreement(self, rows: Integers) -> Floats:
+        """Return, for (m,) positions of instances, the (m,) shares of changes that change the decision."""
+        shares = np.empty(len(rows))
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            some = slice(first, first + ROWS_AT_ONCE)
+            shares[some] = 1 - self.columns(rows[some])[:, -1]
+        return shares
 
     def kappa(self, totals: Floats) -> Floats:
         """Compute (b,) κ from (b, D) sums of `columns`; NaN where all decisions fall into one class."""
@@ -60,7 +86,7 @@ class CohensKappa:
         """Return κ of the instances in the groups; None without instances, or if all decisions fall into one class."""
         if not len(groups):
             return None
-        kappa = float(self.kappa(groups.sums(self.columns).sum(0)[None])[0])
+        kappa = float(self.kappa(groups.totals_of(self.columns, 2 * self.changed.shape[1] + 1)[None])[0])
         return None if np.isnan(kappa) else kappa
 
     def interval(self, groups: Groups, *, confidence: float, generator: np.random.Generator) -> IntervalEstimate | None:
@@ -79,13 +105,22 @@ class CohensKappa:
         """
         if self.value(groups) is None:
             return None
-        classes = self.columns.shape[1] // 2
-        own, changed, agree = self.columns[:, :classes], self.columns[:, classes:-1], self.columns[:, -1]
-        p, r = own[groups.rows].mean(0), changed[groups.rows].mean(0)
+        number, classes = self.changed.shape
+        totals = np.zeros(2 * classes)
+        for first in range(0, len(groups.rows), ROWS_AT_ONCE):
+            totals += self.columns(groups.rows[first : first + ROWS_AT_ONCE])[:, :-1].sum(0)
+        p, r = np.split(totals / len(groups.rows), 2)
         chance = float(p @ r)
+        above, below = np.empty(number), np.empty(number)
+        for first in range(0, number, ROWS_AT_ONCE):
+            some = slice(first, min(first + ROWS_AT_ONCE, number))
+            columns = self.columns(np.arange(some.start, some.stop))
+            own, changed = columns[:, :classes], columns[:, classes:-1]
+            above[some] = (1 - columns[:, -1]) / (1 - chance)
+            below[some] = (1 + chance - own @ r - changed @ p) / (1 - chance)
         disagreement = ratio_interval(
-            (1 - agree) / (1 - chance),
-            (1 + chance - own @ r - changed @ p) / (1 - chance),
+            above,
+            below,
             groups,
             confidence=confidence,
             generator=generator,

@@ -6,17 +6,19 @@ the source, not the instance, as the unit of sampling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.group_names import GroupNames
 
 #: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.
 FEW_GROUPS = 10
+#: The number of groups whose rows are copied at once. It limits the memory.
+GROUPS_AT_ONCE = 2**17
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,42 @@ class Groups:
         Returns:
             (G, D) sums over the selected instances of each group.
         """
-        if not len(self):
-            return np.zeros((0, columns.shape[1]))
-        return np.add.reduceat(columns[self.rows], self.starts, axis=0)
+        return self.sums_of(lambda rows: columns[rows], columns.shape[1])
+
+    def sums_of(self, columns: Callable[[Integers], Floats], width: int) -> Floats:
+        """Sum columns that are computed for a block of rows at a time, so that they are never all in memory.
+
+        Args:
+            columns: Takes (m,) positions of instances, and returns their (m, D) numbers.
+            width: D.
+
+        Returns:
+            (G, D) sums over the selected instances of each group.
+        """
+        sums = np.empty((len(self), width))
+        for first, block in self._blocks(columns):
+            sums[first : first + len(block)] = block
+        return sums
+
+    def totals_of(self, columns: Callable[[Integers], Floats], width: int) -> Floats:
+        """Sum columns over all selected instances, a block of rows at a time. The arguments are those of `sums_of`.
+
+        Returns:
+            (D,) sums.
+        """
+        totals = np.zeros(width)
+        for _, block in self._blocks(columns):
+            totals += block.sum(0)
+        return totals
+
+    def _blocks(self, columns: Callable[[Integers], Floats]) -> Iterator[tuple[int, Floats]]:
+        """Yield the first group of each block of groups, and the sums over the groups of the block."""
+        for first in range(0, len(self), GROUPS_AT_ONCE):
+            starts = self.starts[first : first + GROUPS_AT_ONCE]
+            after = first + len(starts)
+            stop = self.starts[after] if after < len(self) else len(self.rows)
+            rows = self.rows[starts[0] : stop]
+            yield first, np.add.reduceat(columns(rows), starts - starts[0], axis=0)
 
 
 def few_sources_warning(groups: Groups, effective: float | None = None) -> str:

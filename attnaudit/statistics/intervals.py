@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.records import Interval
 from attnaudit.statistics.bootstrap_samples import Statistic, resampled
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
@@ -106,9 +106,10 @@ def ratio_interval(
         return None
     effective = groups.effective if effective is None else effective
     freedom = max(1.0, effective - 1 if freedom is None else freedom)
-    parts = groups.sums(np.column_stack([above, below]))
+    parts = _sums_of_two(above, below, groups)
     total = parts.sum(0)
     error = jackknife_error(parts[:, 1] - total[1] * groups.sizes / len(groups.rows), parts[:, 1])
+    del parts
     if total[1] <= CLEARLY_POSITIVE * error:
         return None
     ratio = float(total[0] / total[1])
@@ -124,11 +125,11 @@ def ratio_interval(
     # The columns are computed one by one, because a million groups need 8 MB for each.
     sums = np.empty((count, 5))
     base = sums[:, :2]
-    base[:] = groups.sums(np.column_stack([above - ratio * below, below]))
+    base[:] = _sums_of_two(above, below, groups, ratio)
     factors = leverage(base[:, 1])
     for column, (one, other) in zip(sums[:, 2:].T, ((0, 0), (0, 1), (1, 1)), strict=True):
         np.multiply(base[:, one] * base[:, other], factors, out=column)
-    del parts, factors
+    del factors
 
     def centre_and_error(totals: Floats) -> tuple[Floats, Floats]:
         """Compute, for each resample, the ratio minus the observed ratio, and the standard error of the ratio."""
@@ -188,6 +189,16 @@ def ratio_interval(
         limits=limits,
         share=share,
     )
+
+
+def _sums_of_two(above: Floats, below: Floats, groups: Groups, ratio: float | None = None) -> Floats:
+    """Return the (G, 2) sums over groups of `above` and `below`; with a ratio, of above - ratio · below and `below`."""
+
+    def columns(rows: Integers) -> Floats:
+        one, other = above[rows], below[rows]
+        return np.column_stack([one if ratio is None else one - ratio * other, other])
+
+    return groups.sums_of(columns, 2)
 
 
 def _coverage_warning(residuals: Floats, groups: Groups, effective: float) -> str:

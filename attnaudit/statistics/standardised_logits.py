@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.statistics.balanced_rows import WeightedRows
+from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
 
 #: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
 #: count as constant if their standard deviation is at most this fraction of their size. An output counts as unchanged
@@ -91,8 +91,8 @@ class StandardisedLogits:
         if not len(rows.groups):
             return None
         mean = rows.mean(logits)
-        variance = float(rows.mean(((logits - mean) ** 2).sum(1)))
-        rounding = ROUNDING**2 * float(rows.mean((logits**2).sum(1)))
+        variance = float(rows.mean(squared_distances(logits, mean)))
+        rounding = ROUNDING**2 * float(rows.mean(squared_distances(logits)))
         if variance <= rounding:
             return None
         return cls(mean, float(np.sqrt(variance / logits.shape[1])), rounding)
@@ -106,10 +106,12 @@ class StandardisedLogits:
         Returns:
             (..., C) probabilities; NaN where a logit is NaN.
         """
-        scores = (logits - self.mean) / self.scale
-        scores = np.exp(scores - scores.max(-1, keepdims=True))
-        probabilities: Floats = scores / scores.sum(-1, keepdims=True)
-        return probabilities
+        scores = logits - self.mean
+        scores /= self.scale
+        scores -= scores.max(-1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(-1, keepdims=True)
+        return scores
 
     def squared_changes(self, logits: Floats, others: OtherLogits) -> Floats:
         """Return the mean squared Euclidean distance between standardised probabilities.

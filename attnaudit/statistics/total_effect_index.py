@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats
-from attnaudit.statistics.balanced_rows import WeightedRows
+from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 #: Outputs count as constant if their standard deviation is at most this fraction of their size, because such small
@@ -54,9 +54,9 @@ class TotalEffectIndex:
         """
         if not len(rows.groups):
             return None
-        deviations = ((outputs - rows.mean(outputs)) ** 2).sum(1)
+        deviations = squared_distances(outputs, rows.mean(outputs))
         variance = float(rows.mean(deviations))
-        rounding = ROUNDING**2 * float(rows.mean((outputs**2).sum(1)))
+        rounding = ROUNDING**2 * float(rows.mean(squared_distances(outputs)))
         if variance <= rounding:
             return None
         return cls(np.where(changes <= rounding, 0.0, changes) / (2 * variance), deviations / variance, variance, rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit.mapped_arrays import in_file, new_in_file, release_mapped
+from attnaudit.mapped_arrays import _unmodified, in_file, new_in_file, release_libraries, release_mapped
 from attnaudit.processes import return_free_memory
 
 
@@ -51,3 +51,34 @@ def test_released_arrays_need_no_memory_and_leave_no_files(tmp_path: Path, monke
     release_mapped()
     assert before - mapped() > 25_000
     assert int(array[-1]) == 3_999_999
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_released_libraries_need_less_memory_and_still_work() -> None:
+    def resident() -> int:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssFile:"))
+
+    array = in_file(np.arange(1000.0))
+    expected = np.linalg.inv(np.diag(array[1:50]))
+    before = resident()
+    release_libraries()
+    assert resident() < before / 2
+    assert np.array_equal(np.linalg.inv(np.diag(array[1:50])), expected)
+
+
+def test_only_unmodified_mappings_of_libraries_are_released() -> None:
+    def mapping(number: int, permissions: str, path: str, modified: int) -> list[str]:
+        header = f"{number:x}000-{number + 1:x}000 {permissions} 00000000 fe:00 77 {path}\n"
+        return [header, "Rss: 4 kB\n", f"Anonymous: {modified} kB\n", "AnonHugePages: 0 kB\n"]
+
+    lines = [
+        *mapping(1, "r-xp", "/lib/a b/libtorch_cpu.so", 0),
+        *mapping(2, "r--p", "/lib/libc.so.6", 0),
+        *mapping(3, "r--p", "/lib/libc.so.6", 4),  # its pointers were adjusted when the library was loaded
+        *mapping(4, "rw-p", "/lib/libc.so.6", 0),
+        *mapping(5, "r--p", "/tmp/numbers", 0),
+        *mapping(6, "r-xp", "[vdso]", 0),
+        *mapping(7, "r--p", "", 0),
+    ]
+    assert _unmodified(lines) == [(0x1000, 0x2000), (0x2000, 0x3000)]

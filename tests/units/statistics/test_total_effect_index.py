@@ -189,3 +189,36 @@ def test_the_interval_of_kappa_contains_the_value_and_has_a_width_even_if_no_dec
     assert kappa.value(groups_of(200)) == 1.0
     assert estimate is not None
     assert 0.9 < estimate.low < estimate.high == 1.0
+
+
+def test_statistics_do_not_depend_on_how_many_rows_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    decisions, shares = random.integers(0, 3, 60), random.dirichlet(np.ones(3), 60)
+    outputs, changes = random.normal(size=(60, 3)), random.random(60)
+
+    def numbers() -> list[float]:
+        groups = Groups.of([f"source {i // 4}" for i in range(60)], [f"{i:02}" for i in range(60)], changes > 0.2)
+        kappa = CohensKappa.of(decisions, shares)
+        estimate = kappa.interval(groups, confidence=0.95, generator=np.random.default_rng(0))
+        value = kappa.value(groups)
+        index = TotalEffectIndex.of(changes, outputs, WeightedRows.balanced(decisions, groups))
+        assert estimate is not None
+        assert value is not None
+        assert index is not None
+        effect = index.interval(confidence=0.95, generator=np.random.default_rng(0))
+        assert effect is not None
+        disagreement = float(kappa.disagreement(groups.rows).mean())
+        return [value, estimate.low, estimate.high, disagreement, index.value, effect.low, effect.high]
+
+    at_once = numbers()
+    for name in ("cohens_kappa.ROWS_AT_ONCE", "balanced_rows.ROWS_AT_ONCE", "groups.GROUPS_AT_ONCE"):
+        monkeypatch.setattr(f"attnaudit.statistics.{name}", 7)
+    assert numbers() == pytest.approx(at_once, rel=1e-12)
+    assert kappa_by_hand(decisions, shares, changes > 0.2) == pytest.approx(at_once[0], rel=1e-12)
+
+
+def kappa_by_hand(decisions: np.ndarray, shares: np.ndarray, chosen: np.ndarray) -> float:  # type: ignore[type-arg]
+    """Compute κ from the definition."""
+    own, changed = np.eye(3)[decisions[chosen]], shares[chosen]
+    observed, chance = (own * changed).sum() / len(own), float(own.mean(0) @ changed.mean(0))
+    return float((observed - chance) / (1 - chance))
