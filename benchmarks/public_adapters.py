@@ -299,7 +299,10 @@ def build_cross_encoder(_clone: Path) -> tuple[Any, Any]:
 
 
 def adapt_cross_encoder(model: Any, tokenizer: Any) -> Any:
-    return transformer(model, tokenizer, classes=["irrelevant", "relevant"])
+    def logits(model: Any, inputs: Batch) -> Tensor:
+        return logits_of_output(model, inputs)
+
+    return transformer(model, tokenizer, classes=["irrelevant", "relevant"], logits=logits)
 
 
 def cross_encoder_attention(model: Any, batch: Batch) -> dict[str, tuple[Tensor, ...]]:
