@@ -70,7 +70,7 @@ class GuidedMLP(RetrainingCheck):
     def why(self) -> str:
         return (
             "Large weights on the words that matter also help another model. Weights that suit only the hidden "
-            "states of this model do not help. {self.cost()}"
+            f"states of this model do not help. {self.cost()}"
         )
 
     @property

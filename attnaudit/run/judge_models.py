@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 #: Folders of the package whose code decides the numbers of a check. A change in them makes every kept result outdated.
 NUMERIC_FOLDERS = ("adapters", "checks", "data", "engine", "input_files", "measures", "metrics", "models", "statistics")
 #: Modules of the package root that decide numbers as well.
-NUMERIC_MODULES = ("instances.py", "precision.py", "readings.py", "retraining.py", "seeding.py", "targets.py")
+NUMERIC_MODULES = (
+    *("instances.py", "precision.py", "readings.py", "retraining.py", "seeding.py", "targets.py", "unit_samples.py"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,6 @@ def test_a_policy_file_replaces_the_gates_that_count(project: pytest.Pytester) -
     result.stdout.fnmatch_lines(
         [
             "A gate fails only if its whole 96.7% interval is on the wrong side of the threshold. This interval is "
-            "wider because 3 checks can block this release.",
+            "wider than the one in the table, because 3 checks can block this release.",
         ]
     )

@@ -34,7 +34,7 @@ OTHER_FOLDERS = {
     "run",
 }
 OTHER_MODULES = {
-    "model_families.py",
+    *("mapped_arrays.py", "model_families.py"),
     *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
     *("command_parser.py", "registry.py", "verdict_text.py"),
 }

@@ -53,7 +53,7 @@ def test_remedies_measured_with_word_vectors_on_the_papers_corpora_come_first() 
 
 def test_a_file_that_is_missing_or_holds_something_else_stops_a_validation_before_it_measures(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"paper": "meister"}', encoding="utf-8")
-    for name, problem in (("nothing", "cannot be read"), ("other", "not a list of remedies")):
+    for name, problem in (("nothing", "cannot be read"), ("other", "the file is not a list of remedies")):
         options = ValidationOptions(population=tmp_path, out=tmp_path, remedies=[tmp_path / f"{name}.json"])
         with pytest.raises(ReportError, match=rf"{name}\.json: {problem}.*`attnaudit reproduce` writes"):
             validate(options)
