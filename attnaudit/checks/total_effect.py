@@ -36,6 +36,7 @@ from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.formatting import percentage
+from attnaudit.mapped_arrays import release_mapped
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
@@ -228,6 +229,7 @@ class TotalEffect(WhereReplaced):
         groups = measurements.groups(self._counted(measurements))
         decisions: dict[str, Detail] = {}
         if not measurements.no_decision:
+            release_mapped()  # a million rows of the columns that were read need 100 MB
             kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
             generator = self.generator(measurements, "kappa")
             estimate = kappa.interval(groups, confidence=self.confidence, generator=generator)
@@ -329,7 +331,8 @@ class TotalEffect(WhereReplaced):
         shares = np.full((len(measurements), len(measurements.classes)), np.nan)
         for i, row in enumerate(measurements.vector(f"{self.column}.decisions")):
             shares[i] = row
-        shares[self._equal(measurements)] = np.eye(shares.shape[1])[measurements.predicted[self._equal(measurements)]]
+        equal = self._equal(measurements)
+        shares[equal] = np.eye(shares.shape[1])[measurements.predicted[equal]]
         return shares
 
 

@@ -17,6 +17,7 @@ from attnaudit.arrays import Floats, Integers, Table
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
+from attnaudit.mapped_arrays import release_mapped
 from attnaudit.readings import split
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
@@ -118,7 +119,9 @@ class Measurements:
         Args:
             chosen: (n,) True for the instances to group.
         """
-        return Groups.of(self.sources, self.ids, chosen)
+        groups = Groups.of(self.sources, self.ids, chosen)
+        release_mapped()  # the sources of a million rows need 8 MB, and other columns that were read need more
+        return groups
 
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
         """Return the measurements of some of the instances.

@@ -229,6 +229,7 @@ def test_a_model_that_ignores_attention_fails(on: str) -> None:
             return torch.cat([mean.expand_as(embeddings), embeddings[..., :4]], dim=-1)
 
     random = np.random.default_rng(0)
+    torch.manual_seed(0)
     words = ["the", "film", "is", "not", "good", "bad", "very", "a", "dull", "bright"]
     rows = dataset([" ".join(random.choice(words, 6)) for _ in range(400)])
     for decoder in (nn.Linear(10, 2), nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2))):
