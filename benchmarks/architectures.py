@@ -105,7 +105,9 @@ def _gaps(adapter: Any, eager: Any) -> tuple[float, float]:
             trace = adapter.run(inputs)
             arguments = {k: v for k, v in builder.arguments(inputs).items() if k != "return_dict"}
             output = eager(**arguments, output_attentions=True)
-            expected = adapter.runner.head.logits(eager, builder.arguments(inputs), builder.output_mask(inputs))
+            expected = adapter.runner.head.logits(
+                eager, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra
+            )
         logits = max(logits, (trace.logits - expected).abs().max().item())
         eager_attention: list[Tensor] = (
             [*output.encoder_attentions, *output.decoder_attentions, *output.cross_attentions]
