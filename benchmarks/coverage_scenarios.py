@@ -177,7 +177,7 @@ def of_total_effect(
     shares = np.where(above[:, None], np.hstack([flips, 1 - flips]), np.hstack([1 - flips, flips]))
     if on == "decisions":
         kappa = CohensKappa.of(above.astype(np.int64), shares)
-        truth = float(kappa.kappa((chance @ kappa.columns)[None])[0])
+        truth = float(kappa.kappa((chance @ kappa.columns(np.arange(len(chance))))[None])[0])
     else:
         variance = float(chance @ ((outputs - chance @ outputs) ** 2).sum(1))
         truth = float(chance @ changes) / (2 * variance)

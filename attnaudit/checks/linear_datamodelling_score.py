@@ -34,7 +34,7 @@ class LinearDatamodellingScore(PerInstanceCheck):
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "pointing"
-    title = "Attention predicts what is lost without parts of the input"
+    title = "Attention predicts what is lost when parts of the input are left out"
     question = "Does attention predict how the output changes when some of the units are removed?"
     why = (
         "If attention is shown as a citation, readers conclude that the answer would change without the cited passages "

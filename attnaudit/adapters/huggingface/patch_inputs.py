@@ -93,7 +93,7 @@ class PatchInputBuilder(InputBuilder):
         """Add the entry from which donors are drawn (`ROW`) to the batch of some instances.
 
         Raises:
-            DataError: No donor has a patch at the place of a patch of the batch.
+            DataError: The batch has a patch at a place where no donor has one.
         """
         if self.donors is None:
             return inputs

@@ -131,7 +131,7 @@ def _replacements(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
 
 @contextmanager
 def changed_patches(grid: PatchGrid, inputs: Inputs, given: Tensor | None) -> Iterator[None]:
-    """Inside the context, the model reads the tokens of a batch instead of all its patches.
+    """Inside the context, the model reads only the patches in a batch, not all patches of its grid.
 
     Args:
         grid: The patches of the model.
