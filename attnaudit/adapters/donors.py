@@ -54,17 +54,26 @@ class InDistribution:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.donors, Sequence) or not all(isinstance(one, Instance) for one in self.donors):
+            raise AdapterError(
+                "InDistribution: donors must be a sequence of rows, such as "
+                f"donors=attnaudit.data.load(path).instances; got {type(self.donors).__name__}."
+            )
         if len(self.donors) < 2:
             raise AdapterError(
                 f"InDistribution has {len(self.donors)} donors; expected at least 2, because a row is never its own "
                 "donor. Give rows of the training data: donors=attnaudit.data.load(path).instances."
             )
-        if isinstance(self.draws, bool) or not 2 <= self.draws <= MOST_DRAWS:
+        if not _is_whole(self.draws) or not 2 <= self.draws <= MOST_DRAWS:
             raise AdapterError(
                 f"InDistribution: draws is {self.draws!r}; expected a whole number from 2 to {MOST_DRAWS}."
             )
-        if isinstance(self.seed, bool) or not 0 <= self.seed < 2**32:
+        if not _is_whole(self.seed) or not 0 <= self.seed < 2**32:
             raise AdapterError(f"InDistribution: seed is {self.seed!r}; expected a whole number from 0 to 2**32 - 1.")
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 class Donors:

@@ -83,13 +83,19 @@ def parse_wave(content: bytes, path: Path, where: str) -> Recording:
     try:
         with wave.open(io.BytesIO(content)) as file:
             channels, width, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            raw = file.readframes(file.getnframes())
+            promised = file.getnframes()
+            raw = file.readframes(promised)
     except (wave.Error, EOFError, OSError) as error:
         raise DataError(
-            f"{at} is not a .wav file with uncompressed samples of whole numbers: {error or 'it is incomplete'}. "
+            f"{at} is not a .wav file with uncompressed samples of whole numbers: {str(error) or 'it is incomplete'}. "
             "Convert it to 16-bit PCM, or store the samples as an array."
         ) from error
     whole = len(raw) - len(raw) % (channels * width)
+    if whole < promised * channels * width:
+        raise DataError(
+            f"{at} is incomplete: its header announces {promised:,} samples, but the file has "
+            f"{whole // (channels * width):,}. Copy or convert the recording again."
+        )
     if width not in _SAMPLE_TYPES or not whole or rate < 1:
         raise DataError(
             f"{at} has {whole // (channels * width)} samples of {width} bytes at {rate} samples per second; expected "

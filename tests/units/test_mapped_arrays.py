@@ -77,7 +77,7 @@ def test_only_unmodified_mappings_of_libraries_are_released() -> None:
         *mapping(2, "r--p", "/lib/libc.so.6", 0),
         *mapping(3, "r--p", "/lib/libc.so.6", 4),  # its pointers were adjusted when the library was loaded
         *mapping(4, "rw-p", "/lib/libc.so.6", 0),
-        *mapping(5, "r--p", "/tmp/numbers", 0),
+        *mapping(5, "r--p", "/data/numbers", 0),
         *mapping(6, "r-xp", "[vdso]", 0),
         *mapping(7, "r--p", "", 0),
     ]

@@ -86,8 +86,15 @@ def test_invalid_settings_are_refused(tmp_path: Path) -> None:
         InDistribution(donors=ROWS[:1])
     with pytest.raises(AdapterError, match="draws is 1; expected a whole number from 2 to 1000"):
         InDistribution(donors=ROWS, draws=1)
-    with pytest.raises(AdapterError, match="seed is -1"):
-        InDistribution(donors=ROWS, seed=-1)
+    for draws in (2.5, "8", True):
+        with pytest.raises(AdapterError, match=r"draws is .*; expected a whole number"):
+            InDistribution(donors=ROWS, draws=draws)  # type: ignore[arg-type]
+    for seed in (-1, 1.5, "1"):
+        with pytest.raises(AdapterError, match=r"seed is .*; expected a whole number"):
+            InDistribution(donors=ROWS, seed=seed)  # type: ignore[arg-type]
+    for donors in (None, ["a.npy", "b.npy"], 3):
+        with pytest.raises(AdapterError, match=r"donors must be a sequence of rows.*got (NoneType|list|int)"):
+            InDistribution(donors=donors)  # type: ignore[arg-type]
     with pytest.raises(AdapterError, match="all donors have the same contents"):
         Donors(InDistribution(donors=ROWS), [torch.zeros(2)] * 3)
 

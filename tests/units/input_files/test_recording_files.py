@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import wave
 from pathlib import Path
 
@@ -75,6 +76,22 @@ def test_waveforms_and_spectrograms_in_arrays(tmp_path: Path) -> None:
 def test_invalid_files(content: bytes) -> None:
     with pytest.raises(DataError, match=r"here: a\.wav is not a \.wav file .*Convert it to 16-bit PCM"):
         parse_wave(content, Path("a.wav"), "here")
+
+
+def test_an_empty_reason_is_replaced() -> None:
+    with pytest.raises(DataError, match=r"samples of whole numbers: it is incomplete\. "):
+        parse_wave(b"RIFF", Path("a.wav"), "here")
+
+
+@given(st.integers(44, 44 + 2 * 100 - 1))
+def test_truncated_files(size: int) -> None:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 16000, 0, "NONE", ""))
+        out.writeframes(bytes(200))
+    kept = (size - 44) // 2
+    with pytest.raises(DataError, match=rf"announces 100 samples, but the file has {kept}\. Copy"):
+        parse_wave(file.getvalue()[:size], Path("a.wav"), "here")
 
 
 def test_no_samples_and_other_files(tmp_path: Path) -> None:
