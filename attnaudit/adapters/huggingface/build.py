@@ -17,6 +17,7 @@ from attnaudit.adapters.huggingface import (
     checkpoint_files,
     peft_folder,
     picture_build,
+    preprocessors,
     recording_build,
 )
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
@@ -90,9 +91,9 @@ def from_folder(
         )
     checkpoint = checkpoint_files.examine(folder)
     if checkpoint.task == IMAGES:
-        tokenizer = picture_build.read_image_processor(checkpoint.folder)
+        tokenizer = preprocessors.read_image_processor(checkpoint.folder)
     elif checkpoint.task == AUDIO:
-        tokenizer = recording_build.read_feature_extractor(checkpoint.folder)
+        tokenizer = preprocessors.read_feature_extractor(checkpoint.folder)
     else:
         tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
     note, requested = "", None

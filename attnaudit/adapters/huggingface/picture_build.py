@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -28,8 +27,6 @@ from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.input_files import read_picture
 
-#: The files in which a checkpoint folder stores its image processor.
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 #: The argument of forward() that takes the pixels, in all Transformers image classifiers.
 _ARGUMENT = "pixel_values"
 
@@ -39,27 +36,6 @@ def is_image_processor(processor: Any) -> bool:
     from transformers.image_processing_base import ImageProcessingMixin
 
     return isinstance(processor, ImageProcessingMixin)
-
-
-def read_image_processor(folder: Path) -> Any:
-    """Load the image processor in a folder.
-
-    Raises:
-        ModelError: The folder has no image processor, or it cannot be loaded.
-    """
-    fix = "Save it next to the model: image_processor.save_pretrained(folder)."
-    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
-        raise ModelError(f"{folder}: no image processor ({PROCESSOR_FILES[0]}). {fix}")
-    try:
-        from transformers import AutoImageProcessor
-
-        with checkpoint_files.quiet():
-            return AutoImageProcessor.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        raise ModelError(
-            f"{folder}: its image processor cannot be loaded ({type(error).__name__}: "
-            f"{checkpoint_files.first_line(error)}). {fix}"
-        ) from error
 
 
 def build_picture_adapter(

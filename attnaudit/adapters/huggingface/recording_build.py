@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -24,7 +23,6 @@ from attnaudit.adapters.huggingface.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.patch_grid import PatchGrid, find_patches
 from attnaudit.adapters.huggingface.patch_inputs import random_pixels
 from attnaudit.adapters.huggingface.picture_build import (
-    PROCESSOR_FILES,
     class_names,
     deletes_exactly,
     require_replacement,
@@ -49,27 +47,6 @@ def is_feature_extractor(extractor: Any) -> bool:
     from transformers.feature_extraction_sequence_utils import SequenceFeatureExtractor
 
     return isinstance(extractor, SequenceFeatureExtractor)
-
-
-def read_feature_extractor(folder: Path) -> Any:
-    """Load the feature extractor in a folder.
-
-    Raises:
-        ModelError: The folder has no feature extractor, or it cannot be loaded.
-    """
-    fix = "Save it next to the model: feature_extractor.save_pretrained(folder)."
-    if not any((folder / name).is_file() for name in PROCESSOR_FILES):
-        raise ModelError(f"{folder}: no feature extractor ({PROCESSOR_FILES[0]}). {fix}")
-    try:
-        from transformers import AutoFeatureExtractor
-
-        with checkpoint_files.quiet():
-            return AutoFeatureExtractor.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        raise ModelError(
-            f"{folder}: its feature extractor cannot be loaded ({type(error).__name__}: "
-            f"{checkpoint_files.first_line(error)}). {fix}"
-        ) from error
 
 
 def build_recording_adapter(
