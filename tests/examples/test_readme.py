@@ -20,6 +20,10 @@ def example() -> str:
     return found.group(1)
 
 
+def test_the_page_is_short() -> None:
+    assert len(README.splitlines()) < 200
+
+
 def test_the_example_is_about_thirty_lines() -> None:
     assert sum(bool(line.strip()) for line in example().splitlines()) <= 38
 
