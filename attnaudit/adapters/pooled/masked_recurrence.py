@@ -25,14 +25,16 @@ class MaskedStates:
     """The states of whole texts and of masked texts, as a batch of 2B rows. Row B + b is the masked text of row b.
 
     Attributes:
-        whole: The states of the whole texts.
+        order: (B, T) positions of the tokens of each text, in order, as in `SharedStates`.
+        lengths: (B,) number of tokens of each text.
         maskable: (B, T) mask over the tokens in order, True on the tokens that are masked in the masked texts.
         directions: One entry per direction, with the states of all 2B rows.
         states: One tensor (2B, T + 1, h) per direction: the states of the tokens in order. They are arbitrary on
             padding, and the last entry of each row is zero.
     """
 
-    whole: SharedStates
+    order: Tensor
+    lengths: Tensor
     maskable: Tensor
     directions: tuple[Direction, ...]
     states: tuple[Tensor, ...]
@@ -48,8 +50,8 @@ class MaskedStates:
         Returns:
             (V, W, m) states of the tokens, in order; zero on padding.
         """
-        ends, maskable = self.whole.lengths[rows], self.maskable[rows]
-        kept = keep.gather(1, self.whole.order[rows])
+        ends, maskable = self.lengths[rows], self.maskable[rows]
+        kept = keep.gather(1, self.order[rows])
         texts, length = self.maskable.shape
         width = max(1, int(ends.max())) if len(ends) else 1
         features = sum(one.shape[-1] for one in self.states)
@@ -97,7 +99,9 @@ def share_masked(whole: SharedStates, masked: SharedStates, maskable: Tensor) ->
         for n in range(len(directions))
     ]
     return MaskedStates(
-        whole=whole,
+        # Not `whole` itself: it refers to the result, and a cycle of references keeps the memory of both for long.
+        order=whole.order,
+        lengths=whole.lengths,
         maskable=maskable.gather(1, whole.order),
         directions=directions,
         states=tuple(functional.pad(one, (0, 0, 0, 1)) for one in states),
