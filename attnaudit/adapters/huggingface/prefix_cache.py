@@ -12,6 +12,7 @@ Shapes: B rows, T tokens, V variants, C classes, H heads, d features of a head.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -52,11 +53,11 @@ def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedS
     mask = inputs.mask[TEXT]
     if not bool(mask[:, 0].all()):
         return SharedStates(None)
-    cache, recorder = DynamicCache(), Recorder(runner.layout.calls, {TEXT: mask})
+    states, recorder = DynamicCache(), Recorder(runner.layout.calls, {TEXT: mask})
     if in_blocks:
         sites = [site.key for site in runner.layout.sites]
         recorder = runner.recorder(inputs, sites=sites, blocks=sites)
-    arguments = {**runner.builder.arguments(inputs), "past_key_values": cache, "use_cache": True}
+    arguments = {**runner.builder.arguments(inputs), "past_key_values": states, "use_cache": True}
     runner.call(arguments, mask, recorder)
     size = queries_per_block(len(mask), 1, mask.shape[1])
     positions = torch.arange(mask.shape[1], device=mask.device)
@@ -68,7 +69,7 @@ def share(runner: Runner, inputs: Inputs, *, in_blocks: bool = False) -> SharedS
         found += [call.allowed(block.start, block.stop) for call in recorder.calls_in_blocks.values()]
         if not all(bool((allowed == expected).all()) for allowed in found):
             return SharedStates(None)
-    return SharedStates(tuple((layer.keys, layer.values) for layer in cache.layers))
+    return SharedStates(tuple((layer.keys, layer.values) for layer in states.layers))
 
 
 def variant_cost(inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
@@ -133,29 +134,30 @@ def _prefix_cache(layers: tuple[tuple[Tensor, Tensor], ...], rows: Tensor, lengt
         rows: (V,) index of the row that each variant is made from.
         length: Number of tokens.
     """
-    from transformers.cache_utils import Cache, DynamicLayer
+    from transformers.cache_utils import Cache
 
-    same_row = bool((rows == rows[0]).all())
+    return Cache(layers=[_prefix_layer()(keys, values, rows, length) for keys, values in layers])
 
-    def prefix(states: Tensor) -> Tensor:
-        """Return the states of the first tokens. If all variants come from the same row, they share its memory."""
-        if same_row:
-            return states[rows[:1], :, :length].expand(len(rows), -1, -1, -1)
-        return states[:, :, :length].index_select(0, rows)
+
+@cache
+def _prefix_layer() -> Any:
+    """Return the class of the layers of `_prefix_cache`. The function exists because Transformers is imported late."""
+    from transformers.cache_utils import DynamicLayer
 
     class PrefixLayer(DynamicLayer):  # type: ignore[misc]
-        def __init__(self, keys: Tensor, values: Tensor) -> None:
+        def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, length: int) -> None:
             super().__init__()
             self.lazy_initialization(keys, values)
             self.keys, self.values = keys, values
+            self.rows, self.length = rows, length
 
         def update(self, keys: Tensor, values: Tensor, *_args: Any, **_rest: Any) -> tuple[Tensor, Tensor]:
             prefix_keys, prefix_values = (
-                cached[rows.to(cached.device), :, :length] for cached in (self.keys, self.values)
+                cached[self.rows.to(cached.device), :, : self.length] for cached in (self.keys, self.values)
             )
             return torch.cat([prefix_keys, keys], dim=-2), torch.cat([prefix_values, values], dim=-2)
 
         def get_seq_length(self) -> int:
-            return length
+            return self.length
 
-    return Cache(layers=[PrefixLayer(keys, values) for keys, values in layers])
+    return PrefixLayer
