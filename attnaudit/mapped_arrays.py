@@ -1,34 +1,61 @@
-"""Large arrays in temporary files, which need memory only while they are used. This module imports only numpy.
+"""Large arrays in temporary files, which need memory only while they are used. This module does not import torch.
 
-Libraries need memory only while they are used as well, so their pages can be released in the same way.
+The code of torch needs memory only while it is used as well, so it can be released in the same way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import mmap
+import os
 import re
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from attnaudit.errors import AuditError
+
 T = TypeVar("T", bound=np.generic)
 
 #: The first line of a mapping in /proc/PID/smaps: its start and end, its permissions, and the path of its file.
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
-#: The end of the path of a library.
-LIBRARY = re.compile(r"\.so[.0-9]*$")
+#: The path of a library that torch loads when it is imported. These libraries stay loaded until the process ends.
+LIBRARY = re.compile(r"/torch/lib/libtorch_(cpu|cuda|python)\.so$")
 
 #: The mapped files that are in use.
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
+@contextlib.contextmanager
+def temporary_files() -> Iterator[None]:
+    """Raise an error that names the folder of temporary files if one of them cannot be written or read.
+
+    Raises:
+        AuditError: The code in the context raised an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        try:
+            folder = tempfile.gettempdir()
+        except OSError:  # no folder can be written to
+            folder = os.environ.get("TMPDIR", "the usual folders")
+        raise AuditError(
+            f"Temporary files cannot be written in {folder}: {error.strerror or error}. Free some space there, or set "
+            "the environment variable TMPDIR to another folder. Then start the audit again; with --audit-resume, it "
+            "keeps the shards that it has measured."
+        ) from error
+
+
+@temporary_files()
 def in_file(array: NDArray[T]) -> NDArray[T]:
     """Copy an array to a temporary file, and return an equal array that is read from it and cannot be written to.
 
@@ -36,23 +63,47 @@ def in_file(array: NDArray[T]) -> NDArray[T]:
 
     Args:
         array: (n, ...) The array.
+
+    Raises:
+        AuditError: The file cannot be written.
     """
     if not array.size:
         return array
     with tempfile.TemporaryFile(prefix="attnaudit-") as file:
-        np.ascontiguousarray(array).tofile(file)
+        file.write(np.ascontiguousarray(array).data)
+        file.flush()
         return _view(np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape))
 
 
+@temporary_files()
 def new_in_file(length: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return an array (length,) of zeros that is stored in a temporary file. It can be written to.
 
     Args:
         length: The number of elements, at least 1.
         dtype: The data type of the elements.
+
+    Raises:
+        AuditError: There is not enough space for the file.
     """
     with tempfile.TemporaryFile(prefix="attnaudit-") as file:
+        # Otherwise, a full disk would be noticed when the array is written, and the system would kill this process.
+        _reserve(file.fileno(), length * np.dtype(dtype).itemsize)
         return _view(np.memmap(file, dtype=dtype, mode="w+", shape=(length,)))
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Reserve space for a file, where the operating system and the file system can do this.
+
+    Raises:
+        OSError: There is not enough space.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
 
 
 def release_mapped() -> None:
@@ -66,15 +117,18 @@ def release_mapped() -> None:
 
 
 def release_libraries() -> None:
-    """Remove the pages of libraries that are equal to their files from the memory of this process (only on Linux).
+    """Remove the code of torch from the memory of this process, if an array is in a file (only on Linux).
 
-    The code of torch alone takes about 100 MiB, and is not used while checks are judged. The operating system reads
-    pages again from the files, or from its cache, when they are needed. A mapping is left as it is if it can be written
-    to, or if any of its pages was modified, because a modification would be lost. If no array is in a file, nothing is
-    released: the data are then small.
+    The code takes about 100 MiB and is not used while checks are judged. The operating system reads it again from the
+    libraries, or from its cache, when it is needed.
+
+    Nothing is lost: a mapping is released only if it cannot be written to and none of its pages was modified, so that
+    each page equals the file. Only libraries that torch loaded when it was imported are released. They are never
+    unloaded, so no other thread can put other content at their addresses. A library that is installed again during
+    the run is another file; the old one remains until this process ends.
     """
     madvise = getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" and _maps else None
-    if madvise is None:
+    if madvise is None or "torch._C" not in sys.modules:  # torch may be loading them in another thread
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     with Path("/proc/self/smaps").open(encoding="utf-8", errors="surrogateescape") as file:
@@ -83,20 +137,23 @@ def release_libraries() -> None:
 
 
 def _unmodified(lines: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the start and the end of each private, read-only mapping of a library in /proc/PID/smaps without changes.
+    """Return the start and the end of each private, read-only mapping of a library of torch without changes.
+
+    A modified page is counted under `Anonymous`, or under `Swap` after it was moved to a swap area.
 
     Args:
-        lines: The lines of the file.
+        lines: The lines of /proc/PID/smaps.
     """
-    found, mapping = [], None
+    found: dict[tuple[int, int], set[str]] = {}
+    mapping: tuple[int, int] | None = None
     for line in lines:
         if header := MAPPING.match(line):
             start, stop, permissions, path = header.groups()
             library = permissions in ("r--p", "r-xp") and LIBRARY.search(path)
             mapping = (int(start, 16), int(stop, 16)) if library else None
-        elif mapping and line.startswith("Anonymous:") and line.split()[1] == "0":
-            found.append(mapping)
-    return found
+        elif mapping and line.startswith(("Anonymous:", "Swap:")) and line.split()[1] == "0":
+            found.setdefault(mapping, set()).add(line.partition(":")[0])
+    return [one for one, unchanged in found.items() if len(unchanged) == 2]
 
 
 def _view(mapped: np.memmap[Any, Any]) -> NDArray[Any]:

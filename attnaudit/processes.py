@@ -103,7 +103,7 @@ def return_free_memory(*, libraries: bool = True) -> None:
     arrays, the same is done with the libraries.
 
     Args:
-        libraries: Whether to remove the libraries from memory, which takes about 10 ms.
+        libraries: Whether to remove the code of torch from memory, which takes about 10 ms.
     """
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
@@ -153,7 +153,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new = path.with_name(f".{path.name}.{os.getpid()}")  # see `is_unfinished`
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new.write_bytes(content)
@@ -161,3 +161,11 @@ def replace_file(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a file has a name that `replace_file` gives to a file until its content is complete.
+
+    Such a file remains if the process was killed while it wrote the file.
+    """
+    return path.name.startswith(".") and path.suffix[1:].isdecimal()

@@ -58,6 +58,8 @@ def kind_of(process: int) -> str:
         return "raylet"
     if program.endswith("/gcs_server"):
         return "GCS of Ray"
+    if "ray_watchdog" in line:
+        return "watchdog of Ray"
     if "spawn_main" in line or line.startswith(("ray::_Actor", "ray::IDLE")) or "default_worker.py" in line:
         return "worker"
     return "other process"

@@ -29,7 +29,7 @@ from pathlib import Path
 if __package__ is None:  # started as a file
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.killed_processes import RAY, RayNodes, alive, kill, kind_of, marked
+from benchmarks.killed_processes import RAY, RayNodes, alive, command_line, kill, kind_of, marked
 from benchmarks.many_rows import write_rows
 
 POLICY = """
@@ -55,6 +55,8 @@ TWICE = 0.75
 WEIGHTS = {"pytest": 2, "worker": 6, "raylet": 2}
 #: The seconds after which the processes of a run whose pytest has ended must have ended, too.
 ENDING = 30
+#: The same if the watchdog that ends the processes of Ray was killed, too. Ray then ends them itself.
+ENDING_WITHOUT_WATCHDOG = 180
 #: The status of a pytest process that stopped with an error that was reported, such as a lost cluster.
 TESTS_FAILED = 1
 
@@ -171,6 +173,8 @@ class Killing:
         self.kills: Counter[tuple[str, str]] = Counter()
         self.began = time.monotonic()
         self.ended = self.resumed = self.refused = self.of_run = self.at_start = 0
+        self.watched = True
+        self.longest = {True: 0.0, False: 0.0}  # the seconds until the last process ended, with and without watchdog
 
     def undisturbed(self) -> None:
         """Run once in one process and without kills, to get the numbers, and to learn how long its parts take."""
@@ -226,6 +230,7 @@ class Killing:
     def disturb(self, process: subprocess.Popen[bytes], mark: str, before: Path | None, resume: Path | None) -> str:
         """Kill processes of a run until it ends. Return what was killed last."""
         victim, began, progress = "nothing", time.monotonic(), (-1, time.monotonic())
+        self.watched = True
         self.at_start = stored(resume)
         due = self.next_kill(self.at_start) if self.of_run < self.options.kills_per_run else None
         moment_began = time.monotonic()
@@ -296,20 +301,23 @@ class Killing:
         started = "between two shards" if count > self.at_start else "before the first shard"
         moment = "after the last shard" if complete else started
         self.kills[kind, moment] += 1
+        self.watched &= kind != "watchdog of Ray"
         self.of_run += 1
         print(f"{self.kills.total():4} killed {kind} {moment} ({count} stored)", flush=True)
         return kind
 
     def require_end(self, mark: str) -> None:
         """Require that all processes of a run end soon after its pytest has ended."""
-        deadline = time.monotonic() + ENDING
+        began, waited = time.monotonic(), 0.0
         while left := [one for one in marked(mark) if alive(one)]:
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited > (ENDING if self.watched else ENDING_WITHOUT_WATCHDOG):
                 for one in left:
-                    print(f"     left behind: {kind_of(one)}", flush=True)
+                    print(f"     left behind: {kind_of(one)}: {command_line(one)}", flush=True)
                     kill(one)
                 raise SystemExit("processes were left behind")
             time.sleep(0.1)
+        self.longest[self.watched] = max(self.longest[self.watched], waited)
 
     def summary(self) -> str:
         """Return what was killed when, as a Markdown table, and how the runs ended."""
@@ -319,7 +327,9 @@ class Killing:
         return "\n".join(lines) + (
             f"\n{self.kills.total()} kills; {self.refused} times, pytest ended because of another process that was "
             f"killed; {self.resumed} starts resumed a run; {self.ended} runs passed, all with the bytes of the "
-            f"undisturbed run; {time.monotonic() - self.began:.0f} s"
+            f"undisturbed run; {time.monotonic() - self.began:.0f} s. After a pytest process had ended, the last "
+            f"process that it had started ended within {self.longest[True]:.1f} s"
+            + (f", and within {self.longest[False]:.1f} s if the watchdog was killed" if self.longest[False] else "")
         )
 
 

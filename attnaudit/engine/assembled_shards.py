@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
-from attnaudit.mapped_arrays import in_file, new_in_file
+from attnaudit.mapped_arrays import in_file, new_in_file, temporary_files
 from attnaudit.processes import return_free_memory, return_large_arrays
 
 #: Data sets with more rows are put together in files.
@@ -46,6 +46,7 @@ class AssembledShards:
         repeated_difference: the largest difference between the two results of these instances.
     """
 
+    @temporary_files()
     def __init__(self, n: int) -> None:
         self.n = n
         self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-") if n > ROWS_IN_MEMORY else None
@@ -81,8 +82,13 @@ class AssembledShards:
     def _builder(self) -> RaggedBuilder:
         return RaggedBuilder(self._path())
 
+    @temporary_files()
     def add(self, shard: ShardNumbers) -> None:
-        """Add the next shard."""
+        """Add the next shard.
+
+        Raises:
+            AuditError: A temporary file cannot be written.
+        """
         first, stop = self._rows, self._rows + len(shard)
         self._rows = stop
         if not len(self._sequences):
@@ -141,6 +147,7 @@ class AssembledShards:
             self._token_ends.append(self._token_file.tell())
 
     @property
+    @temporary_files()
     def tokens(self) -> Sequence[Sequence[str]]:
         """The real units of each instance, as strings."""
         if self.folder is None or self._token_file is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import AuditError
+from attnaudit.executors.ray_watchdog import RayWatchdog
 from attnaudit.executors.shard_job import (
     Finished,
     MeasuredShard,
@@ -66,18 +68,16 @@ class RayActors:
             AuditError: The cluster cannot be reached, a shard cannot be measured, or the actor of a shard dies or
                 exceeds the time limit repeatedly.
         """
-        ray = self._ray
-        started = not ray.is_initialized()
-        if started:
-            self._start()
-        try:
+        with contextlib.ExitStack() as ending:
+            if not self._ray.is_initialized():
+                self._start(ending)
             self._run(job, shards, finished)
-        finally:
-            if started:
-                ray.shutdown()
 
-    def _start(self) -> None:
+    def _start(self, ending: contextlib.ExitStack) -> None:
         """Connect to the cluster, or start Ray on this machine.
+
+        Args:
+            ending: Gets the functions that end the connection, and Ray if it was started.
 
         Raises:
             AuditError: The cluster cannot be reached, or Ray cannot be started.
@@ -87,8 +87,11 @@ class RayActors:
         try:
             if address:
                 _require_server(address)
+                ending.callback(self._ray.shutdown)
                 self._ray.init(**common)
             else:
+                ending.callback(RayWatchdog().end)
+                ending.callback(self._ray.shutdown)  # before the watchdog ends what is left
                 self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **common)
         except (OSError, RuntimeError, ValueError, self._ray.exceptions.RayError) as error:
             reason = str(error.__cause__ or error).strip()

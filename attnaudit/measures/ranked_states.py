@@ -5,15 +5,14 @@ Source: Wen, Subbalakshmi & Yang 2022, §3.2.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import Array
+from attnaudit.mapped_arrays import new_in_file
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
 
@@ -66,7 +65,7 @@ class RankedHidden(StatefulMeasure):
         k, rule = choose_ranks(lengths, weights)
         rows = (lengths >= k).nonzero()[0]
         width = next(iter(measurements.states[f"{self.name}.states"])).shape[1]
-        states, folder = _new_states((len(rows), k, width))
+        states = _new_states((len(rows), k, width))
         target = 0
         for length, first in zip(lengths, measurements.states[f"{self.name}.states"], strict=True):
             if length >= k:
@@ -79,8 +78,6 @@ class RankedHidden(StatefulMeasure):
             [measurements.vector("logits")[i] for i in rows.tolist()]
         )
         measurements.facts[f"{self.name}.k_rule"] = rule
-        # The folder of the memory-mapped file must exist as long as the tables.
-        measurements.keep_alive.append(folder)
 
 
 def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int]) -> list[Array]:
@@ -88,10 +85,9 @@ def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int
     return [row[:count] for row, count in zip(rows, counts, strict=True)]
 
 
-def _new_states(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], tempfile.TemporaryDirectory[str] | None]:
-    """Return an array of a shape, in memory or in a temporary folder, and this folder."""
-    if int(np.prod(shape)) * 4 <= IN_MEMORY_BYTES:
-        return np.zeros(shape, dtype=np.float32), None
-    folder = tempfile.TemporaryDirectory(prefix="attnaudit-")
-    path = Path(folder.name) / "states.npy"
-    return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape), folder
+def _new_states(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return an array of a shape, in memory or in a temporary file."""
+    numbers = int(np.prod(shape))
+    if numbers * 4 <= IN_MEMORY_BYTES:
+        return np.zeros(shape, dtype=np.float32)
+    return new_in_file(numbers, np.float32).reshape(shape)

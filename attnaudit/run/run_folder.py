@@ -20,7 +20,7 @@ import msgspec
 
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
-from attnaudit.processes import lock_file, replace_file
+from attnaudit.processes import is_unfinished, lock_file, replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
@@ -114,17 +114,27 @@ class RunFolder:
                 f"--audit-resume {self.path}: there is no such folder. Give the folder of an interrupted run, such as "
                 "reports/RUN; reports/latest.txt names the newest one."
             )
+        self._require_shards()
+        self._guard(self._lock)
+        record = self.path / "audit.json"
+        if record.exists() and read_run(self.path).status == "passed":
+            raise ReportError(f"--audit-resume {self.path}: this run has passed. Start a new run.")
+        self._require_shards()  # another process may have ended the run before this one locked it
+        unfinished = [file for file in self.path.rglob(".*") if is_unfinished(file)]
+        for file in {*self._parts.glob("*.*"), *unfinished}:
+            self._guard(file.unlink)
+
+    def _require_shards(self) -> None:
+        """Require that the run has shards.
+
+        Raises:
+            ReportError: It has none.
+        """
         if not (self._parts / SHARDS).is_dir():
             raise ReportError(
                 f"--audit-resume {self.path}: the folder contains no shards, so there is nothing to resume. The run "
                 "ended, or it was interrupted before the first shard was measured. Start a new run."
             )
-        self._guard(self._lock)
-        record = self.path / "audit.json"
-        if record.exists() and read_run(self.path).status == "passed":
-            raise ReportError(f"--audit-resume {self.path}: this run has passed. Start a new run.")
-        for file in self._parts.glob("*.*"):
-            self._guard(file.unlink)
 
     def _lock(self) -> None:
         """Lock the run until its parts are removed or this object is gone.
@@ -247,12 +257,15 @@ class RunFolder:
         for plan in self._parts.glob(f"{SHARDS}/*/*"):
             if (plan / COMPLETE).exists():
                 shutil.rmtree(plan, ignore_errors=True)
-        self._unlock()  # Windows cannot remove a file that is open
         if any(self._parts.glob(f"{SHARDS}/*/*/*.parquet")):
             for file in self._parts.glob("*.*"):
                 file.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(self._parts, ignore_errors=True)
+            self._unlock()
+            return
+        # The shards go before the lock: a process that gets the lock now finds no shards, and refuses to resume.
+        shutil.rmtree(self._parts / SHARDS, ignore_errors=True)
+        self._unlock()  # Windows cannot remove a file that is open
+        shutil.rmtree(self._parts, ignore_errors=True)
 
     def _write(self, path: Path, content: bytes) -> None:
         """Replace a file atomically.

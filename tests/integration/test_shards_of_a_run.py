@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -12,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from benchmarks.killed_processes import MARK, alive, command_line, kill, kind_of, marked
 
 ROOT = Path(__file__).parents[2]
 POLICY = '[[check]]\nname = "UniformFragility"\nat_least = 0.0001\n'
@@ -77,6 +80,59 @@ def test_a_killed_run_is_resumed_with_the_same_bytes(folder: Path, undisturbed: 
     assert {file: file.stat().st_mtime_ns for file in stored} == stored
     assert numbers(folder, "--audit-resume", str(run)) == undisturbed
     assert start(folder, "--audit-resume", str(run)).wait() == 4  # the run has ended
+
+
+def files_of(run: Path) -> dict[Path, str]:
+    return {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in run.rglob("*") if file.is_file()}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("executor", ["processes", "ray"])
+def test_workers_of_a_killed_run_cannot_disturb_the_resumed_run(
+    folder: Path, undisturbed: bytes, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if executor == "ray":
+        pytest.importorskip("ray", reason="Ray is not installed (the extra 'ray')")
+    mark = f"{os.getpid()}-{executor}"
+    with monkeypatch.context() as patch:
+        patch.setenv(MARK, mark)
+        before = newest(folder)
+        options = ("--audit-workers", "2", "--audit-executor", executor)
+        process = start(folder, *options)
+    while process.poll() is None and not any(newest(folder).glob("parts/shards/*/*/0*.json")):
+        time.sleep(0.02)
+    run = newest(folder)
+    assert run != before
+    orphans = [one for one in marked(mark) if kind_of(one) == "worker"]
+    assert orphans
+    try:
+        for one in orphans:
+            os.kill(one, signal.SIGSTOP)
+        for one in marked(mark):
+            if "ray_watchdog" in command_line(one):  # it would end the workers
+                kill(one)
+        process.kill()
+        process.wait()
+        assert any(map(alive, orphans))
+        resumed = start(folder, *options, "--audit-resume", str(run))
+        while not json.loads((run / "audit.json").read_text())["gates"]:  # until it has locked the run
+            assert resumed.poll() is None
+            time.sleep(0.02)
+        for one in orphans[:1]:  # this one goes on while the resumed run measures
+            os.kill(one, signal.SIGCONT)
+        assert resumed.wait() == 0, (folder / "log.txt").read_text()
+        assert (run / "measurements.parquet").read_bytes() == undisturbed
+        written = files_of(run)
+        for one in filter(alive, orphans):
+            os.kill(one, signal.SIGCONT)
+        deadline = time.monotonic() + 120
+        while any(map(alive, orphans)):
+            assert time.monotonic() < deadline, "a worker of the killed run does not end"
+            time.sleep(0.1)
+        assert files_of(run) == written
+    finally:
+        for one in marked(mark):
+            kill(one)
 
 
 def test_merged_parts_have_the_bytes_of_one_process(folder: Path, undisturbed: bytes) -> None:

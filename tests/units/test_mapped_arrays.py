@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from attnaudit.mapped_arrays import _unmodified, in_file, new_in_file, release_libraries, release_mapped
 from attnaudit.processes import return_free_memory
@@ -54,31 +55,39 @@ def test_released_arrays_need_no_memory_and_leave_no_files(tmp_path: Path, monke
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_released_libraries_need_less_memory_and_still_work() -> None:
+def test_the_released_code_of_torch_needs_less_memory_and_still_works() -> None:
     def resident() -> int:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssFile:"))
 
     array = in_file(np.arange(1000.0))
-    expected = np.linalg.inv(np.diag(array[1:50]))
+    rows = torch.from_numpy(np.array(array)).reshape(10, 100)
+    expected = torch.linalg.svdvals(rows)
     before = resident()
     release_libraries()
     assert resident() < before
-    assert np.array_equal(np.linalg.inv(np.diag(array[1:50])), expected)
+    assert torch.equal(torch.linalg.svdvals(rows), expected)
 
 
-def test_only_unmodified_mappings_of_libraries_are_released() -> None:
-    def mapping(number: int, permissions: str, path: str, modified: int) -> list[str]:
+def test_only_unmodified_mappings_of_torch_are_released() -> None:
+    def mapping(number: int, permissions: str, path: str, *, modified: int = 0, swapped: int = 0) -> list[str]:
         header = f"{number:x}000-{number + 1:x}000 {permissions} 00000000 fe:00 77 {path}\n"
-        return [header, "Rss: 4 kB\n", f"Anonymous: {modified} kB\n", "AnonHugePages: 0 kB\n"]
+        counts = [f"Anonymous: {modified} kB\n", "AnonHugePages: 0 kB\n", f"Swap: {swapped} kB\n", "SwapPss: 0 kB\n"]
+        return [header, "Rss: 4 kB\n", *counts]
 
     lines = [
-        *mapping(1, "r-xp", "/lib/a b/libtorch_cpu.so", 0),
-        *mapping(2, "r--p", "/lib/libc.so.6", 0),
-        *mapping(3, "r--p", "/lib/libc.so.6", 4),  # its pointers were adjusted when the library was loaded
-        *mapping(4, "rw-p", "/lib/libc.so.6", 0),
-        *mapping(5, "r--p", "/data/numbers", 0),
-        *mapping(6, "r-xp", "[vdso]", 0),
-        *mapping(7, "r--p", "", 0),
+        *mapping(1, "r-xp", "/a b/torch/lib/libtorch_cpu.so"),
+        *mapping(2, "r--p", "/env/torch/lib/libtorch_python.so"),
+        *mapping(
+            3, "r--p", "/env/torch/lib/libtorch_cpu.so", modified=4
+        ),  # its pointers were adjusted when it was loaded
+        *mapping(4, "r--p", "/env/torch/lib/libtorch_cpu.so", swapped=4),  # the same, and the system needed the memory
+        *mapping(5, "rw-p", "/env/torch/lib/libtorch_cpu.so"),
+        *mapping(6, "r-xs", "/env/torch/lib/libtorch_cpu.so"),
+        *mapping(7, "r-xp", "/lib/libc.so.6"),  # another library can be unloaded at any time
+        *mapping(8, "r--p", "/data/numbers"),
+        *mapping(9, "r-xp", "[vdso]"),
+        *mapping(10, "r--p", ""),
     ]
     assert _unmodified(lines) == [(0x1000, 0x2000), (0x2000, 0x3000)]
+    assert _unmodified(lines[:2]) == []  # without the counts, nothing is known

@@ -1,0 +1,91 @@
+"""End the processes of Ray on this machine when the process that started them has ended, even if it was killed.
+
+Ray ends its two servers together with the process that started them. Its other processes notice this themselves, but
+late: a process that is just starting tries for up to a minute to reach the servers. A watchdog ends all of them.
+
+This file is also the script that the watchdog runs, so it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+#: The environment variable that marks the processes of Ray. They inherit it from the process that starts Ray.
+MARK = "ATTNAUDIT_RAY"
+#: The seconds between two searches for marked processes.
+INTERVAL = 0.1
+#: The watchdog ends after it has found no marked process for this number of seconds. In this time, a process that was
+#: being started when its parent was killed appears.
+QUIET = 2.0
+#: The same, if the process that started Ray has stopped Ray itself.
+QUIET_AFTER_STOP = 0.2
+
+
+class RayWatchdog:
+    """A process that ends all processes of Ray that this process starts from now on, until `end` is called.
+
+    It is needed on Linux only. On other systems, nothing is done.
+
+    Raises:
+        OSError: The process cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if sys.platform != "linux":
+            return
+        mark = uuid.uuid4().hex
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # so that it survives if the process group of this process is killed
+        )
+        os.environ[MARK] = mark
+
+    def end(self) -> None:
+        """End the processes of Ray that are left, and the watchdog."""
+        if self._process is not None:
+            os.environ.pop(MARK, None)
+            with contextlib.suppress(OSError):  # the watchdog was killed
+                self._process.communicate(b"stopped")
+            self._process = None
+
+
+def marked(mark: str) -> list[int]:
+    """Return the ids of the processes whose environment contains a mark."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def main(mark: str) -> None:
+    """Wait until standard input is closed, and then kill all processes with a mark.
+
+    Args:
+        mark: The value of the environment variable `MARK` in these processes.
+    """
+    quiet = QUIET_AFTER_STOP if sys.stdin.buffer.read() else QUIET  # a killed process sends nothing
+    last = time.monotonic()
+    while time.monotonic() - last < quiet:
+        for process in marked(mark):
+            last = time.monotonic()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        time.sleep(INTERVAL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
