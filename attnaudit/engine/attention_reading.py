@@ -28,6 +28,8 @@ from attnaudit.readings import PREDICTED, Reading
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
 #: budget.
 INFLUENCES_PER_BUDGET_TOKEN = 64
+#: Number of gradients that are converted to float64 at once. They fit in the processor's cache.
+NUMBERS_AT_ONCE = 2**17
 
 
 class AttentionReading:
@@ -184,10 +186,11 @@ class AttentionReading:
 
     @cached_property
     def gradient(self) -> tuple[Tensor, Tensor]:
-        """Gradients of f, the probability of the predicted class, in float64.
+        """Gradients of f, the probability of the predicted class.
 
         They are ∂f/∂E, (B, T, d), with respect to the embeddings, and ∂f/∂h, (B, T, m), with respect to the hidden
-        states. Gradients also flow through the attention weights.
+        states. Gradients also flow through the attention weights. Convert them to float64 before you compute with them,
+        because they may be in the precision of the model.
         """
         return self.batch.gradients[""], self.batch.gradients[self.site.key]
 
@@ -205,14 +208,16 @@ class AttentionReading:
             logits = protocol.decode_logits(self.adapter, self.hidden, weights, condition)[:, 0, :]
             leaves = (self.embeddings[TEXT], self.hidden)
             at_inputs, at_hidden = torch.autograd.grad(self.batch.target(logits), leaves, retain_graph=True)
-        return at_inputs.double(), at_hidden.double()
+        return at_inputs, at_hidden
 
     def unit_norms(self, gradient: Tensor) -> Tensor:
         """Compute the Euclidean norm (B, T) of each unit's gradient from the gradients (B, T, d) of the tokens.
 
         The gradient of a word is the concatenation of its tokens' gradients.
         """
-        return self.batch.sum_by_unit(gradient.double().square().sum(-1)).sqrt()
+        rows = max(1, NUMBERS_AT_ONCE // max(1, gradient[0].numel()))
+        squares = [part.double().square().sum(-1) for part in torch.split(gradient, rows)]
+        return self.batch.sum_by_unit(torch.cat(squares)).sqrt()
 
     @property
     def influenced_states(self) -> Tensor:

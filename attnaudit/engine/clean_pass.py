@@ -341,7 +341,9 @@ class CleanPass:
         return total
 
     def gradients_of(self, trace: Trace) -> dict[str, Tensor]:
-        """Return the gradients ∂f/∂x of a pass, in float64, where f is the probability of the predicted class.
+        """Return the gradients ∂f/∂x of a pass, where f is the probability of the predicted class.
+
+        They are in the precision in which the model computed them, or in float64 if the model computes in float16.
 
         Returns:
             "" -> (B, T, d) gradients with respect to the embeddings of the text; site key -> (B, K, m) gradients with
@@ -350,19 +352,23 @@ class CleanPass:
         return self._gradients(trace.logits, {"": self.embeddings[TEXT], **trace.hidden})
 
     def _gradients(self, logits: Tensor, at: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return name -> ∂f/∂x in float64 for each named tensor x in `at`; 0 where f does not depend on x."""
+        """Return name -> ∂f/∂x for each named tensor x in `at`, in the precision of `gradients_of`.
+
+        A gradient is 0 where f does not depend on x.
+        """
         self.pass_counts["backward"] += 1
         target = self.target(logits)
         if self.adapter.capabilities.precision == "float16":
             target = (probabilities(logits).gather(1, self.predicted[:, None])[:, 0] * self._gradient_scale).sum()
         found = torch.autograd.grad(target, list(at.values()), retain_graph=True, allow_unused=True)
         gradients = {
-            name: (torch.zeros_like(x) if gradient is None else gradient).to(self.device, torch.float64)
+            name: (torch.zeros_like(x) if gradient is None else gradient).to(self.device)
             for (name, x), gradient in zip(at.items(), found, strict=True)
         }
         if self.adapter.capabilities.precision != "float16":
             return gradients
-        return {name: one / self._gradient_scale.view(-1, *[1] * (one.dim() - 1)) for name, one in gradients.items()}
+        scale = self._gradient_scale
+        return {name: one.double() / scale.view(-1, *[1] * (one.dim() - 1)) for name, one in gradients.items()}
 
     @cached_property
     def _gradient_scale(self) -> Tensor:
@@ -406,9 +412,10 @@ class CleanPass:
 
     @cached_property
     def attention_gradients(self) -> dict[str, Tensor]:
-        """Site key -> gradients ∂f/∂α, float64, with the shape of the weights in the clean pass.
+        """Site key -> gradients ∂f/∂α with the shape of the weights in the clean pass.
 
-        Here f is the probability of the predicted class, and α are the attention weights of the clean pass.
+        They are in the precision of `gradients_of`. Here f is the probability of the predicted class, and α are the
+        attention weights of the clean pass.
         """
         with differentiable(self.device):
             return self._gradients(self.trace.logits, dict(self.trace.attention))

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled.ordered_tokens import in_order, select_positions
+from attnaudit.adapters.pooled.ordered_tokens import in_order, reordered, select_positions
 from attnaudit.errors import ModelError
 
 
@@ -108,9 +108,10 @@ class BiLSTM(Encoder):
         """
         count, width = mirrored.shape
         rows = torch.arange(count, device=mirrored.device).unsqueeze(1)
-        read = embeddings.flatten(0, 1).index_select(0, (mirrored + rows * width).T.flatten())
+        by_position, by_row = (mirrored + rows * width).T.flatten(), (mirrored * count + rows).flatten()
+        read = reordered(embeddings.flatten(0, 1), by_position, by_row)
         hidden = self._hidden(self.backwards, read.view(width, count, -1).transpose(0, 1)).transpose(0, 1)
-        return hidden.flatten(0, 1).index_select(0, (mirrored * count + rows).flatten()).view(count, width, -1)
+        return reordered(hidden.flatten(0, 1), by_row, by_position).view(count, width, -1)
 
     def summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Return the (B, m) concatenation of the final states of both directions."""

@@ -78,7 +78,7 @@ class ShardedMeasurement:
         import torch
 
         from attnaudit import __version__
-        from attnaudit.run.judge_models import code_fingerprint
+        from attnaudit.run.judge_models import source_fingerprint
 
         return ShardPlan(
             model=self.model,
@@ -95,7 +95,7 @@ class ShardedMeasurement:
             device=torch.device(self.options.device).type,
             threads=self.threads,
             policy_sha256=self.policy_sha256,
-            code_sha256=code_fingerprint(),
+            code_sha256=source_fingerprint(),
             custom_code_sha256=custom_code(self.source, self.loaded, self.needs),
             attnaudit=__version__,
             torch=str(torch.__version__),

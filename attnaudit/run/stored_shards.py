@@ -65,7 +65,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         device: The kind of device, such as "cpu".
         threads: The number of threads that torch uses in each process. It affects rounding errors.
         policy_sha256: The hash of the effective policy; "" if there is no policy.
-        code_sha256: The hash of the code of attnaudit that decides the numbers.
+        code_sha256: The hash of the files of attnaudit whose code decides the numbers, including their comments.
         custom_code_sha256: The hash of the code that the user wrote for the model and the measures; "" if there is no
             such code.
         attnaudit: The version of attnaudit.

@@ -12,12 +12,15 @@ from attnaudit.checks import PermutationFragility, UniformFragility
 from attnaudit.data import load, sample
 from attnaudit.engine import measuring
 from attnaudit.errors import ModelError
+from attnaudit.run import judge_models
 from attnaudit.run.judge_models import (
     NUMERIC_FOLDERS,
     NUMERIC_MODULES,
     check_fingerprint,
+    code_fingerprint,
     compact_record,
     judge_model,
+    source_fingerprint,
 )
 
 PACKAGE = Path(attnaudit.__file__).parent
@@ -47,6 +50,27 @@ def test_every_folder_of_the_package_either_decides_numbers_or_cannot() -> None:
 
 def test_every_module_of_the_root_either_decides_numbers_or_cannot() -> None:
     assert {path.name for path in PACKAGE.glob("*.py")} == set(NUMERIC_MODULES) | OTHER_MODULES
+
+
+def test_comments_change_the_fingerprint_of_the_files_but_not_that_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "metric.py"
+    monkeypatch.setattr(judge_models, "_numeric_files", lambda: [("metrics/metric.py", file)])
+
+    def fingerprints(source: str) -> tuple[str, str]:
+        file.write_text(source, encoding="utf-8")
+        return source_fingerprint.__wrapped__(), code_fingerprint.__wrapped__()
+
+    plain, commented, changed = (fingerprints(source) for source in ("A = 1\n", "A = 1  # one\n", "A = 2\n"))
+    assert len({plain[0], commented[0], changed[0]}) == 3
+    assert plain[1] == commented[1] != changed[1]
+
+
+def test_the_fingerprint_of_the_files_covers_every_numeric_folder_and_module() -> None:
+    names = {name for name, _ in judge_models._numeric_files()}
+    assert {name.partition("/")[0] for name in names} == {*NUMERIC_FOLDERS, *NUMERIC_MODULES}
+    assert "engine/measuring.py" in names
 
 
 def test_two_checks_have_one_fingerprint_only_if_all_their_arguments_are_equal() -> None:

@@ -1,7 +1,13 @@
 """Encoders that run on groups of rows give the same states and gradients as on the whole batch."""
 
+from collections.abc import Sequence
+from itertools import accumulate, combinations, pairwise
+from unittest import mock
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnaudit.adapters.pooled import row_groups
@@ -44,7 +50,34 @@ def test_groups_give_the_same_states_and_gradients(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     torch.testing.assert_close(found_slope, slope, rtol=0, atol=1e-6)
     if not left:  # the padding of shorter rows is left out
-        assert encoder.seen == [(2, 9), (2, 7), (4, 4)]
+        assert encoder.seen == [(2, 9), (1, 7), (4, 4), (1, 1)]
+
+
+def time_of(groups: Sequence[Sequence[int]]) -> int:
+    return sum(row_groups.TOKENS_PER_CALL + max(group) * (len(group) + row_groups.ROWS_PER_STEP) for group in groups)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=7, unique=True), st.integers(60, 200))
+def test_no_other_groups_take_less_time(lengths: list[int], limit: int) -> None:
+    with mock.patch.object(row_groups, "TOKENS_AT_ONCE", limit):
+        sizes = row_groups.group_sizes(lengths)
+    assert sum(sizes) == len(lengths)
+
+    def split(ends: Sequence[int]) -> list[list[int]]:
+        return [lengths[first:stop] for first, stop in pairwise([0, *ends, len(lengths)])]
+
+    inner = range(1, len(lengths))
+    ways = [split(ends) for count in range(len(lengths)) for ends in combinations(inner, count)]
+    possible = [groups for groups in ways if all(max(group) * len(group) <= limit for group in groups)]
+    found = split(list(accumulate(sizes))[:-1])
+    assert found in possible
+    assert time_of(found) == min(map(time_of, possible))
+
+
+def test_rows_of_the_same_length_stay_together_unless_they_are_too_many() -> None:
+    assert row_groups.group_sizes([20] * 100) == [76, 24]
+    assert row_groups.group_sizes([30] * 20 + [20] * 40) == [20, 40]
+    assert row_groups.group_sizes([2000, 2000, 3, 2]) == [1, 1, 2]
 
 
 def test_small_batches_run_at_once() -> None:
