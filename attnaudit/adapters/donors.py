@@ -9,7 +9,9 @@ Shapes: B rows, T units, P places, R donors, n units of a donor, d features.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +74,27 @@ class InDistribution:
             raise AdapterError(f"InDistribution: seed is {self.seed!r}; expected a whole number from 0 to 2**32 - 1.")
 
 
+@contextmanager
+def reading_donors() -> Iterator[None]:
+    """Inside the context, files of donors are read. An error says that the file belongs to a donor.
+
+    Donors are part of the model, so an unusable donor is an error of the model and not of the data.
+
+    Raises:
+        AdapterError: A file is invalid or does not fit the model.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise AdapterError(f"InDistribution: a donor cannot be used. {error}") from error
+
+
+def donors_of(adapter: object) -> Donors | None:
+    """Return the donors of a model adapter; None if it has none."""
+    found = getattr(adapter, "donors", None)
+    return found if isinstance(found, Donors) else None
+
+
 def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
@@ -122,6 +145,11 @@ class Donors:
         """The settings that determine the replacements. The hash of the model includes them."""
         return {"donors": self.digest, "draws": self.draws, "seed": self.seed}
 
+    @property
+    def settings_hash(self) -> str:
+        """The SHA-256 hash of `configuration`."""
+        return hashlib.sha256(json.dumps(self.configuration, sort_keys=True).encode()).hexdigest()
+
     def description(self, unit: str, replacement: str) -> str:
         """Describe the replacement in sentences for reports.
 
@@ -150,15 +178,16 @@ class Donors:
             places: The places of its units.
 
         Raises:
-            DataError: No donor has a unit at one of the places.
+            AdapterError: No donor has a unit at one of the places.
         """
         own = int(row[0, 1])
         for place in places:
             known = place < len(self._counts)
             if not known or self._counts[place] - (own >= 0 and self._ranks[place, own] >= 0) < 1:
-                raise DataError(
-                    f"{instance.where or instance.id}: no donor has a unit at place {place + 1}, so this unit of the "
-                    "row cannot be replaced. Add donors that are at least as long as the longest row."
+                raise AdapterError(
+                    f"InDistribution: no donor has a unit at place {place + 1}, so this unit of the row "
+                    f"{instance.where or instance.id} cannot be replaced. Add donors that are at least as long as the "
+                    "longest row."
                 )
 
     def drawn(self, inputs: Inputs, places: Tensor, draw: int, positions: Tensor | None = None) -> Tensor:

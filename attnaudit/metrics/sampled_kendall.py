@@ -49,41 +49,58 @@ def sampled_tau_b(x: Tensor, y: Tensor, population: int) -> SampledTau:
         >>> sampled_tau_b(values, values.square(), 1000)
         SampledTau(tau=1.0, variance=0.0)
     """
-    m = len(x)
+    tau, variance = sampled_tau_b_of_rows(x[None], y[None], population)
+    return SampledTau(float(tau[0]), float(variance[0]))
+
+
+def sampled_tau_b_of_rows(x: Tensor, y: Tensor, population: int) -> tuple[Tensor, Tensor]:
+    """Estimate Kendall's τ-b of several sets of n units, as `sampled_tau_b` does.
+
+    Args:
+        x: (R, m) values of the units in the sample of each set, without NaN.
+        y: (R, m) values of the same units, without NaN.
+        population: n, at least m.
+
+    Returns:
+        (R,) estimates and (R,) variances, in float64.
+    """
+    m = x.shape[1]
     if population < m:
         raise ValueError(f"population: expected at least the {m} units of the sample, but got {population}")
-    if min(_different(x), _different(y)) < FEWEST_DIFFERENT:
-        return SampledTau(math.nan, math.nan)
-    difference, tied_x, tied_y = _by_unit(x.double(), y.double())
-    tau = _tau(difference.sum() / 2, tied_x.sum() / 2, tied_y.sum() / 2, m)
-    without = _tau(difference.sum() / 2 - difference, tied_x.sum() / 2 - tied_x, tied_y.sum() / 2 - tied_y, m - 1)
-    left = 1 - m / population
-    corrected = tau - left * (m - 1) * (without.mean() - tau)
-    variance = left * (m - 1) / m * (without - without.mean()).square().sum()
-    return SampledTau(float(corrected.clamp(-1, 1)), float(variance))
+    x, y = x.double(), y.double()
+    counts = _by_unit(x, y)
+    sums = counts.sum(2, keepdim=True) / 2
+    tau, without = _tau(sums, m)[:, 0], _tau(sums - counts, m - 1)
+    mean, left = without.mean(1), 1 - m / population
+    corrected = (tau - left * (m - 1) * (mean - tau)).clamp(-1, 1)
+    variance = left * (m - 1) / m * (without - mean[:, None]).square().sum(1)
+    # A unit with the most frequent value is tied with all others of them, and no unit is tied with more.
+    most_frequent = counts[1:].amax((0, 2)) + 1
+    too_few = m - most_frequent < FEWEST_DIFFERENT
+    return corrected.masked_fill(too_few, math.nan), variance.masked_fill(too_few, math.nan)
 
 
-def _different(values: Tensor) -> int:
-    """Return how many values differ from the most frequent one."""
-    return len(values) - int(torch.unique(values, return_counts=True)[1].max())
-
-
-def _tau(difference: Tensor, tied_x: Tensor, tied_y: Tensor, units: int) -> Tensor:
+def _tau(counts: Tensor, units: int) -> Tensor:
+    """Return τ-b, given numbers of pairs (3, ...) as in `_by_unit` and the number of units."""
+    difference, tied_x, tied_y = counts
     pairs = units * (units - 1) / 2
-    return difference / ((pairs - tied_x) * (pairs - tied_y)).sqrt()
+    tau: Tensor = difference / ((pairs - tied_x) * (pairs - tied_y)).sqrt()
+    return tau
 
 
-def _by_unit(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return three numbers (m,) for each unit.
+def _by_unit(x: Tensor, y: Tensor) -> Tensor:
+    """Return three numbers for each unit, (3, R, m).
 
     They count the other units with which it forms a concordant pair, minus those with which it forms a discordant pair;
     those that are tied with it in x; and those that are tied with it in y.
     """
-    parts = []
-    step = max(1, PAIRS_AT_ONCE // len(x))
-    for some_x, some_y in zip(torch.split(x, step), torch.split(y, step), strict=True):
-        sign_x, sign_y = (a[:, None].sub(b).sign() for a, b in ((some_x, x), (some_y, y)))
-        tied = [(sign == 0).sum(1) - 1.0 for sign in (sign_x, sign_y)]
-        parts.append(torch.stack([(sign_x * sign_y).sum(1), *(one.double() for one in tied)]))
-    difference, tied_x, tied_y = torch.cat(parts, dim=1)
-    return difference, tied_x, tied_y
+    rows, units = x.shape
+    counts = x.new_empty((3, rows, units))
+    step = max(1, PAIRS_AT_ONCE // units)  # single units and the others that are compared at once
+    for some in torch.split(torch.arange(rows), max(1, step // units)):
+        for these in torch.split(torch.arange(units), step):
+            sign_x, sign_y = (a[some][:, these, None].sub(a[some][:, None]).sign() for a in (x, y))
+            counts[0, some[:, None], these] = (sign_x * sign_y).sum(2)
+            for number, sign in enumerate((sign_x, sign_y), start=1):
+                counts[number, some[:, None], these] = (sign == 0).sum(2).double() - 1
+    return counts

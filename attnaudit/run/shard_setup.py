@@ -78,11 +78,14 @@ class ShardedMeasurement:
         import torch
 
         from attnaudit import __version__
+        from attnaudit.adapters.donors import donors_of
         from attnaudit.run.judge_models import source_fingerprint
 
+        donors = donors_of(self.loaded.adapter)
         return ShardPlan(
             model=self.model,
             model_sha256=self.loaded.sha256,
+            donors_sha256="" if donors is None else donors.settings_hash,
             data=self.data,
             data_sha256=self.data_sha256,
             rows=self.rows,

@@ -34,6 +34,7 @@ COMPLETE = "complete"
 #: How messages name fields of a plan that users do not know under their own names.
 FIELDS = {
     "model_sha256": "the model",
+    "donors_sha256": "the donors (the rows, draws or seed of InDistribution), which the hash of the model includes",
     "data_sha256": "the data",
     "rows": "the number of rows",
     "needs": "the measures that the checks need",
@@ -53,6 +54,8 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         model: The id of the model.
         model_sha256: The hash of the model.
+        donors_sha256: The hash of the rows whose units replace erased units, and of how they are drawn; "" if there are
+            no such rows.
         data: The id of the data set.
         data_sha256: The hash of the data.
         rows: The number of rows of all shards together.
@@ -74,6 +77,7 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     model: str
     model_sha256: str
+    donors_sha256: str = ""
     data: str
     data_sha256: str
     rows: int

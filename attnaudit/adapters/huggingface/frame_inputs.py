@@ -92,21 +92,7 @@ class FrameInputBuilder(InputBuilder):
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         """Read the recordings of the instances and divide them into frames (see `ModelAdapter.collate`)."""
-        waveforms = []
-        for one in instances:
-            values = self.encoder.read(one)
-            if values.dim() != 1:
-                raise DataError(
-                    f"{one.where or one.id}: the file contains an array of the shape {tuple(values.shape)}, but the "
-                    "model reads waveforms. Expected an array of the shape (samples,), or a .wav file."
-                )
-            waveform = self.encoder.values(values, one.where or one.id)
-            if not self.modules.frames(len(waveform)):
-                raise DataError(
-                    f"{one.where or one.id}: the recording has {len(waveform):,} samples, but a single frame has "
-                    f"{self.modules.length:,}. Remove the row, or use a longer recording."
-                )
-            waveforms.append(waveform)
+        waveforms = [read_waveform(self.encoder, self.modules, one) for one in instances]
         inputs = self._from_waveforms(waveforms)
         counts = inputs.mask[TEXT].sum(1).tolist()
         if self.donors is not None:
@@ -217,6 +203,23 @@ class FrameInputBuilder(InputBuilder):
         """Return the waveform (n,) of each row."""
         table = inputs.tables[WAVEFORMS]
         return [table.vectors[row, :length] for row, length in inputs.extra[RECORDING][:, 0].tolist()]
+
+
+def read_waveform(encoder: RecordingEncoder, modules: FrameModules, instance: Instance) -> Tensor:
+    """Return the waveform (n,) of an instance, as the model reads it.
+
+    Raises:
+        DataError: The file contains no waveform, or the waveform is shorter than a frame.
+    """
+    where = instance.where or instance.id
+    values = encoder.read(instance)
+    if values.dim() != 1:
+        raise DataError(
+            f"{where}: the file contains an array of the shape {tuple(values.shape)}, but the model reads waveforms. "
+            "Expected an array of the shape (samples,), or a .wav file."
+        )
+    encoder.require_samples(values, modules.length, where)
+    return encoder.values(values, where)
 
 
 def _frame_ids(waveform: Tensor, frames: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from attnaudit.adapters.donors import Donors, InDistribution
+from attnaudit.adapters.donors import Donors, InDistribution, reading_donors
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.input_builder import single_row
@@ -74,7 +74,8 @@ def build_picture_adapter(
         size = _size(model, encoder, where)
         grid = find_patches(model, _ARGUMENT, random_pixels(size), fixed)
         if isinstance(erased, InDistribution):
-            pixels = [encoder.pixels([read_picture(one)])[0] for one in erased.donors]
+            with reading_donors():
+                pixels = [encoder.pixels([read_picture(one)])[0] for one in erased.donors]
             grid = with_donors(grid, Donors(erased, pixels))
         builder = PictureInputBuilder(
             model=model,

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from attnaudit.adapters.donors import Donors, InDistribution, content_hash
+from attnaudit.adapters.donors import Donors, InDistribution, content_hash, reading_donors
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.donor_frames import DonorFrames
-from attnaudit.adapters.huggingface.frame_inputs import FrameInputBuilder
+from attnaudit.adapters.huggingface.frame_inputs import FrameInputBuilder, read_waveform
 from attnaudit.adapters.huggingface.frame_modules import find_frames
 from attnaudit.adapters.huggingface.frame_runner import FrameRunner, prepare_frame_runner
 from attnaudit.adapters.huggingface.input_builder import single_row
@@ -32,7 +32,7 @@ from attnaudit.adapters.huggingface.picture_runner import prepare_picture_runner
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.recordings import RecordingEncoder
 from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
-from attnaudit.adapters.huggingface.spectrogram_inputs import SpectrogramInputBuilder
+from attnaudit.adapters.huggingface.spectrogram_inputs import SpectrogramInputBuilder, read_spectrogram
 from attnaudit.adapters.huggingface.spectrogram_places import FrameTimes, PatchSpan, frame_times, patch_spans
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.huggingface.wrapped_models import accepted_arguments, name_of
@@ -162,11 +162,11 @@ def _with_donor_spectrograms(
     """Return a grid whose erased patches are replaced by those of donors. Patches of padding are never drawn."""
     ends: dict[str, int] = {}
     spectrograms = []
-    for one in chosen.donors:
-        values, where = encoder.read(one), one.where or one.id
-        frames = len(values) if values.dim() == 2 else times.frames(len(values))
-        spectrograms.append(values if values.dim() == 2 else encoder.values(values, where))
-        ends[content_hash(spectrograms[-1])] = frames
+    with reading_donors():
+        for one in chosen.donors:
+            values, frames = read_spectrogram(encoder, times, one)
+            spectrograms.append(values)
+            ends[content_hash(values)] = frames
     donors = Donors(chosen, spectrograms)
     grid = with_donors(grid, donors)
     starts = np.array([span.first_frame for span in spans])
@@ -186,7 +186,8 @@ def _of_frames(
     modules = find_frames(model, require_replacement(erased, name_of(model), ""))
     donors = None
     if isinstance(erased, InDistribution):
-        waveforms = [encoder.values(encoder.read(one), one.where or one.id) for one in erased.donors]
+        with reading_donors():
+            waveforms = [read_waveform(encoder, modules, one) for one in erased.donors]
         donors = DonorFrames(erased, waveforms, modules)
     builder = FrameInputBuilder(
         model=model,

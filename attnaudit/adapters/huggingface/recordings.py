@@ -65,6 +65,18 @@ class RecordingEncoder:
             )
         return recording.values
 
+    def require_samples(self, waveform: Tensor, fewest: int, where: str) -> None:
+        """Check that a waveform (n,) has enough samples for a frame.
+
+        Raises:
+            DataError: It has fewer than `fewest` samples.
+        """
+        if len(waveform) < fewest:
+            raise DataError(
+                f"{where}: the recording has {len(waveform):,} samples, but the model needs at least {fewest:,} "
+                f"({1000 * fewest / self.rate:.0f} milliseconds). Use a longer recording, or remove the row."
+            )
+
     def values(self, waveform: Tensor, where: str) -> Tensor:
         """Return what the model reads, (n,) or (t, f), given a waveform (n,).
 
@@ -74,12 +86,12 @@ class RecordingEncoder:
         try:
             found = self.extractor(waveform.numpy(), sampling_rate=self.rate, return_tensors="pt")
             values: Tensor = found[self.argument][0]
-        # Feature extractors raise many types of errors, for example for recordings that are too short.
+        # Feature extractors raise many types of errors.
         except Exception as error:
             raise DataError(
                 f"{where}: the feature extractor {type(self.extractor).__name__} cannot process a recording of "
-                f"{len(waveform):,} samples ({type(error).__name__}: {first_line(error)}). Use a longer recording, or "
-                "remove the row."
+                f"{len(waveform):,} samples ({type(error).__name__}: {first_line(error)}). Correct the file, or remove "
+                "the row."
             ) from error
         values = values.float()
         if not bool(values.isfinite().all()):

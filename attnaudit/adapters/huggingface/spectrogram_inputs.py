@@ -67,11 +67,8 @@ class SpectrogramInputBuilder(PatchInputBuilder):
         """
         spectrograms, ends = [], []
         for one in instances:
-            values, where = self.encoder.read(one), one.where or one.id
-            frames = len(values) if values.dim() == 2 else self.times.frames(len(values))
-            if values.dim() == 1:
-                values = self.encoder.values(values, where)
-            spectrograms.append(self._fitting(values, frames, where))
+            values, frames = read_spectrogram(self.encoder, self.times, one)
+            spectrograms.append(self._fitting(values, frames, one.where or one.id))
             ends.append(frames)
         inputs = self.with_rows(self._from_spectrograms(torch.stack(spectrograms), ends), instances)
         return replace(
@@ -147,3 +144,17 @@ class SpectrogramInputBuilder(PatchInputBuilder):
             for span, (start, stop) in zip(self.spans, times, strict=True)
         ]
         return [*(f"[{name}]" for name in self.grid.special_names), *patches]
+
+
+def read_spectrogram(encoder: RecordingEncoder, times: FrameTimes, instance: Instance) -> tuple[Tensor, int]:
+    """Return the spectrogram (t, f) of an instance, as the model reads it, and the number of frames of the recording.
+
+    Raises:
+        DataError: The file cannot be read, or the recording is shorter than a frame.
+    """
+    where = instance.where or instance.id
+    values = encoder.read(instance)
+    if values.dim() == 2:
+        return values, len(values)
+    encoder.require_samples(values, times.fewest, where)
+    return encoder.values(values, where), times.frames(len(values))

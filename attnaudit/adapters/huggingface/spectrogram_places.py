@@ -7,6 +7,7 @@ Shapes: n samples, t frames, f frequencies, N patches, d features.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -42,6 +43,11 @@ class FrameTimes:
     step: float
     length: float
     rate: int
+
+    @property
+    def fewest(self) -> int:
+        """The smallest number of samples of a recording with a frame."""
+        return math.ceil(self.start + self.length)
 
     def frames(self, samples: int) -> int:
         """Return the number of frames of a recording with n samples."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.dispatched_models import value_of
+from attnaudit.adapters.donors import Donors
 from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
 from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
@@ -96,6 +97,12 @@ class HuggingFaceAdapter:
     @property
     def capabilities(self) -> Capabilities:
         return replace(self._capabilities, precision=FLOAT32) if self._contexts else self._capabilities
+
+    @property
+    def donors(self) -> Donors | None:
+        """The rows whose units replace erased units; None if something else replaces them."""
+        found: Donors | None = getattr(self.runner.builder, "donors", None)
+        return found
 
     @property
     def modules(self) -> Sequence[nn.Module]:

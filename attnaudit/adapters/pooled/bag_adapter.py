@@ -18,9 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, InDistribution
+from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, InDistribution, reading_donors
 from attnaudit.adapters.padding import pad
-from attnaudit.adapters.pooled.masked_bags import BagWithBaseline, contexts_with_single_masks, masked_contexts
+from attnaudit.adapters.pooled.masked_bags import (
+    BagWithBaseline,
+    contexts_with_single_masks,
+    contexts_without,
+    masked_contexts,
+    weighted_states,
+)
 from attnaudit.adapters.pooled.pooled_adapter import PooledAttentionAdapter, SharedStates
 from attnaudit.adapters.pooled.token_streams import Encoding
 from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
@@ -43,11 +49,13 @@ UNCERTAIN_AT_ONCE = 256
 class _SharedWeights:
     """The states (B, T, m) and the weights (B, H, T) of whole bags.
 
-    `with_baseline` is computed when units are masked for the first time.
+    `products` (see `weighted_states`) is computed when units are deleted for the first time, and `with_baseline` when
+    units are masked for the first time.
     """
 
     states: Tensor
     weights: Tensor
+    products: Tensor | None = None
     with_baseline: BagWithBaseline | None = None
 
 
@@ -112,7 +120,9 @@ class BagAdapter(PooledAttentionAdapter):
         replaced_by = f"baseline {hashlib.sha256(vector.numpy().tobytes()).hexdigest()}"
         self.donors: Donors | None = None
         if isinstance(baseline, InDistribution):
-            self.donors = Donors(baseline, [self._vectors(one, read(one)) for one in baseline.donors])
+            with reading_donors():
+                vectors = [self._vectors(one, read(one)) for one in baseline.donors]
+            self.donors = Donors(baseline, vectors)
             replaced_by = json.dumps(self.donors.configuration, sort_keys=True)
         super().__init__(
             embedding=_no_embedding,
@@ -228,21 +238,17 @@ class BagAdapter(PooledAttentionAdapter):
     def logits_without(self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor) -> Tensor:
         if not isinstance(shared, _SharedWeights):
             raise AdapterError("logits_without(): expected the result of share().")
-        output: Tensor | None = None
-        for row in sorted(set(rows.tolist())):
-            these = (rows == row).nonzero()[:, 0]
-            left = shared.weights[row] * keep[these][:, None]  # (V, H, T)
-            total = left.sum(-1, keepdim=True)
-            logits = decode_logits(self, shared.states[row : row + 1], (left / total)[None], None)[0]
-            vanished = ~(total > torch.finfo(total.dtype).tiny * 1e6).all(1)[:, 0]
-            if bool(vanished.any()):  # the remaining weights underflow, so the model computes them again
-                some = these[vanished]
-                logits[vanished] = self.run(self.keep(inputs, TEXT, rows[some], keep[some])).logits
-            output = logits.new_empty((len(rows), logits.shape[-1])) if output is None else output
-            output[these] = logits
-        if output is None:
+        if not len(rows):
             raise AdapterError("logits_without(): got no variants; expected at least one.")
-        return output
+        if shared.products is None:
+            shared.products = weighted_states(shared.states, shared.weights)
+        deleted = inputs.mask[TEXT][rows] & ~keep
+        contexts, vanished = contexts_without(shared.products, rows, keep, deleted, shared.weights.dtype)
+        logits = self._decode_contexts(contexts)
+        some = vanished.nonzero()[:, 0]
+        if len(some):  # the remaining weights may have been rounded to 0, so the model computes them again
+            logits[some] = self.run(self.keep(inputs, TEXT, rows[some], keep[some])).logits
+        return logits
 
     def logits_masked(
         self, inputs: Inputs, shared: object, rows: Tensor, keep: Tensor, weights: Tensor | None = None

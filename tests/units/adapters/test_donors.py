@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnaudit.adapters import BagAdapter, InDistribution
-from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, content_hash
+from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors, content_hash, donors_of
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.conformance.suite import Subject, cases
 from attnaudit.engine.measuring import measure
-from attnaudit.errors import AdapterError, DataError
+from attnaudit.errors import AdapterError
 from attnaudit.instances import Dataset, Instance
 from tests.small_pictures import pictures, small_image_classifier
-from tests.small_recordings import recordings, small_recording_classifier
+from tests.small_recordings import LENGTH, recordings, small_recording_classifier, write_wave
 
 WIDTH, DRAWS = 3, 4
 ROWS = [Instance(id=str(number), text=str(number), file="unused") for number in range(6)]
@@ -368,5 +368,34 @@ def test_the_donors_are_declared_and_part_of_the_configuration(tmp_path: Path) -
 def test_a_row_longer_than_all_donors_is_refused(tmp_path: Path) -> None:
     rows = recordings(tmp_path)
     adapter = _recording_adapter("wav2vec2")(rows)
-    with pytest.raises(DataError, match=r"no donor has a unit at place 20, so this unit of the row cannot be replaced"):
+    with pytest.raises(AdapterError, match=r"InDistribution: no donor has a unit at place 20, so this unit of the row"):
         adapter.collate(rows[:1])
+
+
+def test_a_donor_that_does_not_fit_is_an_error_of_the_model_and_is_named(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("bags", "recordings", "pictures")]
+    for folder in folders:
+        folder.mkdir()
+    bags, sounds, drawings = _bags(folders[0]), recordings(folders[1]), pictures(folders[2])
+    np.save(tmp_path / "wide.npy", np.zeros((4, WIDTH + 2), dtype="float32"))
+    write_wave(tmp_path / "tiny.wav", np.linspace(-1, 1, 100))
+    wide = replace(bags[0], id="wide", where="donors.csv:2", file=str(tmp_path / "wide.npy"))
+    tiny = replace(sounds[0], where="donors.csv:2", file=str(tmp_path / "tiny.wav"))
+    missing = replace(drawings[0], where="donors.csv:2", file=str(tmp_path / "no.png"))
+    named = r"InDistribution: a donor cannot be used. donors.csv:2: "
+    with pytest.raises(AdapterError, match=rf"{named}the units .* but the model reads {WIDTH} features"):
+        _bag_adapter([*bags[1:], wide])
+    for kind, fewest in (("ast", 400), ("wav2vec2", LENGTH)):
+        with pytest.raises(AdapterError, match=rf"{named}.* 100 samples, but the model needs at least {fewest}"):
+            _recording_adapter(kind)([tiny, *sounds[1:]])
+    with pytest.raises(AdapterError, match=named):
+        _patch_adapter([missing, *drawings[1:]])
+
+
+def test_the_settings_of_the_donors_have_a_hash(tmp_path: Path) -> None:
+    rows = _bags(tmp_path)
+    found = [donors_of(_bag_adapter(some)) for some in (rows, rows[::-1], rows[1:])]
+    hashes = [one.settings_hash for one in found if one is not None]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert donors_of(_patch_adapter(pictures(tmp_path))) is not None
+    assert donors_of(object()) is None

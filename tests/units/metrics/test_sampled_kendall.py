@@ -11,7 +11,7 @@ import torch
 from scipy.stats import kendalltau
 
 from attnaudit.metrics import kendall_tau_b
-from attnaudit.metrics.sampled_kendall import sampled_tau_b
+from attnaudit.metrics.sampled_kendall import sampled_tau_b, sampled_tau_b_of_rows
 
 
 def drawn(seed: int, units: int, *, ties: float, related: float = 0.6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,3 +73,17 @@ def test_a_sample_with_few_different_values_is_too_small(different: int) -> None
 def test_the_population_contains_the_sample() -> None:
     with pytest.raises(ValueError, match="at least the 20 units"):
         sampled_tau_b(torch.arange(20.0), torch.arange(20.0), 19)
+
+
+def test_several_rows_have_the_estimates_of_single_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn((5, 40), generator=generator)
+    y = (x + torch.randn((5, 40), generator=generator)).clamp_min(0)
+    y[3] = 0
+    y[3, :9] = torch.arange(9.0) + 1
+    monkeypatch.setattr("attnaudit.metrics.sampled_kendall.PAIRS_AT_ONCE", 2 * 40 * 40 + 1)
+    together = sampled_tau_b_of_rows(x, y, 300)
+    monkeypatch.setattr("attnaudit.metrics.sampled_kendall.PAIRS_AT_ONCE", 100)
+    alone = torch.tensor([sampled_tau_b(one, other, 300) for one, other in zip(x, y, strict=True)])
+    torch.testing.assert_close(torch.stack(together, dim=1), alone.double(), equal_nan=True, rtol=1e-6, atol=1e-6)
+    assert together[0].isnan().tolist() == [False, False, False, True, False]

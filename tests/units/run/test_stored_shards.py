@@ -144,6 +144,10 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
     ("field", "named"),
     [
         ("model_sha256", r"the model \(SHA-256 f+\.\.\., not SHA-256 1111"),
+        (
+            "donors_sha256",
+            r"the donors \(the rows, draws or seed of InDistribution\), which .*f\.\.\., not none",
+        ),
         ("data_sha256", r"the data \(SHA-256 f+\.\.\., not SHA-256 2222"),
         ("policy_sha256", r"the policy \(SHA-256 f+\.\.\., not none"),
         ("code_sha256", "the code of attnaudit"),

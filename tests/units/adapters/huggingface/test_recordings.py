@@ -276,11 +276,11 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             adapter.collate([Instance(id="a", text="a text")])
     with pytest.raises(DataError, match="the recording has 54 frames, but the model reads 1 to 24"):
         patches.collate([row("long.wav")])
-    with pytest.raises(DataError, match="cannot process a recording of 90 samples"):
+    with pytest.raises(DataError, match="the recording has 90 samples, but the model needs at least 400"):
         patches.collate([row("short.wav")])
     with pytest.raises(DataError, match=r"the spectrogram has the shape \(3, 3\), but the model reads \(24, 12\)"):
         patches.collate([row("other.npy")])
-    with pytest.raises(DataError, match="the recording has 90 samples, but a single frame has 360"):
+    with pytest.raises(DataError, match="the recording has 90 samples, but the model needs at least 360"):
         frames.collate([row("short.wav")])
     with pytest.raises(DataError, match="the model reads waveforms"):
         frames.collate([row("other.npy")])
