@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 import numpy as np
 
-from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Detail, Evidence, number_or_none
 from attnaudit.engine.measurements import Measurements
@@ -19,6 +19,7 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 if TYPE_CHECKING:
     from attnaudit.metrics.ranked_information import InformationRanking as Ranking
+    from attnaudit.metrics.ranked_information import RealArray
 
 PRESETS = ("wen", "wen_50")
 MINIMUM_INSTANCES = 10
@@ -45,8 +46,9 @@ class InformationRanking(Check):
     The hidden states of each instance are ranked by attention. For each rank, the states of all instances are clustered
     by k-means. The information of a rank is the mutual information (nats) between these clusters and the outputs of the
     model, minus its mean over shuffles of the outputs. Instances with fewer tokens than there are ranks are left out,
-    and the report gives their number. The interval is computed from subsamples, each with half of the sources. They
-    keep the clusters of the whole sample.
+    and the report gives their number. In a data set with more than 10,000 instances, a random sample of 10,000 is used.
+    The interval is computed from subsamples, each with half of the sources. They keep the clusters of all instances
+    that are used.
 
     The value is undefined if there are fewer than 2 ranks or fewer than 10 instances. It is also undefined if all ranks
     have the same attention or the same information, or if the preset finds no number of clusters.
@@ -93,8 +95,7 @@ class InformationRanking(Check):
 
     def evidence(self, measurements: Measurements) -> Evidence:
         n, ranks = measurements.table("ranked_hidden.states").shape[:2]
-        defined = np.zeros(len(measurements), dtype=bool)
-        defined[measurements.table("ranked_hidden.instances").astype(np.int64)] = True
+        defined = measurements.table("ranked_hidden.long_enough").astype(bool)
         too_short = int((~defined).sum())
         evidence = Evidence(
             value=None,
@@ -117,18 +118,19 @@ class InformationRanking(Check):
         """Return the evidence with the value, its interval, references and charts."""
         from attnaudit.metrics.ranked_information import WEN_CLUSTERS, information_ranking, ranking_agreement
 
-        groups = measurements.groups(evidence.defined)
-        # The result of k-means depends on the order of the rows, so the rows are sorted as in the groups.
+        instances = measurements.table("ranked_hidden.instances").astype(np.int64)
         position = np.full(len(measurements), -1)
-        position[measurements.table("ranked_hidden.instances").astype(np.int64)] = np.arange(len(groups.rows))
+        position[instances] = np.arange(len(instances))
+        groups = measurements.groups(position >= 0)
+        # The result of k-means depends on the order of the rows, so the rows are sorted as in the groups.
         rows = position[groups.rows]
-        states = measurements.table("ranked_hidden.states")
-        weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)[rows]
-        outputs = measurements.table("ranked_hidden.outputs")[rows]
+        states = cast("RealArray", measurements.table("ranked_hidden.states"))
+        weights = np.asarray(measurements.table("ranked_hidden.weights"), dtype=np.float64)
         ranking = information_ranking(
-            states[rows],
+            states,
             weights,
-            outputs,
+            cast("RealArray", measurements.table("ranked_hidden.outputs")),
+            order=rows,
             seed=int(measurements.seed),
             preset="wen" if self.preset == "wen" else None,
             clusters=WEN_CLUSTERS[0] if self.preset == "wen_50" else None,
@@ -154,7 +156,7 @@ class InformationRanking(Check):
         else:
             interval = ranking_interval(
                 ranking,
-                weights,
+                weights[rows],
                 groups,
                 confidence=self.confidence,
                 generator=self.generator(measurements, "interval"),
@@ -166,15 +168,22 @@ class InformationRanking(Check):
             interval=interval,
             details=details,
             references=(
-                self._floor(measurements, states[rows], ranking),
+                self._floor(measurements, states, rows, ranking),
                 self._label_shuffle(measurements, ranking),
             ),
             charts=_charts(ranking),
             note=note,
         )
 
-    def _floor(self, measurements: Measurements, states: Table, ranking: Ranking) -> Reference:
-        """Return the weighted τ with shuffled attention. The value is None if τ is undefined or takes too long."""
+    def _floor(self, measurements: Measurements, states: RealArray, rows: Integers, ranking: Ranking) -> Reference:
+        """Return the weighted τ with shuffled attention. The value is None if τ is undefined or takes too long.
+
+        Args:
+            measurements: The measurements.
+            states: (n, k, m) hidden states by rank.
+            rows: (n,) the rows of `states` in the order of the ranking.
+            ranking: The ranking.
+        """
         from attnaudit.metrics.ranked_information import quantise
 
         n, ranks, width = states.shape
@@ -183,10 +192,7 @@ class InformationRanking(Check):
             generator = self.generator(measurements, "floor")
             order = generator.permuted(np.tile(np.arange(ranks), (n, 1)), axis=1)
             labels = np.stack(
-                [
-                    quantise(states[np.arange(n), order[:, rank]], clusters, seed=int(measurements.seed))
-                    for rank in range(ranks)
-                ]
+                [quantise(states[rows, order[:, rank]], clusters, seed=int(measurements.seed)) for rank in range(ranks)]
             )
             information = _corrected_information(labels, ranking.outputs, generator, SHUFFLES)
             value = number_or_none(float(_weighted_taus([information], [ranking.attention])[0]))

@@ -15,23 +15,30 @@ from attnaudit.engine.ragged_columns import Array
 from attnaudit.mapped_arrays import new_in_file
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
+from attnaudit.seeding import keyed_generator
 
+#: In larger data sets, only a random sample of this many instances is used: the states of all instances would need too
+#: much memory, and k-means too much time.
+MOST_INSTANCES = 10_000
 #: A larger array of states is stored in a temporary file.
-IN_MEMORY_BYTES = 512 * 1024**2
+IN_MEMORY_BYTES = 32 * 1024**2
 
 
 @measure("ranked_hidden")
 class RankedHidden(StatefulMeasure):
     """Collect the hidden states of the k most attended tokens of every instance.
 
-    The tables have one entry for each of the n instances with at least k tokens:
+    In a data set with more than `MOST_INSTANCES` instances, only a random sample is used. It depends on the seed and
+    the number of instances alone. The tables have one entry for each of the n instances of the sample with at least k
+    tokens:
 
     * `.states`: (n, k, m) hidden states, from the most attended token to the least attended one.
     * `.weights`: (n, k) attention weights of these tokens.
     * `.instances`: (n,) indices of the instances.
     * `.outputs`: (n, C) logits.
 
-    The fact `.k_rule` describes the rule that determined k (see `choose_ranks`).
+    The table `.long_enough` has one entry for each instance of the data set, which is 1 if the instance has at least k
+    tokens. The fact `.k_rule` describes the rule that determined k (see `choose_ranks`).
     """
 
     keeps_rows = False
@@ -40,6 +47,7 @@ class RankedHidden(StatefulMeasure):
         super().__init__(name, argument, lengths)
         # k never exceeds the 10th percentile of the lengths, so ranks beyond it are not stored.
         self._ranks = max(1, int(np.percentile(lengths, 10)))
+        self._sample: NDArray[np.bool_] | None = None
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
         """Return the hidden states of the most attended tokens, and their weights, as states."""
@@ -48,7 +56,8 @@ class RankedHidden(StatefulMeasure):
         top, index = weights.sort(dim=1, descending=True, stable=True)
         top, index = top[:, :ranks], index[:, :ranks]
         states = view.hidden.detach().gather(1, index[:, :, None].expand(-1, -1, view.hidden.shape[-1]))
-        counts = view.lengths.clamp_max(ranks).tolist()
+        sampled = self._sampled(view.seed)[view.positions]
+        counts = (view.lengths.clamp_max(ranks).cpu().numpy() * sampled).tolist()
         return Columns(
             states={
                 f"{self.name}.weights": _first(top.clamp_min(0.0).cpu().numpy(), counts),
@@ -59,25 +68,38 @@ class RankedHidden(StatefulMeasure):
     def finish(self, measurements: Measurements) -> None:
         """Choose the number of ranks k, and add the tables and the fact."""
         lengths = np.array(self.lengths, dtype=np.int64)
-        weights = np.zeros((len(lengths), self._ranks))
-        for row, first in enumerate(measurements.states[f"{self.name}.weights"]):
+        sampled = self._sampled(measurements.seed).nonzero()[0]
+        of_sample = measurements.states[f"{self.name}.weights"]
+        weights = np.zeros((len(sampled), self._ranks))
+        for row, instance in enumerate(sampled.tolist()):
+            first = of_sample[instance]
             weights[row, : len(first)] = first
-        k, rule = choose_ranks(lengths, weights)
-        rows = (lengths >= k).nonzero()[0]
-        width = next(iter(measurements.states[f"{self.name}.states"])).shape[1]
-        states = _new_states((len(rows), k, width))
-        target = 0
-        for length, first in zip(lengths, measurements.states[f"{self.name}.states"], strict=True):
-            if length >= k:
-                states[target] = first[:k]
-                target += 1
+        k, rule = choose_ranks(lengths[sampled], weights)
+        enough = lengths[sampled] >= k
+        rows = sampled[enough]
+        stored = measurements.states[f"{self.name}.states"]
+        states = _new_states(k, len(rows), stored[0].shape[1])
+        for target, instance in enumerate(rows.tolist()):
+            states[target] = stored[instance][:k]
         measurements.tables[f"{self.name}.states"] = states
-        measurements.tables[f"{self.name}.weights"] = weights[rows, :k]
+        measurements.tables[f"{self.name}.weights"] = weights[enough, :k]
         measurements.tables[f"{self.name}.instances"] = rows.astype(np.int64)
+        measurements.tables[f"{self.name}.long_enough"] = (lengths >= k).astype(np.int64)
         measurements.tables[f"{self.name}.outputs"] = np.stack(
             [measurements.vector("logits")[i] for i in rows.tolist()]
         )
         measurements.facts[f"{self.name}.k_rule"] = rule
+
+    def _sampled(self, seed: int) -> NDArray[np.bool_]:
+        """Return a mask over all instances of the data set, True for those in the sample."""
+        if self._sample is None:
+            total = len(self.lengths)
+            self._sample = np.ones(total, dtype=bool)
+            if total > MOST_INSTANCES:
+                self._sample[:] = False
+                generator = keyed_generator(seed, "ranked_hidden", "instances")
+                self._sample[generator.choice(total, size=MOST_INSTANCES, replace=False)] = True
+        return self._sample
 
 
 def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int]) -> list[Array]:
@@ -85,9 +107,10 @@ def _first(rows: NDArray[np.float32] | NDArray[np.float64], counts: Sequence[int
     return [row[:count] for row, count in zip(rows, counts, strict=True)]
 
 
-def _new_states(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return an array of a shape, in memory or in a temporary file."""
-    numbers = int(np.prod(shape))
-    if numbers * 4 <= IN_MEMORY_BYTES:
-        return np.zeros(shape, dtype=np.float32)
-    return new_in_file(numbers, np.float32).reshape(shape)
+def _new_states(ranks: int, n: int, width: int) -> NDArray[np.float32]:
+    """Return an array (n, ranks, width) of zeros, in memory or in a temporary file, rank by rank."""
+    shape = (ranks, n, width)
+    size = int(np.prod(shape))
+    in_memory = size * 4 <= IN_MEMORY_BYTES
+    states = np.zeros(shape, dtype=np.float32) if in_memory else new_in_file(size, np.float32).reshape(shape)
+    return states.transpose(1, 0, 2)

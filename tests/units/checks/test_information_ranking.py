@@ -24,6 +24,7 @@ def with_ranks(n=200, ranks=3, *, strengths=(3.0, 1.0, 0.0), seed=0, short=0, so
     m.tables["ranked_hidden.states"] = states
     m.tables["ranked_hidden.weights"] = -np.sort(-random.dirichlet(np.ones(ranks), len(kept)), axis=1)
     m.tables["ranked_hidden.instances"] = kept
+    m.tables["ranked_hidden.long_enough"] = (np.arange(n) < n - short).astype(np.int64)
     m.tables["ranked_hidden.outputs"] = np.column_stack([-output, output])
     m.facts["ranked_hidden.k_rule"] = "a rule"
     return m

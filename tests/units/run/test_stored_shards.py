@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from attnaudit.checks import InformationRanking
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
@@ -109,6 +110,25 @@ def test_many_rows_are_kept_in_files_with_the_same_numbers(monkeypatch: pytest.M
     assert filed.groups(chosen).rows.tolist() == expected.groups(chosen).rows.tolist()
     assert filed.groups(chosen).starts.tolist() == expected.groups(chosen).starts.tolist()
     same(filed.only(chosen), expected.only(chosen))
+
+
+def test_ranked_states_of_many_rows_are_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = measured(None)
+    monkeypatch.setattr("attnaudit.measures.ranked_states.MOST_INSTANCES", 100)
+    monkeypatch.setattr("attnaudit.measures.ranked_states.IN_MEMORY_BYTES", 0)
+    sample = measured(None)
+    instances, rows = (one.tables["ranked_hidden.instances"].tolist() for one in (sample, every))
+    assert 50 < len(instances) <= 100
+    ranks = sample.tables["ranked_hidden.states"].shape[1]
+    assert ranks == every.tables["ranked_hidden.states"].shape[1]
+    same_rows = [rows.index(instance) for instance in instances]
+    for name in ("states", "weights", "outputs"):
+        expected = every.tables[f"ranked_hidden.{name}"][same_rows]
+        np.testing.assert_array_equal(sample.tables[f"ranked_hidden.{name}"], expected)
+    check = InformationRanking(severity="report")
+    record = check.judge(sample)
+    assert record.n_defined == check.judge(every).n_defined == int((sample.lengths >= ranks).sum())
+    assert record.details["instances"] == len(instances)
 
 
 def test_only_missing_shards_are_measured_again(tmp_path: Path) -> None:
