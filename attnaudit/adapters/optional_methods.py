@@ -207,6 +207,20 @@ class RetrainableAdapter(ModelAdapter, Protocol):
 
 
 @runtime_checkable
+class RowSelectingAdapter(Protocol):
+    """Additional method for adapters that can select rows of a batch, so that texts need not be tokenised again."""
+
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        """Return some rows of a batch. The result must equal that of `collate` for these instances.
+
+        Args:
+            inputs: The result of `collate`.
+            rows: The indices of the rows, in any order.
+        """
+        ...
+
+
+@runtime_checkable
 class ConvertedModelAdapter(Protocol):
     """Additional method for adapters whose model was converted to another attention kernel or precision."""
 

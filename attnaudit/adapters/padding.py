@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnaudit.adapters.protocol import Inputs
+from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError
 
 
@@ -56,6 +56,35 @@ def _refuse_fractions(rows: Sequence[Sequence[int | bool] | NDArray[Any]]) -> No
     for entries in (torch.tensor(row) for row in rows if len(row)):
         if entries.is_floating_point():
             raise AdapterError(f"token ids are {entries.dtype}, such as {entries[0].item():g}. Give whole numbers.")
+
+
+def select_rows(inputs: Inputs, rows: Sequence[int], *, per_token: Collection[str] = ()) -> Inputs:
+    """Return some rows of a batch that is padded on the right, with only as much padding as they need.
+
+    Args:
+        inputs: The batch.
+        rows: The indices of the rows.
+        per_token: Names of the entries of `Inputs.extra` with one value per token of the text, shape (B, T).
+    """
+    index = torch.tensor(list(rows), dtype=torch.long, device=inputs.ids[TEXT].device)
+    widths = {stream: max(1, int(mask[index].sum(1).max())) for stream, mask in inputs.mask.items()}
+
+    def selected(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {stream: value[:, : widths[stream]][index] for stream, value in values.items()}
+
+    extra = {n: value[:, : widths[TEXT]] if n in per_token else value for n, value in inputs.extra.items()}
+    return Inputs(
+        ids=selected(inputs.ids),
+        mask=selected(inputs.mask),
+        special=selected(inputs.special),
+        tokens={stream: [strings[row] for row in rows] for stream, strings in inputs.tokens.items()},
+        words=selected(inputs.words),
+        passages=selected(inputs.passages),
+        boxes={stream: [boxes[row] for row in rows] for stream, boxes in inputs.boxes.items()},
+        times={stream: [times[row] for row in rows] for stream, times in inputs.times.items()},
+        tables=inputs.tables,
+        extra={name: value[index] for name, value in extra.items()},
+    )
 
 
 def delete_positions(

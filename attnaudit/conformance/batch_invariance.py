@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.optional_methods import RowSelectingAdapter
 from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.conformance.contract import (
     BrokenContractError,
@@ -126,6 +127,17 @@ def check_left_padding(e: Examples) -> str:
     )
 
 
+def _require_same_inputs(selected: Inputs, collated: Inputs) -> None:
+    """Check that rows selected from a batch equal the batch of these rows."""
+    for name in ("ids", "mask", "special", "words", "passages", "extra"):
+        found, expected = getattr(selected, name), getattr(collated, name)
+        if found.keys() != expected.keys() or not all(torch.equal(found[key], expected[key]) for key in expected):
+            raise BrokenContractError(
+                f"select_rows() and collate() return different `{name}` for the same rows. If `extra` has entries with "
+                "one value per token, name them in `per_token`, or override select_rows()."
+            )
+
+
 @contract()
 def check_batch_mates(e: Examples) -> str:
     """A row gives the same result alone, in a batch, and in a batch with a different order."""
@@ -142,6 +154,9 @@ def check_batch_mates(e: Examples) -> str:
         )
     order = list(range(len(e.instances)))[::-1]
     reversed_inputs = e.adapter.collate([e.instances[b] for b in order])
+    if isinstance(e.adapter, RowSelectingAdapter) and not e.inputs.tables:
+        some = order[: max(1, len(order) // 2)]
+        _require_same_inputs(e.adapter.select_rows(e.inputs, some), e.adapter.collate([e.instances[b] for b in some]))
     trace = e.run(reversed_inputs)
     _require_same_rows(
         e, reversed_inputs, trace, order, "rows in another order", "Return the rows in the order of the inputs."

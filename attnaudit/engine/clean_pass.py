@@ -108,6 +108,7 @@ class CleanPass:
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
             the model, call it as well. None to report no progress.
         scopes: the scopes whose attention the clean pass needs; None for all sites and queries.
+        inputs: the result of `collate` for the instances; None to call it.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class CleanPass:
         unit: Unit = "tokens",
         progress: ProgressCallback | None = None,
         scopes: Sequence[Scope] | None = None,
+        inputs: Inputs | None = None,
     ) -> None:
         self.adapter = adapter
         self.instances = instances
@@ -135,7 +137,7 @@ class CleanPass:
         self.progress = progress
         self.scopes = scopes
         self.started = time.monotonic()
-        self.inputs: Inputs = adapter.collate(instances)
+        self.inputs: Inputs = adapter.collate(instances) if inputs is None else inputs
 
     def report_progress(self, done: int, total: int, note: str) -> None:
         """Report the progress of work within the batch, if the batch has taken longer than `PROGRESS_AFTER_SECONDS`.

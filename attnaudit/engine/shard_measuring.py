@@ -10,13 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.dispatched_models import place
-from attnaudit.adapters.protocol import ModelAdapter, Site
+from attnaudit.adapters.optional_methods import RowSelectingAdapter
+from attnaudit.adapters.protocol import TEXT, ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.batch_loop import run_in_batches
@@ -50,6 +52,8 @@ SHARD_ROWS = 256
 #: Smallest number of rows of a shard that run a second time, if there are several shards. When all shards are measured,
 #: some rows of the whole data set run again as well.
 FEWEST_ROWS_OF_SHARD = 16
+#: Largest number of tokens, including padding, of encoded shards that are kept until they are measured.
+KEPT_TOKENS = 2**19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class ShardMeasurer:
         self.started = False
         self.measured: set[int] = set()
         self._encoded: dict[int, EncodedInstances] = {}
+        self._kept_tokens = 0
 
     @property
     def uses_lengths(self) -> bool:
@@ -156,6 +161,10 @@ class ShardMeasurer:
         """
         encoded = self._encoded.pop(shard.index, None) or encode_instances(self.adapter, shard.instances, self.unit)
         if keep:
+            if encoded.inputs is not None:
+                self._kept_tokens += encoded.inputs.ids[TEXT].numel()
+                if self._kept_tokens > KEPT_TOKENS:  # the texts of this shard are tokenised again
+                    encoded.inputs = None
             self._encoded[shard.index] = encoded
         return encoded
 
@@ -192,6 +201,8 @@ class ShardMeasurer:
 
         def run(positions: list[int], budget: int) -> None:
             """Compute all measures for the instances at these positions of the shard, as one batch."""
+            # Texts are tokenised a second time only when rows run again (see `FirstPass.repeat`).
+            selecting = cast(RowSelectingAdapter, self.adapter)
             batch = Batch(
                 self.adapter,
                 [instances[i] for i in positions],
@@ -203,6 +214,7 @@ class ShardMeasurer:
                 unit=self.unit,
                 progress=progress,
                 scopes=self.scopes,
+                inputs=None if encoded.inputs is None else selecting.select_rows(encoded.inputs, positions),
             )
             self._run_batch(batch, store, first_pass, spent)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
+from itertools import compress, groupby
 from operator import itemgetter
 
 import numpy as np
 
+from attnaudit.adapters.optional_methods import RowSelectingAdapter
 from attnaudit.adapters.protocol import TEXT, Box, Inputs, ModelAdapter, TimeSpan
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.failures import with_its_row
@@ -23,7 +24,7 @@ ENCODE_AT_ONCE = 512
 FILES_AT_ONCE = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedInstances:
     """The units, lengths and hashes of n encoded instances, which the engine needs before the first pass.
 
@@ -33,6 +34,7 @@ class EncodedInstances:
         sequences: a hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
         boxes: the box of each unit of each instance; empty if the units are not parts of a picture.
         times: the time span of each unit of each instance; empty if the units are not parts of a recording.
+        inputs: all instances in one batch, if the adapter can select rows of it; otherwise None.
     """
 
     units: list[list[str]] = field(default_factory=list)
@@ -40,6 +42,7 @@ class EncodedInstances:
     sequences: list[bytes] = field(default_factory=list)
     boxes: list[list[Box]] = field(default_factory=list)
     times: list[list[TimeSpan]] = field(default_factory=list)
+    inputs: Inputs | None = None
 
 
 def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) -> EncodedInstances:
@@ -77,28 +80,34 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
         except Exception as error:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
         encoded.sequences.extend(_token_hashes(inputs))
+        tokens = {
+            stream: [[interned.setdefault(token, token) for token in row] for row in rows]
+            for stream, rows in inputs.tokens.items()
+        }
+        if len(chunk) == len(instances) and isinstance(adapter, RowSelectingAdapter) and not inputs.tables:
+            encoded.inputs = replace(inputs, tokens=tokens)
         real, mask = inputs.real().cpu().numpy(), inputs.mask[TEXT].cpu().numpy()
         first, lengths = mask.argmax(1).tolist(), mask.sum(1).tolist()
         words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
         for b, instance in enumerate(chunk):
-            strings, offset = inputs.tokens[TEXT][b], first[b]
-            positions = real[b, offset : offset + len(strings)].nonzero()[0].tolist()
-            row = [interned.setdefault(strings[position], strings[position]) for position in positions]
+            strings, offset = tokens[TEXT][b], first[b]
+            is_real = real[b, offset : offset + len(strings)].tolist()
+            row = list(compress(strings, is_real))
             if TEXT in inputs.boxes:
-                encoded.boxes.append([inputs.boxes[TEXT][b][position] for position in positions])
+                encoded.boxes.append(list(compress(inputs.boxes[TEXT][b], is_real)))
             if TEXT in inputs.times:
-                encoded.times.append([inputs.times[TEXT][b][position] for position in positions])
+                encoded.times.append(list(compress(inputs.times[TEXT][b], is_real)))
             if not row:
                 raise DataError(
                     f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
                     "tokenisation, so there is nothing to attend to. Remove the row or give it text."
                 )
             if unit == "words" and words is not None:
-                numbers = [int(words[b, offset + position]) for position in positions]
+                numbers = compress(words[b, offset:].tolist(), is_real)
                 grouped = groupby(zip(numbers, row), key=itemgetter(0))
                 row = ["".join(string for _, string in members) for _, members in grouped]
             if unit == "sources":
-                of_tokens = [int(inputs.passages[TEXT][b, offset + position]) for position in positions]
+                of_tokens = compress(inputs.passages[TEXT][b, offset:].tolist(), is_real)
                 row = [instance.passages[number] for number in dict.fromkeys(of_tokens)]
             encoded.units.append(row)
             encoded.widths.append(lengths[b])

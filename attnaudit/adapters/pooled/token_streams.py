@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, select_rows, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Site
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Instance
@@ -126,6 +126,9 @@ class TokenStreams:
             special[stream], _ = pad(flags, value=False, device=device)
             tokens[stream] = [list(e.tokens) for e in encodings]
         return Inputs(ids=ids, mask=mask, special=special, tokens=tokens, extra=self._extra(instances, device))
+
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        return select_rows(inputs, rows, per_token=self.per_token)
 
     def _extra(self, instances: Sequence[Instance], device: torch.device) -> dict[str, Tensor]:
         """Return the entries of `Inputs.extra` for a batch."""

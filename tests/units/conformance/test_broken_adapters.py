@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Trace
+from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance import CHECKS, full, quick
 from attnaudit.errors import AdapterError
 from tests.small_models import Encoder, adapter, dataset, parts, tokenize, tokenize_with_ends
@@ -165,6 +166,11 @@ class Halved(Unmasked):
         return self.inner(states, allowed) / 2
 
 
+class SelectsTheNextRow(PooledAttentionAdapter):
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        return super().select_rows(inputs, [(row + 1) % len(inputs.ids[TEXT]) for row in rows])
+
+
 def built(kind: type[PooledAttentionAdapter], **changes: Any) -> PooledAttentionAdapter:
     return kind(**{**parts(), **changes})  # type: ignore[arg-type]
 
@@ -186,6 +192,7 @@ BROKEN = {
     "decode (linear)": lambda: built(WrongDecoderWeights),
     "padding": lambda: built(PooledAttentionAdapter, encoder=ReadsPadding(parts()["encoder"])),
     "batch_mates": lambda: built(PooledAttentionAdapter, encoder=AveragesWithBatchMates(parts()["encoder"])),
+    "batch_mates (rows)": lambda: built(SelectsTheNextRow),
     "gradients": lambda: built(DetachesEmbeddings),
     "deletion": lambda: built(DeletesTheNext),
     "deletion (several)": lambda: built(KeepsOneTooFew),

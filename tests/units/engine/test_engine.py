@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAdapter, Site, Trace
-from attnaudit.engine import batch, clean_pass
+from attnaudit.engine import batch, clean_pass, shard_measuring
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.planning import resolve
@@ -128,6 +128,25 @@ def test_several_checks_share_their_passes() -> None:
     batches = record.passes["forward"] - model.calls["variants"]
     assert batches > 1
     assert record.passes["backward"] < 2 * batches + sum(words)
+
+
+def test_each_text_is_tokenised_once_and_once_more_if_its_row_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there are too many tokens to keep, texts are tokenised a third time, and the numbers are the same."""
+    tokenised: Counter[str] = Counter()
+
+    def counting(text: str) -> Encoding:
+        tokenised[text] += 1
+        return tokenize(text)
+
+    needs = ("gradient.meister.inputs", "leave_one_out.inputs")
+    once = measured(PooledAttentionAdapter(**{**parts(), "tokenize": counting}), needs=needs)  # type: ignore[arg-type]
+    assert set(tokenised) == set(TEXTS)
+    assert set(tokenised.values()) == {2}  # there are so few rows that all of them run again
+    tokenised.clear()
+    monkeypatch.setattr(shard_measuring, "KEPT_TOKENS", 0)
+    twice = measured(PooledAttentionAdapter(**{**parts(), "tokenize": counting}), needs=needs)  # type: ignore[arg-type]
+    assert set(tokenised.values()) == {3}
+    assert_same(once, twice)
 
 
 def test_a_need_named_twice_is_measured_once() -> None:
