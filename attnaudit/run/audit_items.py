@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
                 f"registered name or package.module:factory. Give the folder: --model {Path(name).parent}"
             )
         else:
-            known = [*models.names(), *_siblings(name, base)]
+            known = [*models.names(), *_siblings(name, base, holds=_holds_model)]
             raise ModelError(
                 f"--model {name}: there is no such model. {nearest(name, known)} Expected a checkpoint folder, a "
                 "registered name or package.module:factory. `attnaudit list` shows the registered names."
@@ -133,7 +133,7 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
         elif path.exists():
             require_regular_file(path, "the data", DataError)
         else:
-            known = [*datasets.names(), *_siblings(name, base, holds=_holds_data)]
+            known = [*datasets.names(), *_siblings(name, base, holds=_holds_data, suffixes=DATA_SUFFIXES)]
             raise DataError(
                 f"--data {name}: there is no such file, and no data set is registered under this name. "
                 f"{nearest(name, known)} `attnaudit list` shows the registered names."
@@ -155,26 +155,33 @@ def _require_module(name: str, base: Path) -> None:
         )
 
 
+def _holds_model(folder: Path) -> bool:
+    """Return whether a folder contains files as checkpoints have them."""
+    patterns = ("attnaudit.json", "config.json", "adapter_config.json", "*.safetensors", "*.pt", "*.bin")
+    return any(True for pattern in patterns for _ in folder.glob(pattern))
+
+
 def _holds_data(folder: Path) -> bool:
     """Return whether a folder contains Parquet files, or a saved data set of the package `datasets`."""
     # glob leaves out what may not be read, where iterdir would raise an error.
     return any(True for pattern in ("*.parquet", "state.json") for _ in folder.glob(pattern))
 
 
-def _siblings(name: str, base: Path, *, holds: Callable[[Path], bool] = lambda folder: True) -> list[str]:
-    """List the folders and data files next to a path that does not exist, as the user would write them.
+def _siblings(name: str, base: Path, *, holds: Callable[[Path], bool], suffixes: Collection[str] = ()) -> list[str]:
+    """List the folders and files next to a path that does not exist, as the user would write them.
 
     Args:
         name: The path.
         base: The folder that relative paths start from.
         holds: Whether a folder can be what the user meant.
+        suffixes: The suffixes of files that can be what the user meant.
     """
     parent = Path(name).parent
     folder = base / parent
     if not folder.is_dir():
         return []
     visible = [p for p in folder.iterdir() if not p.name.startswith((".", "_"))]
-    return [str(parent / p.name) for p in visible if (p.is_dir() and holds(p)) or p.suffix.lower() in DATA_SUFFIXES]
+    return [str(parent / p.name) for p in visible if (p.is_dir() and holds(p)) or p.suffix.lower() in suffixes]
 
 
 def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[AuditItem, ...]:

@@ -65,8 +65,10 @@ def test_a_pipe_is_not_a_data_set(tmp_path: Path) -> None:
 
 
 def test_similar_folders_are_suggested(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "best").mkdir(parents=True)
-    with pytest.raises(ModelError, match=r"Did you mean '.*best'\?"):
+    for name in ("best", "bset-logs"):  # only the first one holds a checkpoint
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "best" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"Did you mean '[^']*best'\?"):
         resolve_models(["runs/bset"], base=tmp_path)
 
 
