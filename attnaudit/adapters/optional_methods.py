@@ -207,6 +207,19 @@ class RetrainableAdapter(ModelAdapter, Protocol):
 
 
 @runtime_checkable
+class FastPassAdapter(Protocol):
+    """Additional method for adapters that have a faster way to compute a pass than to run all parts of the model."""
+
+    def fast_passes(self) -> AbstractContextManager[None]:
+        """Return a context manager inside which `run` may compute its result in the faster way.
+
+        The results must be the same, up to rounding. An audit uses it for the first pass over the texts. Rows that run
+        a second time run outside it, and the results are compared.
+        """
+        ...
+
+
+@runtime_checkable
 class RowSelectingAdapter(Protocol):
     """Additional method for adapters that can select rows of a batch, so that texts need not be tokenised again."""
 

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import SharingAdapter
+from attnaudit.adapters.optional_methods import FastPassAdapter, SharingAdapter
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance.contract import TOLERANCE, contract, require_close, require_same_logits
 from attnaudit.conformance.sample_texts import Examples
@@ -36,6 +36,11 @@ def check_logits_without(e: Examples) -> str:
         "the logits of logits_without() and those of run() on the result of keep() differ",
         ADVICE,
     )
+    if isinstance(adapter, FastPassAdapter):
+        with adapter.fast_passes():
+            trace = examples.run(examples.inputs)
+        what = "the logits of run() inside and outside fast_passes() differ"
+        require_same_logits(trace.logits, examples.trace.logits, what, ADVICE)
     return f"shared states give the same logits as run() on the shortened inputs ({len(rows)} variants)"
 
 

@@ -9,6 +9,7 @@ Shapes: B instances, T tokens (padded), V variants, C classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Literal, cast
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import SharingAdapter, substituted
+from attnaudit.adapters.optional_methods import FastPassAdapter, SharingAdapter, substituted
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, ModelAdapter
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
@@ -67,6 +68,10 @@ class Batch(CleanPass):
             unit=self.unit,
             scopes=self.scopes,
         )
+
+    def _fast_passes(self) -> AbstractContextManager[None]:
+        fast = isinstance(self.adapter, FastPassAdapter)
+        return cast(FastPassAdapter, self.adapter).fast_passes() if fast else nullcontext()
 
     # -- interventions on attention ---------------------------------------------------------------------------------
 

@@ -16,14 +16,15 @@ embedding, m features of a hidden state, q features of the query's state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.pooled import local_encoders, masked_recurrence, recurrent_encoders
+from attnaudit.adapters.pooled import local_encoders, lstm_layers, lstm_passes, masked_recurrence, recurrent_encoders
 from attnaudit.adapters.pooled.row_groups import encode_in_groups
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import (
@@ -74,7 +75,7 @@ class PooledAttentionAdapter(TokenStreams):
         configuration: str = "",
         query: Callable[[Tensor, Tensor], Tensor] | None = None,
         open_classes: Callable[[Instance], Sequence[bool]] | None = None,
-        lstm: recurrent_encoders.Layer | None = None,
+        lstm: lstm_layers.Layer | None = None,
         reach: int | None = None,
         target: Target = CLASS,
         heads: int = 1,
@@ -116,7 +117,9 @@ class PooledAttentionAdapter(TokenStreams):
                 `query` and one logit per class.
             lstm: The encoder's LSTM, if the outputs of the LSTM are the hidden states. Give an `nn.LSTM` with one
                 layer, or a pair (forward, backward). The audit is then faster: when tokens are removed, it recomputes
-                only the states that each direction reads after them, and it computes input influence without autograd.
+                only the states that each direction reads after them, it computes input influence without autograd, and
+                its first pass over the texts runs the LSTM itself (see `fast_passes`). Rows that run a second time are
+                read by `encoder`, so an audit fails if its states are not those of the LSTM.
             reach: Largest distance in tokens at which a state depends on a token: 0 if the encoder reads each token
                 alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it recomputes
                 only the states near them. Give at most one of `lstm` and `reach`.
@@ -149,7 +152,7 @@ class PooledAttentionAdapter(TokenStreams):
         self._site = SITE if heads == 1 else replace(SITE, heads=heads)
         require_reading([self._site], reading)
         if lstm is not None:
-            recurrent_encoders.refuse_unsupported(lstm)
+            lstm_layers.refuse_unsupported(lstm)
         if reach is not None and lstm is not None:
             raise AdapterError(
                 "both reach and lstm are given; expected at most one of them. For an LSTM, leave reach out."
@@ -160,6 +163,7 @@ class PooledAttentionAdapter(TokenStreams):
                 "takes longer."
             )
         self.lstm, self.reach = lstm, reach
+        self._runs_lstm = False
         parts = (embedding, encoder, attention, decoder)
         super().__init__(
             embedding=embedding,
@@ -215,6 +219,14 @@ class PooledAttentionAdapter(TokenStreams):
         """Return the hidden states, and the states before a final normalisation layer if the encoder ends with one."""
         return encode_in_groups(self.encoder, embedded, mask), None
 
+    @contextmanager
+    def fast_passes(self) -> Iterator[None]:
+        before, self._runs_lstm = self._runs_lstm, True
+        try:
+            yield
+        finally:
+            self._runs_lstm = before
+
     def run(
         self,
         inputs: Inputs,
@@ -225,8 +237,12 @@ class PooledAttentionAdapter(TokenStreams):
     ) -> Trace:
         embedded = self.embed(inputs) if embeddings is None else embeddings
         count, width = inputs.ids[TEXT].shape
-        encoded, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
-        states = require_states(encoded, (count, width))
+        unnormalised = None
+        if self._runs_lstm and self.lstm is not None and lstm_passes.can_run(self.lstm, embedded[TEXT].device):
+            states = lstm_passes.packed_states(self.lstm, embedded[TEXT], inputs.mask[TEXT], inputs.ids[TEXT])
+        else:
+            encoded, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
+            states = require_states(encoded, (count, width))
         allowed = self._allowed(inputs)
         query_state = self._query_state(inputs, embedded)
         weights = self._weights(states, allowed, query_state)

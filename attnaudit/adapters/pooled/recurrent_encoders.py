@@ -16,11 +16,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from attnaudit.adapters.pooled.lstm_layers import Layer, cells_of, gate_parameters
 from attnaudit.adapters.pooled.ordered_tokens import OrderedTokens, in_order, pack, select_positions
-from attnaudit.errors import AdapterError
 
-#: An LSTM layer of one or two directions, or a pair of a forward layer and a backward layer.
-Layer = nn.LSTM | tuple[nn.LSTM, nn.LSTM]
 #: Gradients below this magnitude are set to zero, because CPUs are slow with numbers below float32's normal range.
 SMALLEST_GRADIENT = 1e-30
 #: How many times more variants a batch can have if states are reused. A pass that reuses states needs less memory than
@@ -114,26 +112,6 @@ class SharedStates(OrderedTokens):
         return values[rows, reversed_rows(ranks, self.lengths)]
 
 
-def refuse_unsupported(layer: object) -> None:
-    """Raise AdapterError unless the argument is a supported LSTM.
-
-    An `nn.LSTM` with one layer and no projection is supported, and so is a pair of such layers with one direction each.
-    """
-    is_pair = isinstance(layer, tuple)
-    parts = layer if isinstance(layer, tuple) else (layer,)
-    if not all(isinstance(part, nn.LSTM) for part in parts) or len(parts) != 1 + is_pair:
-        raise AdapterError(
-            f"lstm is {type(layer).__name__}; expected an nn.LSTM, or a pair of them (forward, backward)."
-        )
-    for part in parts:
-        if part.num_layers != 1 or part.proj_size or (is_pair and part.bidirectional):
-            raise AdapterError(
-                f"lstm has {part.num_layers} layers, bidirectional={part.bidirectional} and "
-                f"proj_size={part.proj_size}; expected one layer without projection. In a pair, each LSTM must have "
-                "one direction. If you leave lstm out, the audit gives the same numbers, but takes longer."
-            )
-
-
 def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
     """Run the layer on a batch once, without gradients, and return its states.
 
@@ -146,17 +124,10 @@ def share(layer: Layer, embeddings: Tensor, mask: Tensor) -> SharedStates:
         order, lengths = in_order(mask)
         steps = int(lengths.max()) if len(lengths) else 0
         directions = []
-        for lstm, suffix, is_backward in _cells(layer):
+        for lstm, suffix, is_backward in cells_of(layer):
             reading_order = reversed_rows(order, lengths) if is_backward else order
             directions.append(_read(lstm, suffix, select_positions(embeddings, reading_order), steps))
     return SharedStates(order=order, lengths=lengths, directions=tuple(directions))
-
-
-def _cells(layer: Layer) -> list[tuple[nn.LSTM, str, bool]]:
-    """Return one entry per direction: the module, the suffix of its parameter names, and whether it reads backwards."""
-    if isinstance(layer, tuple):
-        return [(layer[0], "_l0", False), (layer[1], "_l0", True)]
-    return [(layer, "_l0", False), (layer, "_l0_reverse", True)][: 1 + layer.bidirectional]
 
 
 def reversed_rows(values: Tensor, lengths: Tensor) -> Tensor:
@@ -175,14 +146,7 @@ def _read(lstm: nn.LSTM, suffix: str, inputs: Tensor, steps: int) -> Direction:
         inputs: (B, T, d) inputs in the order in which this direction reads them.
         steps: Number of inputs to read; the states after them stay zero.
     """
-
-    def weight(name: str) -> Tensor:
-        parameter: Tensor = getattr(lstm, name + suffix).detach()
-        input_gate, forget_gate, cell_gate, output_gate = parameter.chunk(4)
-        return torch.cat([output_gate, input_gate, forget_gate, cell_gate])
-
-    input_weights, recurrent = weight("weight_ih"), weight("weight_hh").T.contiguous()
-    bias = weight("bias_ih") + weight("bias_hh") if lstm.bias else None
+    input_weights, recurrent, bias = gate_parameters(lstm, suffix)
     gates = nn.functional.linear(inputs, input_weights, bias)
     states = inputs.new_zeros(2, inputs.shape[0], inputs.shape[1] + 1, lstm.hidden_size)
     hidden, cell = states[:, :, 0].clone()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from attnaudit.adapters import PooledAttentionAdapter
-from attnaudit.adapters.pooled import masked_recurrence, recurrent_encoders
+from attnaudit.adapters.pooled import lstm_layers, masked_recurrence, recurrent_encoders
 from attnaudit.conformance import check_adapter
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.errors import AdapterError
@@ -22,7 +22,7 @@ from tests.strategies import ragged_batches
 from tests.units.conformance.variants import batch, deletion_agrees, masking_agrees, states_are_of_the_kept_alone
 
 torch.manual_seed(0)
-LAYERS: dict[str, recurrent_encoders.Layer] = {
+LAYERS: dict[str, lstm_layers.Layer] = {
     "both ways": nn.LSTM(3, 2, batch_first=True, bidirectional=True),
     "forwards": nn.LSTM(3, 2, batch_first=True),
     "a pair": (nn.LSTM(3, 2, batch_first=True), nn.LSTM(3, 2, batch_first=True)),
@@ -30,7 +30,7 @@ LAYERS: dict[str, recurrent_encoders.Layer] = {
 }
 
 
-def plain(layer: recurrent_encoders.Layer, embeddings: Tensor) -> Tensor:
+def plain(layer: lstm_layers.Layer, embeddings: Tensor) -> Tensor:
     """(n, d) -> (n, m) states of one input."""
     if isinstance(layer, tuple):
         return torch.cat([layer[0](embeddings)[0], layer[1](embeddings.flip(0))[0].flip(0)], dim=-1)
