@@ -41,6 +41,7 @@ _CAPABILITY_MEMBERS = {
     "decodes": ("decode",),
     "linear_decoder": ("decoder_weights",),
     "replays": ("replay", "replay_cost"),
+    "resumes": ("resume",),
     "value_vectors": ("value_vectors",),
     "shares_states": ("share", "logits_without", "variant_cost"),
     "shares_masked": ("share", "logits_masked", "variant_cost"),

@@ -8,13 +8,14 @@ weights, C logits, m features of a hidden state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 from attnaudit.retraining import Retraining
@@ -23,8 +24,8 @@ from attnaudit.retraining import Retraining
 class TransformerAdapter(ModelAdapter, Protocol):
     """Additional methods for adapters of models with many sites.
 
-    An audit calls `replay` and `replay_cost` only if `capabilities.replays` is True, and `value_vectors` only if
-    `capabilities.value_vectors` is True.
+    An audit calls `replay` and `replay_cost` only if `capabilities.replays` is True, `resume` only if
+    `capabilities.resumes` is True, and `value_vectors` only if `capabilities.value_vectors` is True.
     """
 
     def replay(self, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor) -> Tensor:
@@ -47,6 +48,36 @@ class TransformerAdapter(ModelAdapter, Protocol):
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
         """Return the number of tokens that `replay` runs per alternative. An audit uses it to choose a batch size."""
+        ...
+
+    def resume(
+        self,
+        inputs: Inputs,
+        trace: Trace,
+        site: Site,
+        variants: int,
+        intervene: BlockIntervention,
+        *,
+        blocks: Collection[str] = (),
+    ) -> Tensor:
+        """Compute the logits of V copies of each row whose weights at a site are replaced.
+
+        The result must equal that of `run` on the copies with the same intervention. States computed before the site
+        may be taken from the trace.
+
+        Args:
+            inputs: The batch.
+            trace: The trace of `run(inputs, hidden=True)`.
+            site: The only site at which the intervention replaces weights.
+            variants: V, the number of copies of each row. Row b becomes the rows from b·V to (b+1)·V - 1.
+            intervene: Called with the weights of the copies. It must be called for the site, and returns None for all
+                other sites.
+            blocks: `(site.key,)` if the weights must be computed in blocks of queries, as in `BlockAdapter.run`;
+                otherwise empty.
+
+        Returns:
+            (B·V, C) logits.
+        """
         ...
 
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:

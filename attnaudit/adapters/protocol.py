@@ -58,6 +58,8 @@ class Capabilities:
             traces have a `decoder_condition`, each row has its own b, and `decode` must return this b if all attention
             weights are zero.
         replays: Whether `replay` can compute the logits for replaced weights at one query.
+        resumes: Whether `resume` can run the model from a site on, with weights replaced there. It also requires
+            `replays`.
         value_vectors: Whether `value_vectors` can return each head's value vectors after the output projection.
         shares_states: Whether `share` and `logits_without` can reuse hidden states when tokens are removed.
         single_masks: Whether `logits_with_single_masks` can compute the logits of a long input with a single masked
@@ -102,6 +104,7 @@ class Capabilities:
     decodes: bool = False
     linear_decoder: bool = False
     replays: bool = False
+    resumes: bool = False
     value_vectors: bool = False
     shares_states: bool = False
     shares_masked: bool = False

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.optional_methods import TransformerAdapter
-from attnaudit.adapters.protocol import Site
+from attnaudit.adapters.protocol import Intervention, Site
 from attnaudit.conformance.contract import (
     BrokenContractError,
     contract,
@@ -22,6 +22,10 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = (
     "In replay(), start from the trace's states before the site, replace only the weights of that query, keep the "
     "weights of the other queries and the residual connections, and run all later layers again."
+)
+RESUME_ADVICE = (
+    "In resume(), repeat each row with its copies next to each other, start from the trace's states before the site, "
+    "use the weights that the intervention returns, and run all later layers again."
 )
 #: If the weights change, but the weighted sum of the value vectors does not, the logits must not change. To allow for
 #: rounding, they may change by at most this fraction of the effect of a random change of the weights.
@@ -67,7 +71,8 @@ def _queries(e: Examples, site: Site) -> dict[str, Tensor]:
 
 @contract("replays")
 def check_replay(e: Examples) -> str:
-    """replay() gives the same logits and gradients as run() with the weights of the same query replaced."""
+    """replay() gives the same logits and gradients as run() with the weights of the same query replaced. If the
+    capabilities declare resumes, resume() gives the same logits as run() with the weights of all queries replaced."""
     few = e.few
     adapter = cast(TransformerAdapter, few.adapter)
     sites = few.sites if few.thorough else tuple(dict.fromkeys((few.sites[0], few.sites[-1])))
@@ -91,6 +96,8 @@ def check_replay(e: Examples) -> str:
                     f"with the same weights for {description} of '{site.key}', the logits of replay() and run() differ"
                 )
                 worst = max(worst, require_same_logits(logits[:, v], expected, what, ADVICE))
+        if few.capabilities.resumes and (few.thorough or site is sites[-1]):
+            worst = max(worst, _require_same_resumed_logits(few, site))
     if few.capabilities.differentiable:
         _require_same_gradient(few, sites[0])
     return f"replay() equals run() at {len(sites)} site{'s' * (len(sites) > 1)}, within {worst:.1g}"
@@ -110,6 +117,34 @@ def _run_with(e: Examples, site: Site, queries: Tensor, rows: Tensor) -> Tensor:
         return _with_rows(live, queries, rows) if at.key == site.key else None
 
     return e.run(e.inputs, replace_row).logits
+
+
+def _require_same_resumed_logits(e: Examples, site: Site) -> float:
+    """Check that resume() gives the logits of run() if the weights of all queries of a site are replaced.
+
+    Returns:
+        The largest absolute difference of the logits.
+    """
+    adapter, variants = cast(TransformerAdapter, e.adapter), 2
+    weights = [e.random_weights(site, seed) for seed in range(11, 11 + variants)]
+    repeated = torch.stack(weights, dim=1).flatten(0, 1)
+
+    def replaced(at: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
+        return repeated[:, :, first : first + live.shape[2]].to(live.dtype) if at.key == site.key else None
+
+    with torch.no_grad():
+        logits = adapter.resume(e.inputs, e.trace, site, variants, replaced)
+    worst = 0.0
+    for v, one in enumerate(weights):
+        expected = e.run(e.inputs, _replace_all(site, one)).logits
+        what = f"with the same weights for all queries of '{site.key}', the logits of resume() and run() differ"
+        worst = max(worst, require_same_logits(logits[v::variants], expected, what, RESUME_ADVICE))
+    return worst
+
+
+def _replace_all(site: Site, weights: Tensor) -> Intervention:
+    """Return an intervention that replaces the weights (B, H, Q, K) of all queries of a site."""
+    return lambda at, _live, _allowed: weights if at.key == site.key else None
 
 
 def _require_same_gradient(e: Examples, site: Site) -> None:

@@ -8,7 +8,7 @@ Shapes: B instances, T tokens (padded), V variants of the attention, H heads, Q 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal, cast
 
@@ -25,7 +25,7 @@ from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.batch import REPLACED
 from attnaudit.engine.clean_pass import differentiable, probabilities
 from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.masked_states import masked_from_states
+from attnaudit.engine.held_attention import masked_with_attention_held
 from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
@@ -110,12 +110,24 @@ class AttentionView(AttentionReading):
         Returns:
             (B, V, C) logits, float64.
         """
-        return self._logits_with(
-            shares,
-            lambda weights, attendable, values: interventions.redistributed(
-                weights, values[:, None, None, :], attendable
-            ),
-        )
+        return self._logits_with(shares, _with_shares)
+
+    def logits_with_token_shares_by_view(self, views: Sequence[AttentionView], shares: Tensor) -> list[Tensor]:
+        """Return the result of `logits_with_token_shares` for each of several views, from the same passes.
+
+        `reads_same_row` must be true for each view.
+        """
+        rows = [view._all_heads(view._changed_rows(shares, _with_shares)) for view in views]
+        return list(self.decode(torch.cat(rows, dim=1)).split(shares.shape[1], dim=1))
+
+    def reads_same_row(self, other: AttentionView) -> bool:
+        """Return whether both readings select heads of the same token at the same site, and the adapter can replay its
+        weights."""
+        capabilities, scopes = self.adapter.capabilities, (self.scope, other.scope)
+        single = all(scope.single_row and scope.head_of_row is None for scope in scopes)
+        same = self.site.key == other.site.key and self.scope.query == other.scope.query
+        replays = capabilities.replays and not capabilities.decodes and self.site.query is not None
+        return single and same and replays
 
     def logits_without_special_weights(self, shares: Tensor) -> Tensor:
         """Return the logits with all weight of every head distributed over the units.
@@ -181,22 +193,29 @@ class AttentionView(AttentionReading):
         Returns:
             (B, V, C) logits, float64.
         """
-        count, variants, width = values.shape
+        variants, width = values.shape[1:]
         if self.scope.single_row:
-            flat = values.reshape(count * variants, width)
-            own = self.head_patterns.repeat_interleave(variants, dim=0)[:, :, None, :]
-            attendable = self.attendable.repeat_interleave(variants, dim=0)[:, :, None, :]
-            changed = change(own, attendable, flat)[:, :, 0, :].reshape(count, variants, -1, width)
-            return self.decode(changed)
+            return self.decode(self._changed_rows(values, change))
 
         def intervention(part: slice) -> BlockIntervention:
             flat = values[:, part].reshape(-1, width)
             return self._intervention(
-                lambda weights, attendable, _p: change(weights, attendable, flat), self.scope, part
+                lambda weights, attendable, _p: change(weights.double(), attendable, flat), self.scope, part
             )
 
         sites = [site.key for site in self.scope.sites]
         return self.batch.run_variants(variants, intervention, given=values, sites=sites)
+
+    def _changed_rows(self, values: Tensor, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+        """Return the changed rows (B, V, H, T) of a reading with a single row per head.
+
+        The arguments are those of `_logits_with`.
+        """
+        count, variants, width = values.shape
+        own = self.head_patterns.repeat_interleave(variants, dim=0)[:, :, None, :]
+        attendable = self.attendable.repeat_interleave(variants, dim=0)[:, :, None, :]
+        flat = values.reshape(count * variants, width)
+        return change(own, attendable, flat)[:, :, 0, :].reshape(count, variants, -1, width)
 
     # -- decoding attention rows ------------------------------------------------------------------------------------
 
@@ -360,34 +379,7 @@ class AttentionView(AttentionReading):
         from the masked text: the states that are weighted, and all other attention. The arguments and the result are
         those of `Batch.masked`.
         """
-        if self.batch.unit == "sources":  # They are deleted, so that no row of attention can keep its weights.
-            return self.batch.masked(rows, keep)
-        if self.adapter.capabilities.unitwise and self.scope.single_row:
-            return masked_from_states(self, rows, keep, WEIGHTS_PER_BUDGET_TOKEN * self.budget)
-        queries = self.scope.query_positions(self.inputs) if self.scope.single_row else None
-        keys = tuple(site.key for site in self.scope.sites)
-
-        def clean_rows(site: Site, first: int, count: int) -> Tensor:
-            if self.scope.single_row:
-                return self.at_query(self.batch.trace.attention[site.key].detach())[:, :, None]
-            return self.batch.clean_weights(site, first, first + count)[0]
-
-        def hold(rows_of_pass: Tensor) -> BlockIntervention:
-            def intervene(site: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
-                if site.key not in keys:
-                    return None
-                held = clean_rows(site, first, live.shape[2])[rows_of_pass].to(live.dtype)
-                held = held[..., : live.shape[3]]  # The pass may have less padding than the batch.
-                width = live.shape[2] if queries is None else int(queries.max()) + 1
-                in_scope = self.scope.row_mask(site, self.inputs, width, first=first)[rows_of_pass]
-                return torch.where(in_scope if queries is None else in_scope.any(2, keepdim=True), held, live)
-
-            return intervene
-
-        weights = None
-        if self.scope.single_row and self.scope.heads is None and self.scope.head_of_row is None:
-            weights = self.at_query(self.batch.trace.attention[self.site.key].detach())
-        return self.batch.masked(rows, keep, hold, sites=keys, queries=queries, weights=weights)
+        return masked_with_attention_held(self, rows, keep, WEIGHTS_PER_BUDGET_TOKEN * self.budget)
 
     # -- other weights in a whole layer or in every layer -------------------------------------------------------------
 
@@ -432,7 +424,12 @@ class AttentionView(AttentionReading):
             weights, queries = live, live.shape[2]
             if frozen:
                 weights = self.batch.clean_weights(site, first, first + queries)[0].repeat_interleave(count, dim=0)
-            changed = change(weights.double(), allowed.expand(-1, -1, queries, -1) & real, part).to(live.dtype)
+            changed = change(weights, allowed.expand(-1, -1, queries, -1) & real, part).to(live.dtype)
             return torch.where(scope.row_mask(site, self.inputs, queries, count, first), changed, weights)
 
         return intervene
+
+
+def _with_shares(weights: Tensor, attendable: Tensor, shares: Tensor) -> Tensor:
+    """Redistribute rows of weights (N, H, Q, T) in proportion to shares (N, T) (see `interventions.redistributed`)."""
+    return interventions.redistributed(weights, shares[:, None, None, :], attendable)

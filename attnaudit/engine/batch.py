@@ -17,17 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import FastPassAdapter, SharingAdapter, substituted
+from attnaudit.adapters.optional_methods import FastPassAdapter, SharingAdapter, TransformerAdapter, substituted
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import TEXT, ModelAdapter
+from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
+from attnaudit.engine.unit_masks import UnitMasks
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
+#: A function that computes logits (v, C) from a pass over v variants, with other weights at one query. Its arguments
+#: are the inputs and the trace of the pass, and the rows (v,) of the batch that the variants are made from.
+Replay = Callable[[Inputs, Trace, Tensor], Tensor]
 #: Variants that resume from shared states are sorted by length, in bands of this many tokens. Within a band, they are
 #: sorted by the first token that they lack.
 LENGTH_BAND = 4
@@ -50,7 +54,13 @@ class Batch(CleanPass):
 
     A variant is an instance with one of these changes. Variants run in parts that fit the token budget. Erasures that
     give the same text run only once.
+
+    Attributes:
+        unit_masks: the outputs with units masked one by one, if a measure has computed them in passes that it needed
+            for other results; otherwise None.
     """
+
+    unit_masks: UnitMasks | None = None
 
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
         """Return a batch of the same instances for another adapter, such as a copy of the model.
@@ -108,14 +118,23 @@ class Batch(CleanPass):
                 count = part.stop - part.start
                 self.count_forward(rows * count)
                 blocks = too_large_to_hold(self.adapter, self.inputs, rows * count, sites or ())
-                trace = run_for(
-                    self.adapter, repeated(self.inputs, count), sites, intervene=intervene(part), blocks=blocks
-                )
-                chunks.append(trace.logits.double().reshape(rows, count, -1))
+                logits = self._run_repeated(count, intervene(part), sites, blocks)
+                chunks.append(logits.double().reshape(rows, count, -1))
                 self.report_progress(part.stop, variants, "other attentions")
         output = torch.cat(chunks, dim=1)
         refuse_not_finite(output, self.instances, REPLACED, given=given)
         return output
+
+    def _run_repeated(
+        self, count: int, intervene: BlockIntervention, sites: Collection[str] | None, blocks: Collection[str]
+    ) -> Tensor:
+        """Return the logits (B·n, C) of n copies of each row under an intervention. See `run_variants`."""
+        only = [site for site in self.adapter.sites() if sites is not None and site.key in sites]
+        if len(only) == 1 and self.adapter.capabilities.resumes:
+            adapter = cast(TransformerAdapter, self.adapter)
+            return adapter.resume(self.inputs, self.trace, only[0], count, intervene, blocks=blocks)
+        inputs = repeated(self.inputs, count)
+        return run_for(self.adapter, inputs, sites, intervene=intervene, blocks=blocks).logits
 
     # -- erasure --------------------------------------------------------------------------------------------------
 
@@ -146,7 +165,7 @@ class Batch(CleanPass):
 
     @cached_property
     def _leave_one_out_by_mask(self) -> Tensor:
-        return self._run_leave_one_out("mask", self.real)
+        return self._run_leave_one_out("mask", self.real) if self.unit_masks is None else self.unit_masks.without
 
     def _run_leave_one_out(self, operator: Operator, among: Tensor) -> Tensor:
         output = self._undefined_probabilities(*self.real.shape)
@@ -170,7 +189,8 @@ class Batch(CleanPass):
         """Return the class probabilities of texts in which only some units are kept.
 
         Special tokens are always kept. Variants that are equal run only once. Variants that lack a single unit do not
-        run at all, because `leave_one_out` contains their results.
+        run at all, because `leave_one_out` contains their results. If all units except one are masked, the results may
+        be those of `unit_masks`.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
@@ -187,7 +207,12 @@ class Batch(CleanPass):
         lacks_one = (erased.sum(1) == 1) & keep.any(1)
         if bool(lacks_one.any()):
             output[lacks_one] = self.leave_one_out(operator)[rows[lacks_one], erased[lacks_one].int().argmax(1)]
-        others = (keep.any(1) & ~lacks_one).nonzero()[:, 0]
+        known = lacks_one
+        if self.unit_masks is not None and operator == "mask":
+            alone = (keep.sum(1) == 1) & erased.any(1) & ~lacks_one
+            output[alone] = self.unit_masks.alone[rows[alone], keep[alone].int().argmax(1)]
+            known = known | alone
+        others = (keep.any(1) & ~known).nonzero()[:, 0]
         if len(others):
             table = torch.cat([rows[others, None], keep[others].long()], dim=1).cpu().numpy()
             unique, inverse = np.unique(table, axis=0, return_inverse=True)
@@ -231,6 +256,28 @@ class Batch(CleanPass):
             return self._run_from_shared_states(rows, keep, "mask", 0, len(rows), weights)
         return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
 
+    def masked_and_replayed(
+        self, rows: Tensor, keep: Tensor, site: Site, queries: Tensor, replay: Replay
+    ) -> tuple[Tensor, Tensor]:
+        """Return the class probabilities of texts with masked units, and those that are replayed from the same passes.
+
+        The units must not be sources.
+
+        Args:
+            rows: (V,) as in `masked`.
+            keep: (V, T) as in `masked`.
+            site: the site whose weights are replayed.
+            queries: (B,) position of the query whose weights are replayed.
+            replay: computes the replayed logits (see `Replay`).
+
+        Returns:
+            (V, C) probabilities of the passes, and (V, C) probabilities of the replayed logits; both float64.
+        """
+        of_passes, replayed = self._run_erasures(
+            rows, keep, "mask", sites=(site.key,), queries=queries, replay=replay
+        ).unbind(1)
+        return of_passes, replayed
+
     @cached_property
     def rows_with_single_masks(self) -> list[int]:
         """The rows for which `single_masks` is faster than `masked`: large bags of independent units."""
@@ -270,6 +317,7 @@ class Batch(CleanPass):
         intervene: Callable[[Tensor], BlockIntervention] | None = None,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
+        replay: Replay | None = None,
         done: int = 0,
         total: int | None = None,
         draw: int | None = None,
@@ -283,6 +331,8 @@ class Batch(CleanPass):
             intervene: as in `masked`; only for the operator "mask".
             sites: as in `masked`.
             queries: as in `masked`.
+            replay: computes further logits from each pass. The result (V, 2, C) then has the probabilities of the
+                passes, followed by those of the further logits.
             done: number of variants that earlier calls have run for the same request, for progress reports.
             total: number of variants of the whole request; V if None.
             draw: number of the draw of masked units; None for the mean over all draws.
@@ -299,6 +349,7 @@ class Batch(CleanPass):
                     intervene=intervene,
                     sites=sites,
                     queries=queries,
+                    replay=replay,
                     done=done * draws + number * len(rows),
                     total=total * draws,
                     draw=number,
@@ -308,7 +359,7 @@ class Batch(CleanPass):
             return torch.stack(each).mean(0)
         if capabilities.shares_states if operator == "deletion" else capabilities.shares_masked and intervene is None:
             return self._run_from_shared_states(rows, keep, operator, done, total)
-        output = self._undefined_probabilities(len(rows))
+        output = self._undefined_probabilities(len(rows), *([] if replay is None else [2]))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
         stays = (self.tokens_of_units(keep, rows) | special) & mask
         widths, order = (stays if operator == "deletion" else mask).sum(1).sort(descending=True, stable=True)
@@ -326,10 +377,20 @@ class Batch(CleanPass):
                 changed = None if queries is None else dict.fromkeys(sites, queries[rows[chunk]][:, None])
                 whole = sites if queries is None and intervention is not None else ()
                 blocks = too_large_to_hold(self.adapter, variants, len(chunk), whole)
-                logits = run_for(
-                    self.adapter, variants, sites, queries=changed, intervene=intervention, blocks=blocks
-                ).logits
-                output[chunk] = self._finite_probabilities(logits, rows[chunk])
+                trace = run_for(
+                    self.adapter,
+                    variants,
+                    sites,
+                    queries=changed,
+                    intervene=intervention,
+                    hidden=replay is not None,
+                    blocks=blocks,
+                )
+                found = self._finite_probabilities(trace.logits, rows[chunk])
+                if replay is not None:
+                    replayed = self._finite_probabilities(replay(variants, trace, rows[chunk]), rows[chunk])
+                    found = torch.stack([found, replayed], dim=1)
+                output[chunk] = found
                 done += len(chunk)
                 self.report_progress(done, total, ERASING)
         return output

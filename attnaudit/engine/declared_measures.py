@@ -41,12 +41,15 @@ class Request:
             no parser.
         required: the columns of the other measures that this measure lists in its `requires`.
         lacking: the optional capabilities that the adapter does not have.
+        views: the batch under each reading for which the same measure is computed. A measure can compute the results
+            of several readings in the same passes, and keep those of other readings in their `memo`.
     """
 
     name: str
     argument: Any
     required: Columns
     lacking: frozenset[str] = frozenset()
+    views: Sequence[AttentionView] = ()
 
 
 class StatefulMeasure(ABC):
@@ -122,6 +125,8 @@ class Measure:
         depends_on_reading: whether the columns differ between readings. If not, one measurement serves all readings.
         one_site: whether the measure needs a reading of a single attention site. Rollout is then refused, because it
             combines all layers.
+        early: whether the measure is computed before the measures that are not early, because its passes also give
+            results that these need.
         uses_lengths: see `StatefulMeasure`.
         keeps_rows: see `StatefulMeasure`.
         create: (name, argument, lengths) -> the object that computes the measure during one audit.
@@ -135,6 +140,7 @@ class Measure:
     gradients: bool
     depends_on_reading: bool
     one_site: bool
+    early: bool
     uses_lengths: bool
     keeps_rows: bool
     create: Callable[[str, Any, Sequence[int]], StatefulMeasure]
@@ -143,10 +149,10 @@ class Measure:
         """Return the required capabilities that an adapter does not have."""
         return [name for name in self.capabilities if not getattr(capabilities, name)]
 
-    def request(self, required: Columns, capabilities: Capabilities) -> Request:
-        """Return the request for one batch of a model with these capabilities."""
+    def request(self, required: Columns, capabilities: Capabilities, views: Sequence[AttentionView] = ()) -> Request:
+        """Return the request for one batch of a model with these capabilities. `views` is as in `Request`."""
         lacking = frozenset(name for name in self.optional_capabilities if not getattr(capabilities, name))
-        return Request(name=self.name, argument=self.argument, required=required, lacking=lacking)
+        return Request(name=self.name, argument=self.argument, required=required, lacking=lacking, views=views)
 
     def start(self, lengths: Sequence[int]) -> StatefulMeasure:
         """Return the object that computes the measure during one audit.
@@ -181,6 +187,7 @@ class MeasureDeclaration:
         gradients: bool,
         depends_on_reading: Flag,
         one_site: Flag,
+        early: Flag,
     ) -> None:
         self.family = family
         self.body = body
@@ -192,6 +199,7 @@ class MeasureDeclaration:
         self.gradients = gradients
         self.depends_on_reading = depends_on_reading
         self.one_site = one_site
+        self.early = early
         functools.update_wrapper(self, body, updated=())
 
     def __call__(self, text: str) -> Measure:
@@ -230,6 +238,7 @@ class MeasureDeclaration:
             gradients=self.gradients,
             depends_on_reading=_flag(self.depends_on_reading, argument),
             one_site=_flag(self.one_site, argument),
+            early=_flag(self.early, argument),
             uses_lengths=stateful.uses_lengths,
             keeps_rows=stateful.keeps_rows,
             create=body if isinstance(body, type) else functools.partial(_FunctionMeasure, body),
@@ -257,11 +266,12 @@ def measure(
     gradients: bool = False,
     depends_on_reading: Flag = True,
     one_site: Flag = False,
+    early: Flag = False,
 ) -> Callable[[BatchFunction | type[StatefulMeasure]], MeasureDeclaration]:
     """Register a function `(view, request) -> Columns`, or a subclass of `StatefulMeasure`, as a measure.
 
-    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading` and `one_site` can be values, or functions
-    that return the value for a parsed argument.
+    `requires`, `capabilities`, `optional_capabilities`, `depends_on_reading`, `one_site` and `early` can be values, or
+    functions that return the value for a parsed argument.
 
     Args:
         name: the first word of the needs that the measure serves, such as "gradient" for "gradient.meister.inputs".
@@ -277,6 +287,8 @@ def measure(
             "differentiable".
         depends_on_reading: whether the columns differ between readings of the model's attention.
         one_site: whether the measure needs a reading of a single attention site. It is then refused under rollout.
+        early: whether the measure is computed before the measures that are not early, because its passes also give
+            results that these need. An early measure reads no columns of other measures.
 
     Returns:
         A decorator, which replaces the function or class with its declaration.
@@ -294,6 +306,7 @@ def measure(
             gradients=gradients,
             depends_on_reading=depends_on_reading,
             one_site=one_site,
+            early=early,
         )
         measures.register(name)(declaration)
         return declaration

@@ -48,7 +48,7 @@ class Plan:
 
     Attributes:
         measures: every needed measure, once for each reading under which it is needed. A measure comes after the
-            measures that it requires.
+            measures that it requires. Early measures, which require no others, come first.
         readings: each reading that a need names -> the texts of the single readings that it stands for in the model.
             "" is the model's own reading.
         own_reading: the model's own reading; None for a model with a single row of attention weights.
@@ -112,7 +112,8 @@ def resolve(needs: Sequence[str], adapter: ModelAdapter | None = None) -> Plan:
         for reading in readings[reading_text] if reading_text else [""]:
             for each in ("attention", name) if reading_text else (name,):
                 add(each, reading, ())
-    return Plan(measures=list(ordered.values()), readings=readings, own_reading=own, parsed=parsed)
+    in_order = sorted(ordered.values(), key=lambda planned: not planned.measure.early)
+    return Plan(measures=in_order, readings=readings, own_reading=own, parsed=parsed)
 
 
 def refuse_unauditable(adapter: ModelAdapter) -> None:

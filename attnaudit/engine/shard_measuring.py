@@ -277,10 +277,14 @@ class ShardMeasurer:
         spent.add("attention")
         # A measure under a reading may also require columns that do not depend on the reading.
         shared, by_reading = Columns(), {name: Columns() for name in views}
+        views_of: dict[str, list[AttentionView]] = {}
+        for planned in self.plan.measures:
+            views_of.setdefault(planned.measure.name, []).append(views[planned.reading])
         for planned, state in zip(self.plan.measures, self.states, strict=True):
             depends = planned.measure.depends_on_reading
             required = by_reading[planned.reading] if depends else shared
-            request = planned.measure.request(required, capabilities_for(self.adapter, self.unit))
+            capabilities = capabilities_for(self.adapter, self.unit)
+            request = planned.measure.request(required, capabilities, views_of[planned.measure.name])
             columns = state.compute(views[planned.reading], request)
             for known in (by_reading[planned.reading],) if depends else (shared, *by_reading.values()):
                 known.update(columns)

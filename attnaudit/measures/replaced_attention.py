@@ -29,6 +29,8 @@ PERMUTATIONS = 100
 LAYER_PERMUTATIONS = 10
 #: The largest number of rearrangements per instance whose logits are stored.
 KEPT = 16
+#: The key of the logits under uniform weights in `AttentionView.memo`.
+UNIFORM = "uniform"
 EXTENTS: tuple[Extent, ...] = ("reading", "layer", "everywhere.live", "everywhere.frozen")
 
 
@@ -223,7 +225,7 @@ def uniform(view: AttentionView, request: Request) -> Columns:
     * `.tvd`: the total variation between the output under uniform weights and the original output.
     * `.predicted`: the predicted class under uniform weights.
     """
-    output, undefined = probabilities(_uniform_logits(view, request.argument))[:, 0, :], _nothing_shown(view)
+    output, undefined = probabilities(_uniform_logits(view, request))[:, 0, :], _nothing_shown(view)
     return Columns(
         scalars={
             f"{request.name}.tvd": total_variation(output, view.probabilities).masked_fill(undefined, torch.nan),
@@ -232,12 +234,21 @@ def uniform(view: AttentionView, request: Request) -> Columns:
     )
 
 
-def _uniform_logits(view: AttentionView, extent: Extent) -> Tensor:
+def _uniform_logits(view: AttentionView, request: Request) -> Tensor:
     """Return the (B, 1, C) logits under uniform weights."""
-    if extent == "reading":
-        return view.logits_with_token_shares(view.batch.real_tokens.double()[:, None, :])
+    if request.argument == "reading":
+        if UNIFORM not in view.memo:
+            shares = view.batch.real_tokens.double()[:, None, :]
+            views = [one for one in request.views if one.reads_same_row(view)]
+            together = view.logits_with_token_shares_by_view(views, shares) if len(views) > 1 else []
+            for one, logits in zip(views, together, strict=False):
+                one.memo[UNIFORM] = logits
+            if not together:
+                view.memo[UNIFORM] = view.logits_with_token_shares(shares)
+        under_uniform: Tensor = view.memo[UNIFORM]
+        return under_uniform
 
     def change(weights: Tensor, attendable: Tensor, _part: slice) -> Tensor:
-        return interventions.redistributed(weights, attendable.double(), attendable)
+        return interventions.redistributed(weights.double(), attendable.double(), attendable)
 
-    return view.logits_with_changed_layers(extent, 1, change)
+    return view.logits_with_changed_layers(request.argument, 1, change)

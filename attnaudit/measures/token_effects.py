@@ -26,6 +26,8 @@ from torch import Tensor
 
 from attnaudit.arrays import Floats
 from attnaudit.engine.batch import LEAVE_ONE_OUT_TOKENS
+from attnaudit.engine.held_attention import gives_both, held_and_live
+from attnaudit.engine.unit_masks import UnitMasks
 from attnaudit.errors import CheckError, nearest
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders
@@ -78,6 +80,7 @@ def _canonical(argument: tuple[str, int]) -> str:
     capabilities=("mask",),
     depends_on_reading=lambda argument: argument[0] != "live",
     one_site=lambda argument: argument[0] != "live",
+    early=lambda argument: argument[0] == "held",
 )
 def token_effect(view: AttentionView, request: Request) -> Columns:
     """Return the effect of each token on the output; NaN for texts with a single token.
@@ -97,17 +100,70 @@ def token_effect(view: AttentionView, request: Request) -> Columns:
 
 def _effects(view: AttentionView, *, held: bool) -> Tensor:
     """Return the (B, T, 2) effects on both kinds of output; NaN for instances with a single unit (token or word)."""
-    masked: Masked = view.masked_with_attention_held if held else view.batch.masked
-    large = view.batch.rows_with_single_masks if not held or view.scope.single_row else []
-    without = _one_by_one(view, masked, large, alone=False, held=True) if held else view.batch.leave_one_out("mask")
-    alone = _one_by_one(view, masked, large, alone=True, held=held)
+    outputs = _with_held_attention(view) if held else _with_live_attention(view)
+    last_in = _contribution(view, view.probabilities[:, None], outputs.without)
+    first_in = _contribution(view, outputs.alone, outputs.nothing[:, None])
+    return _effect_sizes((last_in + first_in) / 2)
+
+
+def _with_live_attention(view: AttentionView) -> UnitMasks:
+    """Return the outputs with the attention that the model computes from the masked texts."""
+    batch = view.batch
+    return batch.unit_masks or UnitMasks(
+        without=batch.leave_one_out("mask"),
+        alone=_one_by_one(view, batch.masked, batch.rows_with_single_masks, alone=True, held=False),
+        nothing=_nothing(view, batch.masked),
+    )
+
+
+def _with_held_attention(view: AttentionView) -> UnitMasks:
+    """Return the outputs with the attention of the clean pass."""
+    if gives_both(view):
+        held, view.batch.unit_masks = _with_both(view)
+        return held
+    masked: Masked = view.masked_with_attention_held
+    large = view.batch.rows_with_single_masks if view.scope.single_row else []
+    return UnitMasks(
+        without=_one_by_one(view, masked, large, alone=False, held=True),
+        alone=_one_by_one(view, masked, large, alone=True, held=True),
+        nothing=_nothing(view, masked),
+    )
+
+
+def _with_both(view: AttentionView) -> tuple[UnitMasks, UnitMasks]:
+    """Return the outputs with held and with live attention. Each masked text runs once."""
+    shape = (*view.real.shape, view.probabilities.shape[-1])
+    held, live = (
+        UnitMasks(
+            without=view.probabilities.new_full(shape, torch.nan),
+            alone=view.probabilities.new_full(shape, torch.nan),
+            nothing=torch.full_like(view.probabilities, torch.nan),
+        )
+        for _ in range(2)
+    )
+    several = view.lengths > 1
+    units = (view.real & several[:, None]).nonzero()
+    size = max(1, LEAVE_ONE_OUT_TOKENS // (2 * view.real.shape[1]))
+    for number, chunk in enumerate(torch.split(units, size) if len(units) else ()):
+        rows, unit = chunk.unbind(1)
+        this = torch.arange(view.real.shape[1], device=view.device) == unit[:, None]
+        all_masked = several.nonzero()[:, 0] if number == 0 else rows[:0]
+        keep = torch.cat([view.real[rows] & ~this, this, torch.zeros_like(view.real[all_masked])])
+        found = held_and_live(view, torch.cat([rows, rows, all_masked]), keep)
+        for outputs, probabilities in zip((held, live), found, strict=True):
+            without, alone, nothing = torch.split(probabilities, [len(rows), len(rows), len(all_masked)])
+            outputs.without[rows, unit], outputs.alone[rows, unit] = without, alone
+            outputs.nothing[all_masked] = nothing
+    return held, live
+
+
+def _nothing(view: AttentionView, masked: Masked) -> Tensor:
+    """Return (B, C) class probabilities with all units masked; NaN for instances with a single unit."""
     nothing = torch.full_like(view.probabilities, torch.nan)
     several = (view.lengths > 1).nonzero()[:, 0]
     if len(several):
         nothing[several] = masked(several, torch.zeros_like(view.real[several]))
-    last_in = _contribution(view, view.probabilities[:, None], without)
-    first_in = _contribution(view, alone, nothing[:, None])
-    return _effect_sizes((last_in + first_in) / 2)
+    return nothing
 
 
 def _one_by_one(view: AttentionView, masked: Masked, large: list[int], *, alone: bool, held: bool) -> Tensor:

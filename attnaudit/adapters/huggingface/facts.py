@@ -41,17 +41,3 @@ class Facts:
     selects_queries: bool
     last_layer: LastLayer | None
     query_blocks: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayForms:
-    """Which shortcuts of `HuggingFaceAdapter.replay` give the same logits as a full pass, at one attention site.
-
-    Attributes:
-        one_position: Whether it is enough to run the last layer alone, at the one position that the logits are read
-            from.
-        from_layer: Whether it is enough to run the site's layer and all later layers, at all positions.
-    """
-
-    one_position: bool
-    from_layer: bool

@@ -6,7 +6,7 @@ head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,13 +80,13 @@ def recorded_layer_states(layout: Layout, states: LayerStates) -> Iterator[None]
 
 
 @contextmanager
-def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) -> Iterator[None]:
-    """Inside the context, skip the first `count` layer calls of a pass.
+def skipped_layers(layout: Layout, skipped: Collection[int], output_of: Callable[[int], Any]) -> Iterator[None]:
+    """Inside the context, skip some layer calls of a pass.
 
     Args:
         layout: The model's layout.
-        count: Number of layer calls to skip.
-        output_of: Function from the index of a skipped call, counted from 0, to the output that the call returns.
+        skipped: Indices of the layer calls to skip, counted from 0.
+        output_of: Function from the index of a skipped call to the output that the call returns.
     """
     calls = 0
 
@@ -94,7 +94,7 @@ def skipped_layers(layout: Layout, count: int, output_of: Callable[[int], Any]) 
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
-            return output_of(calls - 1) if calls <= count else forward(*args, **kwargs)
+            return output_of(calls - 1) if calls - 1 in skipped else forward(*args, **kwargs)
 
         return call
 

@@ -1,7 +1,7 @@
 """Probe a model: run it on synthetic tokens to find out how it works, and whether it can be audited.
 
 A model can be audited only if it computes its logits from the attention that is recorded and replaced. No function
-changes the `Runner` that it is given. The results are returned as `Facts` and `ReplayForms`.
+changes the `Runner` that it is given. The results are returned as `Facts`.
 
 Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 """
@@ -16,22 +16,18 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import prefix_cache
 from attnaudit.adapters.huggingface.block_probe import computes_blocks_exactly
-from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
+from attnaudit.adapters.huggingface.facts import Facts
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
 from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
 from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, gives, largest_difference
-from attnaudit.adapters.huggingface.query_replay import replay_from_layer, replay_full, replay_one_position
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.token_mixing import unseen_mixers
-from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.errors import AdapterError
-
-#: Number of different weights per row with which the shortcuts of `replay` are tested.
-REPLAY_VARIANTS = 2
 
 
 def probe_model(runner: Runner) -> Facts:
@@ -287,38 +283,6 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
 
 
 # -- shortcuts -----------------------------------------------------------------------------------------------------
-
-
-def find_replay_forms(runner: Runner, site: Site, read_tokens: ReadTokens) -> ReplayForms:
-    """Find the shortcuts of `HuggingFaceAdapter.replay` that give the same logits as a full pass, at one site."""
-    layout, builder = runner.layout, runner.builder
-    call = layout.calls[layout.call_index(site)]
-    if call.layer_call < 0:
-        return ReplayForms(one_position=False, from_layer=False)
-    inputs = builder.synthetic()
-    with torch.no_grad():
-        trace = runner.run(inputs, hidden=True)
-        if site.query == builder.output_stream:
-            queries = read_positions(builder.output_mask(inputs), read_tokens)
-        else:
-            queries = torch.zeros_like(inputs.mask[TEXT][:, 0]).long()
-        live = trace.attention[site.key]
-        noise = torch.rand((REPLAY_VARIANTS, *live.shape), generator=torch.Generator().manual_seed(1)).to(live)
-        changed = (live * 0.5 + noise) * trace.allowed[site.key]
-        changed = changed / changed.sum(-1, keepdim=True).clamp_min(1e-9) * live.sum(-1, keepdim=True)
-        index = queries[None, :, None, None, None].expand(REPLAY_VARIANTS, -1, live.shape[1], 1, live.shape[3])
-        weights = changed.gather(3, index)[:, :, :, 0].transpose(0, 1).contiguous()
-        expected = replay_full(runner, inputs, site, queries, weights)
-        in_last_layer = call is layout.calls[-1] and call.layer_call == len(layout.layers) - 1
-        reads_one_position = site.query == builder.output_stream and read_tokens in ("first", "last")
-        one_position = (
-            in_last_layer
-            and reads_one_position
-            and runner.kernel.calls_attention_function
-            and gives(lambda: replay_one_position(runner, inputs, trace, site, queries, weights), expected)
-        )
-        from_layer = gives(lambda: replay_from_layer(runner, inputs, trace, site, queries, weights), expected)
-    return ReplayForms(one_position=one_position, from_layer=from_layer)
 
 
 def fuses_exactly(runner: Runner) -> bool:

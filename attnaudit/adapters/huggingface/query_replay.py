@@ -1,15 +1,16 @@
 """Replay: compute the logits after the attention weights of one query at one site are replaced.
 
-There are three functions. `replay_full` repeats the whole forward pass and always gives the correct logits.
-`replay_from_layer` starts at the site's layer. `replay_one_position` runs only the last layer, at a single position. At
-each site, the last two functions are used only if probing has shown that they give the same logits as `replay_full`.
+There are four functions. `replay_full` repeats the whole forward pass and always gives the correct logits.
+`replay_from_layer` starts at the site's layer. `replay_after_position` runs the site's layer only at the position of
+the query, and later layers at all positions. `replay_one_position` runs only the last layer, at a single position. At
+each site, the last three functions are used only if probing has shown that they give the same logits as `replay_full`.
 
 Shapes: B rows, V different weights for each row, T tokens, H heads, K keys, C classes, m features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +24,8 @@ from attnaudit.adapters.huggingface.layout import Layout
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Recorder, expand_groups
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.padding import repeated
-from attnaudit.adapters.protocol import Inputs, Intervention, Site, Trace
+from attnaudit.adapters.protocol import TEXT, Inputs, Intervention, Site, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention
 from attnaudit.adapters.site_selection import at_query
 
 
@@ -59,24 +61,109 @@ def replay_from_layer(
     other arguments and the result are the same as in `replay_full`.
     """
     rows, variants = weights.shape[:2]
+    logits = run_from_layer(
+        runner,
+        inputs,
+        trace,
+        site,
+        variants,
+        row_replacement(site, weights.flatten(0, 1)),
+        sites=(site.key,),
+        queries={site.key: queries.repeat_interleave(variants)[:, None]},
+    )
+    return logits.reshape(rows, variants, -1)
+
+
+def run_from_layer(
+    runner: Runner,
+    inputs: Inputs,
+    trace: Trace,
+    site: Site,
+    variants: int,
+    intervene: Intervention | BlockIntervention,
+    *,
+    sites: Collection[str],
+    queries: Mapping[str, Tensor] | None = None,
+    blocks: Collection[str] = (),
+) -> Tensor:
+    """Run a site's layer and all later layers under an intervention. Earlier layers return their recorded outputs.
+
+    Args:
+        runner: Runs the model.
+        inputs: The batch.
+        trace: The trace of `run(inputs, hidden=True)`.
+        site: A site in the first layer that runs.
+        variants: How often each row is repeated, with its copies next to each other.
+        intervene: The intervention on the repeated rows.
+        sites: As in `BlockAdapter.run`.
+        queries: As in `BlockAdapter.run`, for the repeated rows.
+        blocks: As in `BlockAdapter.run`.
+
+    Returns:
+        (B·V, C) logits.
+    """
     states, layout = trace.cache, runner.layout
     assert isinstance(states, LayerStates)
     call = layout.calls[layout.call_index(site)]
     repeated_inputs = repeated(inputs, variants)
+    rows = len(inputs.ids[TEXT])
 
     def output_of(layer_call: int) -> Any:
         return map_tensors(
             states.outputs[layer_call], lambda value: repeat_rows(value, rows, variants, time_first=call.time_first)
         )
 
-    with skipped_layers(layout, call.layer_call, output_of):
+    with skipped_layers(layout, range(call.layer_call), output_of):
         recorder = runner.recorder(
             repeated_inputs,
-            intervene=row_replacement(site, weights.flatten(0, 1)),
-            sites=(site.key,),
-            queries={site.key: queries.repeat_interleave(variants)[:, None]},
+            intervene=intervene,
+            sites=sites,
+            queries=queries,
+            blocks=blocks,
             first=layout.first_call_in_layer(site),
         )
+        return runner.logits(repeated_inputs, recorder)
+
+
+def replay_after_position(
+    runner: Runner, inputs: Inputs, trace: Trace, site: Site, queries: Tensor, weights: Tensor
+) -> Tensor:
+    """Replay weights by running the site's layer only at the position of the query, and later layers at all positions.
+
+    In the output of the site's layer, only the state at this position differs from the recorded output. The layer must
+    not be the last one. The arguments and the result are the same as in `replay_from_layer`.
+    """
+    rows, variants = weights.shape[:2]
+    states, layout = trace.cache, runner.layout
+    assert isinstance(states, LayerStates)
+    layer_call = layout.calls[layout.call_index(site)].layer_call
+    changed: list[Tensor] = []
+
+    def keep_changed(_module: nn.Module, _args: object, output: Any) -> None:
+        changed.append(_states_of(output))
+
+    observer = OnePositionAttention(layout, site, trace, queries, weights)
+    tokens = runner.builder.single_tokens(inputs, queries, variants)
+    with (
+        _layer_at(layout, site, states, queries, variants),
+        temporary_hooks(_hooks_at_call(layout, layer_call, after=keep_changed)),
+    ):
+        runner.logits(tokens, observer)
+    (state,) = changed
+    repeated_inputs = repeated(inputs, variants)
+    index = queries.repeat_interleave(variants)[:, None, None].to(state.device)
+
+    def output_of(call: int) -> Any:
+        output = map_tensors(states.outputs[call], lambda value: repeat_rows(value, rows, variants))
+        if call < layer_call:
+            return output
+        whole = _states_of(output)
+        whole = whole.scatter(1, index.expand(-1, 1, whole.shape[2]), state)
+        return whole if isinstance(output, Tensor) else type(output)((whole, *output[1:]))
+
+    later = [number for number, call in enumerate(layout.calls) if call.layer_call > layer_call]
+    with skipped_layers(layout, range(layer_call + 1), output_of):
+        recorder = runner.recorder(repeated_inputs, sites=(), first=later[0])
         return runner.logits(repeated_inputs, recorder).reshape(rows, variants, -1)
 
 
@@ -93,7 +180,7 @@ def replay_one_position(
     assert isinstance(states, LayerStates)
     observer = OnePositionAttention(runner.layout, site, trace, queries, weights)
     tokens = runner.builder.single_tokens(inputs, queries, variants)
-    with _last_layer_at(runner.layout, site, states, queries, variants):
+    with _layer_at(runner.layout, site, states, queries, variants):
         return runner.logits(tokens, observer).reshape(rows, variants, -1)
 
 
@@ -156,10 +243,10 @@ class OnePositionAttention(FunctionObserver):
 
 
 @contextmanager
-def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
-    """Inside the context, run only the last layer, and in each row only the position in `queries` (B,).
+def _layer_at(layout: Layout, site: Site, states: LayerStates, queries: Tensor, variants: int) -> Iterator[None]:
+    """Inside the context, run only a site's layer, and in each row only the position in `queries` (B,).
 
-    The last layer reads its recorded input at this position, repeated V times. Earlier layers are skipped.
+    The layer reads its recorded input at this position, repeated V times. All other layers are skipped.
     """
     layer_call = layout.calls[layout.call_index(site)].layer_call
     given = states.inputs[layer_call]
@@ -179,21 +266,46 @@ def _last_layer_at(layout: Layout, site: Site, states: LayerStates, queries: Ten
             states.outputs[call], lambda value: repeat_rows(value[:, :1] if value.dim() == 3 else value, rows, variants)
         )
 
-    with skipped_layers(layout, layer_call, output_of), temporary_hooks([_hook_last_call(layout.layers, enter)]):
+    others = set(range(len(layout.layers))) - {layer_call}
+    with skipped_layers(layout, others, output_of), temporary_hooks(_hooks_at_call(layout, layer_call, before=enter)):
         yield
 
 
-def _hook_last_call(layers: Sequence[nn.Module], enter: Callable[..., Any]) -> Any:
-    """Register a forward pre-hook that calls `enter` only at the last layer call.
+def _hooks_at_call(
+    layout: Layout,
+    layer_call: int,
+    *,
+    before: Callable[..., Any] | None = None,
+    after: Callable[..., Any] | None = None,
+) -> list[Any]:
+    """Register hooks that run only at one layer call. Layers that share their weights are the same module.
 
-    If layers share their weights, the module of the last layer is also called earlier in a pass.
+    Args:
+        layout: The model's layout.
+        layer_call: Index of the call.
+        before: A forward pre-hook that takes keyword arguments; None for no such hook.
+        after: A forward hook; None for no such hook.
     """
-    calls = 0
-    earlier = sum(layer is layers[-1] for layer in layers) - 1
+    begun = ended = 0
 
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        nonlocal calls
-        calls += 1
-        return enter(module, args, kwargs) if calls > earlier else None
+    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal begun
+        begun += 1
+        return before(module, args, kwargs) if before is not None and begun == layer_call + 1 else None
 
-    return layers[-1].register_forward_pre_hook(hook, with_kwargs=True)
+    def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        nonlocal ended
+        ended += 1
+        return after(module, args, output) if after is not None and ended == layer_call + 1 else None
+
+    layers = layout.distinct_layers
+    return [
+        *(layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers),
+        *(layer.register_forward_hook(leave) for layer in layers),
+    ]
+
+
+def _states_of(output: Any) -> Tensor:
+    """Return the hidden states (B, T, m) in what a layer returns: a tensor, or a tuple that begins with it."""
+    states: Tensor = output if isinstance(output, Tensor) else output[0]
+    return states

@@ -14,17 +14,19 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.dispatched_models import value_of
 from attnaudit.adapters.donors import Donors
-from attnaudit.adapters.huggingface import original_model, prefix_cache, probe, query_replay
-from attnaudit.adapters.huggingface.facts import Facts, ReplayForms
+from attnaudit.adapters.huggingface import original_model, prefix_cache, query_replay
+from attnaudit.adapters.huggingface.facts import Facts
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.half_precision import in_float32, widened
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import expand_groups
+from attnaudit.adapters.huggingface.replay_probe import ReplayForms
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead
 from attnaudit.adapters.huggingface.target_reference import reference_logits
+from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
 from attnaudit.errors import AdapterError
@@ -71,6 +73,7 @@ class HuggingFaceAdapter:
             labels=runner.head.names if isinstance(runner.head, OneLogitHead) and target.kind == "label" else (),
             decides=target.decides,
             replays=True,
+            resumes=True,
             value_vectors=len(layout.output_projections) == len(layout.calls),
             shares_states=facts.shares_prefixes,
             deletion=builder.deletes and not target.at_tokens,
@@ -88,8 +91,6 @@ class HuggingFaceAdapter:
             draws=builder.draws,
             precision=precision,
         )
-        # A site is probed only when it is first replayed. Probing takes several passes, and most audits replay only
-        # one layer.
         self._replay_forms: dict[str, ReplayForms] = {}
         #: The number of open contexts of `in_float32`.
         self._contexts = 0
@@ -167,9 +168,11 @@ class HuggingFaceAdapter:
         forms = self.replay_forms(site)
         has_states = isinstance(trace.cache, LayerStates)
         with frozen_parameters(self.model):
-            if forms.one_position and has_states and self._reads(inputs, queries):
+            if has_states and forms.one_position and self._reads(inputs, queries):
                 return query_replay.replay_one_position(self.runner, inputs, trace, site, queries, weights)
-            if forms.from_layer and has_states:
+            if has_states and forms.after_position:
+                return query_replay.replay_after_position(self.runner, inputs, trace, site, queries, weights)
+            if has_states and forms.from_layer:
                 return query_replay.replay_from_layer(self.runner, inputs, trace, site, queries, weights)
             return query_replay.replay_full(self.runner, inputs, site, queries, weights)
 
@@ -177,14 +180,30 @@ class HuggingFaceAdapter:
         one_position = self.replay_forms(site).one_position and self._reads(inputs, queries)
         return 1 if one_position else inputs.mask[TEXT].shape[1]
 
+    def resume(
+        self,
+        inputs: Inputs,
+        trace: Trace,
+        site: Site,
+        variants: int,
+        intervene: BlockIntervention,
+        *,
+        blocks: Collection[str] = (),
+    ) -> Tensor:
+        runner, sites = self.runner, (site.key,)
+        if isinstance(trace.cache, LayerStates) and self.replay_forms(site).from_layer:
+            return query_replay.run_from_layer(
+                runner, inputs, trace, site, variants, intervene, sites=sites, blocks=blocks
+            )
+        return runner.run(repeated(inputs, variants), intervene=intervene, sites=sites, blocks=blocks).logits
+
     def replay_forms(self, site: Site) -> ReplayForms:
         """Return which shortcuts of `replay` give the correct logits at a site.
 
-        The first call for a site probes the model. Later calls for the site return the stored result.
+        A shortcut is probed when it is first asked for. Later calls for the site return the same object.
         """
         if site.key not in self._replay_forms:
-            with self.in_float32():
-                self._replay_forms[site.key] = probe.find_replay_forms(self.runner, site, self.facts.read_tokens)
+            self._replay_forms[site.key] = ReplayForms(self.runner, site, self.facts.read_tokens)
         return self._replay_forms[site.key]
 
     def read_positions(self, inputs: Inputs) -> Tensor:

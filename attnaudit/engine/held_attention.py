@@ -1,0 +1,123 @@
+"""Outputs for texts with masked units, while the attention of a reading keeps the weights of the clean pass.
+
+If the adapter can replay the weights of one query, the model runs only once for each masked text. This pass computes
+its own attention, which is called live. The logits with held attention are then replayed from its states, so that both
+outputs come from the same pass.
+
+Shapes: B instances, T tokens (padded), V variants, H heads, Q queries, K keys, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from attnaudit.adapters.optional_methods import TransformerAdapter
+from attnaudit.adapters.protocol import Inputs, Site, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention
+from attnaudit.adapters.site_selection import at_query
+from attnaudit.engine.attention_reading import AttentionReading
+from attnaudit.engine.masked_states import masked_from_states
+
+
+def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Tensor, most: int) -> Tensor:
+    """Return the class probabilities of texts with masked units, with the attention of the clean pass.
+
+    The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
+    from the masked text: the states that are weighted, and all other attention.
+
+    Args:
+        reading: the batch under a reading.
+        rows: (V,) for each variant, the position of its original instance in the batch.
+        keep: (V, T) True at the units that are kept; the others are masked.
+        most: the largest number of attention weights in memory at once, for models whose states are independent.
+
+    Returns:
+        (V, C) probabilities, float64.
+    """
+    batch, scope = reading.batch, reading.scope
+    if batch.unit == "sources":  # They are deleted, so that no row of attention can keep its weights.
+        return batch.masked(rows, keep)
+    if reading.adapter.capabilities.unitwise and scope.single_row:
+        return masked_from_states(reading, rows, keep, most)
+    weights = None
+    if scope.single_row and scope.heads is None and scope.head_of_row is None:
+        weights = _clean_row(reading)
+    sites = tuple(site.key for site in scope.sites)
+    queries = scope.query_positions(reading.inputs) if scope.single_row else None
+    return batch.masked(rows, keep, _hold(reading), sites=sites, queries=queries, weights=weights)
+
+
+def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the class probabilities of texts with masked units, with held and with live attention.
+
+    Each masked text runs once. `gives_both` must be true for the reading.
+
+    Args:
+        reading: the batch under a reading.
+        rows: (V,) as in `masked_with_attention_held`.
+        keep: (V, T) as in `masked_with_attention_held`.
+
+    Returns:
+        (V, C) probabilities with the attention of the clean pass, and (V, C) probabilities with the attention that the
+        model computes from the masked texts; both float64.
+    """
+    scope, site = reading.scope, reading.site
+    adapter, queries = cast(TransformerAdapter, reading.adapter), scope.query_positions(reading.inputs)
+    held = scope.select_heads(_clean_row(reading))
+
+    def replay(variants: Inputs, trace: Trace, rows_of_pass: Tensor) -> Tensor:
+        positions = queries[rows_of_pass]
+        live = at_query(trace, trace.attention[site.key].detach(), site.key, positions)
+        # The pass may have less padding than the batch.
+        weights = scope.replace_heads(live, held[rows_of_pass][:, None, :, : live.shape[2]].to(live.dtype))
+        reading.pass_counts["replay"] += 1
+        return adapter.replay(variants, trace, site, positions, weights)[:, 0]
+
+    live, replayed = reading.batch.masked_and_replayed(rows, keep, site, queries, replay)
+    return replayed, live
+
+
+def gives_both(reading: AttentionReading) -> bool:
+    """Return whether `held_and_live` can be used.
+
+    The reading must select a single token at a single site, and the adapter must be able to replay its weights.
+    """
+    capabilities, scope = reading.adapter.capabilities, reading.scope
+    runs_passes = not capabilities.shares_masked and reading.batch.unit != "sources"
+    of_token = scope.single_row and reading.site.query is not None and scope.head_of_row is None
+    return capabilities.replays and runs_passes and of_token
+
+
+def _clean_row(reading: AttentionReading) -> Tensor:
+    """Return the weights (B, H, K) of all heads in the clean pass, at the reading's only query."""
+    return reading.at_query(reading.batch.trace.attention[reading.site.key].detach())
+
+
+def _hold(reading: AttentionReading) -> Callable[[Tensor], BlockIntervention]:
+    """Return a function from the rows (v,) of variants to the intervention that gives them the clean weights."""
+    batch, scope = reading.batch, reading.scope
+    queries = scope.query_positions(reading.inputs) if scope.single_row else None
+    keys = {site.key for site in scope.sites}
+
+    def clean_rows(site: Site, first: int, count: int) -> Tensor:
+        if scope.single_row:
+            return _clean_row(reading)[:, :, None]
+        return batch.clean_weights(site, first, first + count)[0]
+
+    def hold(rows_of_pass: Tensor) -> BlockIntervention:
+        def intervene(site: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
+            if site.key not in keys:
+                return None
+            held = clean_rows(site, first, live.shape[2])[rows_of_pass].to(live.dtype)
+            held = held[..., : live.shape[3]]  # The pass may have less padding than the batch.
+            width = live.shape[2] if queries is None else int(queries.max()) + 1
+            in_scope = scope.row_mask(site, reading.inputs, width, first=first)[rows_of_pass]
+            return torch.where(in_scope if queries is None else in_scope.any(2, keepdim=True), held, live)
+
+        return intervene
+
+    return hold
