@@ -134,6 +134,11 @@ def _require_same_resumed_logits(e: Examples, site: Site) -> float:
 
     with torch.no_grad():
         logits = adapter.resume(e.inputs, e.trace, site, variants, replaced)
+    if logits.dim() != 2 or len(logits) != variants * len(e.instances):
+        raise BrokenContractError(
+            f"resume() at '{site.key}' returned shape {tuple(logits.shape)}; expected (B·V, C) with B·V = "
+            f"{variants * len(e.instances)}."
+        )
     worst = 0.0
     for v, one in enumerate(weights):
         expected = e.run(e.inputs, _replace_all(site, one)).logits

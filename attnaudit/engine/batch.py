@@ -130,7 +130,7 @@ class Batch(CleanPass):
     ) -> Tensor:
         """Return the logits (B·n, C) of n copies of each row under an intervention. See `run_variants`."""
         only = [site for site in self.adapter.sites() if sites is not None and site.key in sites]
-        if len(only) == 1 and self.adapter.capabilities.resumes:
+        if len(only) == 1 and self.adapter.capabilities.replays and self.adapter.capabilities.resumes:
             adapter = cast(TransformerAdapter, self.adapter)
             return adapter.resume(self.inputs, self.trace, only[0], count, intervene, blocks=blocks)
         inputs = repeated(self.inputs, count)

@@ -163,6 +163,28 @@ class ReplaysOneAlternative(SmallTransformer):
         return super().replay(inputs, trace, site, queries, weights)[:, 0]
 
 
+class ResumesInAnotherOrder(SmallTransformer):
+    """Returns all copies of the first variant before those of the second one."""
+
+    def resume(self, inputs: Inputs, trace: Trace, site: Site, variants: int, *given: Any, **rest: Any) -> Tensor:
+        logits = super().resume(inputs, trace, site, variants, *given, **rest)
+        return logits.unflatten(0, (-1, variants)).transpose(0, 1).flatten(0, 1)
+
+
+class ResumesUnchanged(SmallTransformer):
+    """Ignores the intervention."""
+
+    def resume(self, inputs: Inputs, trace: Trace, site: Site, variants: int, *given: Any, **rest: Any) -> Tensor:
+        return super().resume(inputs, trace, site, variants, lambda _site, _weights, _allowed: None)
+
+
+class ResumesOnce(SmallTransformer):
+    """Returns one row for each row of the batch."""
+
+    def resume(self, inputs: Inputs, trace: Trace, site: Site, variants: int, *given: Any, **rest: Any) -> Tensor:
+        return super().resume(inputs, trace, site, variants, *given, **rest)[::variants]
+
+
 class TransformsByOneHead(SmallTransformer):
     def value_vectors(self, trace: Trace, site: Site) -> Tensor:
         found = super().value_vectors(trace, site)

@@ -6,7 +6,7 @@ Its parts are methods, so that a test can break one of them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters import Capabilities, Inputs, Intervention, Site, Trace
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, repeated, substitute_positions
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.instances import Instance
 from tests.small_models import TEXTS
@@ -104,6 +104,7 @@ class SmallTransformer:
             **{
                 "classes": ("negative", "positive"),
                 "replays": True,
+                "resumes": True,
                 "value_vectors": True,
                 "mask": True,
                 "query": cross,
@@ -271,6 +272,23 @@ class SmallTransformer:
             put = (lambda s, _w, _a: whole if s.key == site.key else None) if n == keys.index(site.key) else None
             self.attend(n, streams, inputs, self.later(put, trace, times), Parts({}, {}, {}, {}))
         return self.decide(streams, inputs).unflatten(0, (-1, times))
+
+    def resume(
+        self,
+        inputs: Inputs,
+        trace: Trace,
+        site: Site,
+        variants: int,
+        intervene: Intervention,
+        *,
+        blocks: Collection[str] = (),
+    ) -> Tensor:
+        copies = repeated(inputs, variants)
+        streams = {name: value.repeat_interleave(variants, 0) for name, value in trace.cache[site.key].items()}  # type: ignore[index]
+        keys = [one.key for one in self.sites()]
+        for n in range(keys.index(site.key), len(keys)):
+            self.attend(n, streams, copies, intervene, Parts({}, {}, {}, {}))
+        return self.decide(streams, copies)
 
     def replay_cost(self, inputs: Inputs, site: Site, queries: Tensor) -> int:
         return inputs.mask[TEXT].shape[1]

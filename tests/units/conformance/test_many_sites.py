@@ -241,6 +241,9 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (computed.ReplaysFrozen, "run all later layers again"),
         (computed.ReplaysWithoutGradient, "passes no gradient"),
         (computed.ReplaysOneAlternative, r"expected \(B, V, C\)"),
+        (computed.ResumesInAnotherOrder, "with its copies next to each other"),
+        (computed.ResumesUnchanged, "use the weights that the intervention returns"),
+        (computed.ResumesOnce, r"expected \(B·V, C\)"),
     ],
     "value_vectors": [
         (computed.TransformsByOneHead, "the part of the output projection that belongs to this head"),
