@@ -151,6 +151,10 @@ def _normal_source(definition: Any) -> str | None:
     return ast.unparse(_without_docstrings(tree))
 
 
+#: The fields of a syntax tree that contain statements, or parts of a statement that contain statements.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
 def statements_of(source: str) -> str:
     """Return the statements of a module as text, without comments, docstrings and white space.
 
@@ -166,7 +170,12 @@ def statements_of(source: str) -> str:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    # Only statements can contain docstrings, so expressions, which are most of the nodes, are left out.
+    nodes: list[ast.AST] = [tree]
+    while nodes:
+        node = nodes.pop()
+        for field in _BLOCKS:
+            nodes += getattr(node, field, ())
         if (
             isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
             and ast.get_docstring(node, clean=False) is not None

@@ -118,7 +118,7 @@ class AttentionView(AttentionReading):
         `reads_same_row` must be true for each view.
         """
         rows = [view._all_heads(view._changed_rows(shares, _with_shares)) for view in views]
-        return list(self.decode(torch.cat(rows, dim=1)).split(shares.shape[1], dim=1))
+        return list(torch.split(self.decode(torch.cat(rows, dim=1)), shares.shape[1], dim=1))
 
     def reads_same_row(self, other: AttentionView) -> bool:
         """Return whether both readings select heads of the same token at the same site, and the adapter can replay its

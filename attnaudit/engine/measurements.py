@@ -164,7 +164,10 @@ class Measurements:
         """
 
         def plain_name(name: str) -> str | None:
-            return name if name in self.shared else split(name)[0] if split(name)[1] == reading else None
+            if name in self.shared:
+                return name
+            plain, of_column = split(name)
+            return plain if of_column == reading else None
 
         return self._renamed(plain_name) if reading else self
 
