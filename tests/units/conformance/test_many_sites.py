@@ -146,7 +146,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
         (shown.NamesOneKeyTwice, "Give every site its own key"),
         (shown.NamesAStreamThatIsNone, "for every stream that a site names"),
         (shown.HidesASite, "no attention or allowed mask for 'layer 1'"),
-        (computed.Raises, "raised ValueError at broken_computed.py:184 in residual: expected 3 axes"),
+        (computed.Raises, "raised ValueError at broken_computed.py:206 in residual: expected 3 axes"),
     ],
     "shapes": [
         (shown.ShowsTheMeanOfHeads, r"shape \(9, 1, 20, 20\); expected \(9, 2, 20, 20\)"),
