@@ -188,9 +188,8 @@ class Batch(CleanPass):
     def erase(self, rows: Tensor, keep: Tensor, operator: Operator) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept.
 
-        Special tokens are always kept. Variants that are equal run only once. Variants that lack a single unit do not
-        run at all, because `leave_one_out` contains their results. If all units except one are masked, the results may
-        be those of `unit_masks`.
+        Special tokens are always kept. Variants that are equal run only once. The results of variants that lack a
+        single unit are those of `leave_one_out`, and those of single units may be those of `unit_masks`.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
@@ -259,24 +258,20 @@ class Batch(CleanPass):
     def masked_and_replayed(
         self, rows: Tensor, keep: Tensor, site: Site, queries: Tensor, replay: Replay
     ) -> tuple[Tensor, Tensor]:
-        """Return the class probabilities of texts with masked units, and those that are replayed from the same passes.
-
-        The units must not be sources.
+        """Return the class probabilities of texts with masked units, and those replayed from the same passes.
 
         Args:
-            rows: (V,) as in `masked`.
+            rows: (V,) as in `masked`. The units must not be sources.
             keep: (V, T) as in `masked`.
             site: the site whose weights are replayed.
             queries: (B,) position of the query whose weights are replayed.
             replay: computes the replayed logits (see `Replay`).
 
         Returns:
-            (V, C) probabilities of the passes, and (V, C) probabilities of the replayed logits; both float64.
+            (V, C) probabilities of the passes, and (V, C) of the replayed logits; both float64.
         """
-        of_passes, replayed = self._run_erasures(
-            rows, keep, "mask", sites=(site.key,), queries=queries, replay=replay
-        ).unbind(1)
-        return of_passes, replayed
+        both = self._run_erasures(rows, keep, "mask", sites=(site.key,), queries=queries, replay=replay)
+        return both[:, 0], both[:, 1]
 
     @cached_property
     def rows_with_single_masks(self) -> list[int]:
