@@ -82,6 +82,16 @@ class FunctionCall:
         query, key, value = (widened(one) for one in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value, mask=mask, rest=rest)
 
+    def with_constant_weights(self) -> FunctionCall:
+        """Return the same call, through whose weights no gradient flows.
+
+        Besides the queries and keys, the other arguments may depend on the tokens, such as a bias that is computed from
+        the states.
+        """
+        mask = None if self.mask is None else self.mask.detach()
+        rest = {name: one.detach() if isinstance(one, Tensor) else one for name, one in self.rest.items()}
+        return replace(self, query=self.query.detach(), key=self.key.detach(), mask=mask, rest=rest)
+
     def at(self, queries: Tensor) -> FunctionCall:
         """Return the same call for some of the queries only.
 
@@ -101,8 +111,9 @@ class FunctionCall:
         elif mask is not None:
             mask = mask if mask.shape[2] == 1 < pairs[0] else _at_queries(mask, queries)
         for name, value in rest.items():
-            # Position biases, for example, are passed in addition to the mask.
-            if isinstance(value, Tensor) and value.dim() == 4 and tuple(value.shape[2:]) == pairs:
+            # Position biases (B, H, Q, K), for example, are passed in addition to the mask. Sinks that are computed
+            # from the states have the shape (B, H, Q, 1).
+            if isinstance(value, Tensor) and value.dim() == 4 and tuple(value.shape[2:]) in (pairs, (pairs[0], 1)):
                 rest[name] = _at_queries(value, queries)
         return replace(self, query=_at_queries(self.query, queries), mask=mask, rest=rest, causal=False)
 

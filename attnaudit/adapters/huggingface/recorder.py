@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import torch
@@ -245,9 +245,7 @@ class Recorder:
             return self._attend_in_blocks(call), None
         if self.next_site in self.fused:
             self.next_call(call.module)
-            if self.detached:
-                call = replace(call, query=call.query.detach(), key=call.key.detach())
-            return fused_attention(call), None
+            return fused_attention(call.with_constant_weights() if self.detached else call), None
         output, weights = call.eager()
         current = self._matching_call(call.module, weights)
         self.values[current.site.key] = call.value
