@@ -118,8 +118,8 @@ class PooledAttentionAdapter(TokenStreams):
             lstm: The encoder's LSTM, if the outputs of the LSTM are the hidden states. Give an `nn.LSTM` with one
                 layer, or a pair (forward, backward). The audit is then faster: when tokens are removed, it recomputes
                 only the states that each direction reads after them, it computes input influence without autograd, and
-                its first pass over the texts runs the LSTM itself (see `fast_passes`). Rows that run a second time are
-                read by `encoder`, so an audit fails if its states are not those of the LSTM.
+                its first pass over the texts may run the LSTM itself (see `fast_passes`). Rows that run a second time
+                are read by `encoder`, so an audit fails if its states are not those of the LSTM.
             reach: Largest distance in tokens at which a state depends on a token: 0 if the encoder reads each token
                 alone, 7 for a convolution of width 15. The audit is then faster: when tokens are removed, it recomputes
                 only the states near them. Give at most one of `lstm` and `reach`.
@@ -238,8 +238,9 @@ class PooledAttentionAdapter(TokenStreams):
         embedded = self.embed(inputs) if embeddings is None else embeddings
         count, width = inputs.ids[TEXT].shape
         unnormalised = None
-        if self._runs_lstm and self.lstm is not None and lstm_passes.can_run(self.lstm, embedded[TEXT].device):
-            states = lstm_passes.packed_states(self.lstm, embedded[TEXT], inputs.mask[TEXT], inputs.ids[TEXT])
+        read = (embedded[TEXT], inputs.mask[TEXT], inputs.ids[TEXT])
+        if self._runs_lstm and self.lstm is not None and lstm_passes.can_run(self.lstm, *read):
+            states = lstm_passes.packed_states(self.lstm, *read)
         else:
             encoded, unnormalised = self._encode_text(embedded[TEXT], inputs.mask[TEXT])
             states = require_states(encoded, (count, width))
