@@ -26,7 +26,7 @@ from attnaudit.adapters.pooled.ordered_tokens import in_order, reordered
 
 #: Number of tokens in one matrix product. Its factors then stay in the processor's cache.
 TOKENS_PER_PRODUCT = 1024
-#: Nanoseconds, measured on an AMD EPYC processor: of one multiplication in a matrix product; and by how much a pass takes
+#: Nanoseconds on an AMD EPYC processor: of one multiplication in a matrix product; and by how much a pass takes
 #: longer than PyTorch's, for each feature of a state and for each step.
 PER_PRODUCT, PER_FEATURE, PER_STEP = 1 / 47, 8.6, 25_000
 
