@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.mapped_arrays import release_mapped
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 
 #: When the number of ranks is chosen, a weight up to this value counts as no attention.
@@ -271,7 +272,9 @@ def information_ranking(
         information = null = np.full(ranks, np.nan)
         labels = np.zeros((ranks, 0), dtype=np.int64)
     else:
-        labels = np.stack([quantise(states[order, rank], number, seed=seed) for rank in range(ranks)])
+        labels = np.stack(
+            [quantise(states_at(states, order, np.full(n, rank)), number, seed=seed) for rank in range(ranks)]
+        )
         information, null = information_by_rank(labels, outputs, shuffles_of(outputs, shuffles=shuffles, seed=seed))
     statistic, tau_b = ranking_agreement(information - null, attention)
     return InformationRanking(
@@ -286,6 +289,31 @@ def information_ranking(
         labels=labels,
         outputs=outputs,
     )
+
+
+def states_at(states: RealArray, rows: Integers, ranks: Integers) -> RealArray:
+    """Return the hidden states of some rows, each at one rank.
+
+    If the states are in a temporary file, at most one rank of them is in memory at a time.
+
+    Args:
+        states: (n, k, m) hidden states by rank.
+        rows: (r,) the rows.
+        ranks: (r,) the rank of each row.
+
+    Returns:
+        (r, m) hidden states.
+
+    Examples:
+        >>> states_at(np.arange(6.0).reshape(2, 3, 1), np.array([1, 0]), np.array([2, 0])).tolist()
+        [[5.0], [0.0]]
+    """
+    found = np.empty((len(rows), states.shape[2]), dtype=states.dtype)
+    for rank in np.unique(ranks):
+        chosen = ranks == rank
+        found[chosen] = states[rows[chosen], rank]
+        release_mapped()
+    return found
 
 
 def information_by_rank(labels: Integers, outputs: Integers, shuffled: Integers) -> tuple[Floats, Floats]:
