@@ -28,7 +28,7 @@ from attnaudit.adapters.pooled.ordered_tokens import in_order, reordered
 TOKENS_PER_PRODUCT = 1024
 #: Nanoseconds on an AMD EPYC processor: of one multiplication in a matrix product; and by how much a pass takes
 #: longer than PyTorch's, for each feature of a state and for each step.
-PER_PRODUCT, PER_FEATURE, PER_STEP = 1 / 47, 8.6, 25_000
+PER_PRODUCT, PER_FEATURE, PER_STEP = 1 / 47, 8.6, 50_000
 
 
 def can_run(layer: Layer | None, embeddings: Tensor, mask: Tensor, ids: Tensor) -> bool:
