@@ -12,10 +12,9 @@ import argparse
 from pathlib import Path
 
 from attnaudit.records import PolicyRemedy
+from attnaudit.research.planted_units.unit_populations import POPULATIONS, PopulationName
 from attnaudit.research.planted_units.unit_validation import (
-    POPULATIONS,
     VALIDATED_ON,
-    PopulationName,
     error_lines,
     policy_of,
     report,

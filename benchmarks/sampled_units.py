@@ -2,13 +2,15 @@
 
 A population of rows has known numbers: the attention and leave-one-out of every unit. An audit draws rows from it, and
 units from each row. The interval of the mean τ-b should contain the mean over the whole population, with all units. The
-command prints a table.
+command prints a table. With `--out`, it also writes the table to a page.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,17 +18,37 @@ from torch import Tensor
 
 from attnaudit.arrays import Floats
 from attnaudit.metrics import kendall_tau_b
-from attnaudit.metrics.sampled_kendall import sampled_tau_b
+from attnaudit.metrics.sampled_kendall import sampled_tau_b_of_rows
 from attnaudit.research.study.text_tables import markdown_table
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.intervals import mean_interval
 
 #: Rows of the population, and units of each row.
 POPULATION, UNITS = 400, 2000
-#: Size of the sample -> number of simulated audits.
-AUDITS = {64: 1000, 256: 100}
+#: Sizes of the sample, and the number of simulated audits of each setting.
+SIZES, AUDITS = (64, 256), 200
 ROWS = (30, 100)
 CONFIDENCE = 0.95
+
+PAGE = """# Coverage of intervals if leave-one-out is measured for a sample of the units
+
+Written by `python -m benchmarks.sampled_units --out benchmarks/sampled_units.md`.
+
+`Agreement(sampled_units=m)` measures leave-one-out for m random units of each row
+([docs/bags.md](../docs/bags.md#a-sample-of-the-units)). Its 95% interval should contain the mean τ-b over all rows of
+the population and all of their units. The table shows in which share of simulated audits it does.
+
+A population has {population} rows of {units:,} units, whose attention and leave-one-out are known numbers. Each audit
+draws rows with replacement, and units from each row without replacement. There are {audits} audits per setting; the
+intervals of the shares are Wilson's 95% intervals.
+
+* **bias**: the mean estimate minus the true τ, ± its standard error.
+* **coverage**: the share of the intervals that contain the true τ.
+* **coverage without the second stage**: the same for normal intervals whose standard error leaves out the sample of the
+  units.
+* **undefined**: the share of the audits in which a sample has too few different values, so that the check has no value.
+  The other columns leave these audits out.
+"""
 
 #: Draws attention and leave-one-out (POPULATION, UNITS) of the population.
 Draw = Callable[[np.random.Generator], tuple[Floats, Floats]]
@@ -75,13 +97,12 @@ def simulated(x: Tensor, y: Tensor, rows: int, size: int, audits: int) -> list[s
     names = [f"{number:04}" for number in range(rows)]
     groups = Groups.of(names, names, np.ones(rows, dtype=bool))
     covered = without_second_stage = undefined = 0
-    means = []
+    means, widths = [], []
     for audit in range(audits):
         chosen = random.integers(len(exact), size=rows)
-        estimates = np.empty(rows)
-        for number, row in enumerate(chosen):
-            units = torch.from_numpy(random.permutation(x.shape[1])[:size])
-            estimates[number] = sampled_tau_b(x[row, units], y[row, units], x.shape[1]).tau
+        units = torch.from_numpy(np.stack([random.permutation(x.shape[1])[:size] for _ in range(rows)]))
+        of_rows = torch.from_numpy(chosen)[:, None]
+        estimates = sampled_tau_b_of_rows(x[of_rows, units], y[of_rows, units], x.shape[1])[0].numpy()
         if np.isnan(estimates).any():
             undefined += 1
             continue
@@ -91,28 +112,49 @@ def simulated(x: Tensor, y: Tensor, rows: int, size: int, audits: int) -> list[s
         )
         assert interval is not None
         covered += int(interval.low <= exact.mean() <= interval.high)
+        widths.append(interval.high - interval.low)
         error = 1.96 * exact[chosen].std(ddof=1) / math.sqrt(rows)
         without_second_stage += int(abs(estimates.mean() - exact.mean()) <= error)
     count = len(means)
-    shares = [f"{100 * hits / count:.1f}%" if count else "" for hits in (covered, without_second_stage)]
-    bias = f"{np.mean(means) - exact.mean():+.4f} ± {np.std(means) / math.sqrt(count):.4f}" if count else ""
-    return [f"{exact.mean():.3f}", bias, *shares, f"{100 * undefined / audits:.1f}%"]
+    share = f"{100 * undefined / audits:.1f}%"
+    if not count:
+        return [f"{exact.mean():.3f}", "", "", "", "", share]
+    shares = [percentage_with_interval(hits, count) for hits in (covered, without_second_stage)]
+    bias = f"{np.mean(means) - exact.mean():+.4f} ± {np.std(means) / math.sqrt(count):.4f}"
+    return [f"{exact.mean():.3f}", bias, *shares, f"{np.mean(widths):.3f}", share]
+
+
+def percentage_with_interval(hits: int, count: int) -> str:
+    """Return a share in percent with Wilson's 95% interval."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, count).proportion_ci(method="wilson")
+    return f"{100 * hits / count:.1f}% [{100 * found.low:.1f}%, {100 * found.high:.1f}%]"
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--audits", type=int, default=AUDITS, help=f"simulated audits per setting (default: {AUDITS})")
+    parser.add_argument("--out", type=Path, help="write the page with the table to this file")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     table = []
     for name, draw in SCENARIOS.items():
         x, y = (torch.from_numpy(values) for values in draw(np.random.default_rng(0)))
-        for size, audits in AUDITS.items():
+        for size in SIZES:
             for rows in ROWS:
-                line = simulated(x, y, rows, size, audits if rows == min(ROWS) else audits // 2)
+                line = simulated(x, y, rows, size, options.audits)
                 table.append([name, str(rows), f"{size} of {UNITS:,}", *line])
                 print(*table[-1], sep=" | ", flush=True)
     columns = [
-        "population", "rows", "units", "true τ", "bias", "coverage", "coverage without the second stage", "undefined",
+        "population", "rows", "units", "true τ", "bias", "coverage", "coverage without the second stage",
+        "mean width", "undefined",
     ]  # fmt: skip
-    print("\n".join(markdown_table(columns, table, numeric=columns[1:])))
+    lines = [PAGE.format(audits=options.audits, units=UNITS, population=POPULATION).rstrip(), ""]
+    text = "\n".join([*lines, *markdown_table(columns, table, numeric=columns[1:])]).rstrip() + "\n"
+    if options.out is not None:
+        options.out.write_text(text, encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,29 @@
-"""Validate a policy on planted bags, on several pooled attentions, or on planted vision transformers.
+"""Validate a policy on planted bags, on several pooled attentions, or on planted transformers of patches.
 
 Each population has two halves, with different seeds. For bags and for several attentions, `threshold_rule` chooses the
-gates from the tuning half. For large bags, the gates are those of the policy for bags; for pictures, they are those of
-the policy for Transformers that read texts. These two populations have no tuning half, because no threshold is chosen
-from them. The figures come from the held-out half.
+gates from the tuning half. For large bags, the gates are those of the policy for bags; for pictures and recordings,
+they are those of the policy for Transformers that read texts. These populations have no tuning half, because no
+threshold is chosen from them. The figures come from the held-out half.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.planted_patches import patch_plans
 from attnaudit.research.planted_units.unit_audits import AuditedReading, audit_all, audit_each, gate_candidates
-from attnaudit.research.planted_units.unit_kinds import (
-    BRANCHED_KINDS,
-    LARGE_KINDS,
-    MIXED_KINDS,
-    TRAINED_KINDS,
-    Arrangement,
-    UnitPlan,
-    kind_of,
-    unit_plans,
+from attnaudit.research.planted_units.unit_populations import (
+    LOOKS,
+    PICTURE_SEEDS,
+    PopulationName,
+    large_bags,
+    look_of,
+    unit_tasks,
 )
 from attnaudit.research.study.text_tables import fixed, markdown_table
 from attnaudit.research.validation import figure_text
@@ -35,20 +32,9 @@ from attnaudit.research.validation.detection_rates import check_figures, half_of
 from attnaudit.research.validation.errors_in_turn import errors, in_turn
 from attnaudit.research.validation.figures_schema import Errors, InTurn, Rate
 from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
-from attnaudit.research.validation.population_schema import Half
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
 
-PopulationName = Literal["bags", "large_bags", "attentions", "pictures"]
-POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures")
-#: The seeds of the two halves. Held-out kinds that always fail, and graded kinds, have fewer seeds.
-TUNING_SEEDS, HELD_OUT_SEEDS = range(4), range(100, 110)
-UNFAITHFUL_SEEDS, GRADED_SEEDS, ATTENTION_SEEDS = range(100, 107), range(100, 103), range(100, 105)
-HEADS_OVER_BAGS = range(100, 103)
-PICTURE_SEEDS = (10, 11)
-#: Number of units of a large bag -> the seeds.
-LARGE_SEEDS = {1_000: range(200, 203), 10_000: range(210, 212)}
-FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
 #: Population -> the families that its policy names. The population of pictures has no policy of its own, because the
@@ -87,41 +73,13 @@ class UnitValidation:
         return half_of(self.models, "held_out")
 
 
-def unit_tasks(population: Literal["bags", "attentions"]) -> list[tuple[UnitPlan, Half]]:
-    """Return the models of a population of units, each with its half."""
-    arrangements: tuple[Arrangement, ...] = ("bag",) if population == "bags" else ("hops", "heads")
-    tasks: list[tuple[UnitPlan, Half]] = [(plan, "tuning") for plan in unit_plans(arrangements, TUNING_SEEDS)]
-    if population == "attentions":
-        held_out = unit_plans(arrangements, ATTENTION_SEEDS)
-        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=MIXED_KINDS)
-        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=BRANCHED_KINDS)
-        held_out += unit_plans(("bag_heads",), HEADS_OVER_BAGS)
-        return tasks + [(plan, "held_out") for plan in held_out]
-    planned = unit_plans(arrangements, HELD_OUT_SEEDS)
-    kept = [plan for plan in planned if plan.seed in _seeds(plan)]
-    kept += unit_plans(arrangements, HELD_OUT_SEEDS, kinds=TRAINED_KINDS)
-    return tasks + [(plan, "held_out") for plan in kept]
-
-
-def large_bags() -> list[tuple[UnitPlan, Half]]:
-    """Return the models of large bags, which are all held out. The first models have different kinds and sizes."""
-    kinds = [kind_of(name) for name in LARGE_KINDS]
-    return [
-        (replace(plan, units=units), "held_out")
-        for number in range(max(map(len, LARGE_SEEDS.values())))
-        for units, seeds in LARGE_SEEDS.items()
-        for plan in unit_plans(("bag",), seeds[number : number + 1], kinds=kinds)
-    ]
-
-
-def _seeds(plan: UnitPlan) -> range:
-    if plan.kind in FAITHFUL_KINDS:
-        return HELD_OUT_SEEDS
-    return GRADED_SEEDS if plan.marked else UNFAITHFUL_SEEDS
-
-
 def validate_units(
-    population: PopulationName, *, out: Path, bags: Path, jobs: int = 1, progress: ProgressCallback | None = None
+    population: PopulationName,
+    *,
+    out: Path,
+    bags: Path,
+    jobs: int = 1,
+    progress: ProgressCallback | None = None,
 ) -> UnitValidation:
     """Plant a population, audit it, and choose or read the gates.
 
@@ -141,7 +99,7 @@ def validate_units(
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     if population == "large_bags":
         gates = list(read_policy(bags).gates)
-        only = [gate.check for gate in gates]
+        only = tuple(gate.check for gate in gates)
         readings = audit_all(large_bags(), out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     readings = audit_all(unit_tasks(population), out=results, jobs=jobs, progress=progress)
@@ -161,6 +119,7 @@ def report(validation: UnitValidation) -> list[str]:
     held_out = validation.held_out
     lines = [f"Gates: {'; '.join(gate.text for gate in validation.gates) or 'none'}.", ""]
     rows = [("held out", errors(held_out, validation.gates))]
+    rows += [(name, errors(models, validation.gates)) for name, models in _parts(validation).items()]
     rows += [(f"each {turn.what} left out in turn", turn.total) for turn in validation.turns]
     lines += markdown_table(
         ["", "false alarms", "unfaithful that pass", "graded (right on at most 60%) that pass"],
@@ -180,6 +139,18 @@ def report(validation: UnitValidation) -> list[str]:
         counts = ", ".join(f"`{kind}` {count}" for kind, count in sorted(unlabelled.items()))
         lines += [f"Readings without a label, which are not scored: {counts}.", ""]
     return lines
+
+
+def _parts(validation: UnitValidation) -> dict[str, list[JudgedModel]]:
+    """Return the held-out readings of each look and, for large bags, of each size; empty if there is one part."""
+    parts: dict[str, list[JudgedModel]] = {}
+    for model in validation.held_out:
+        look = look_of(validation.population, model.entry.seed)
+        names = [f"look {look}"] if len(LOOKS[validation.population]) > 1 else []
+        names += [f"{model.entry.encoder} units"] if validation.population == "large_bags" else []
+        for name in names:
+            parts.setdefault(name, []).append(model)
+    return dict(sorted(parts.items()))
 
 
 def _rates(found: Errors) -> tuple[Rate, Rate, Rate]:

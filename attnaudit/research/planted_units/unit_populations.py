@@ -1,0 +1,96 @@
+"""The models of the populations of planted units, and their seeds.
+
+The tuning half of a population serves to choose gates. The held-out half was audited in several *looks*: each look
+audited new models once, after the gates had been chosen. No gate was changed after a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from attnaudit.research.planted_units.unit_kinds import (
+    BRANCHED_KINDS,
+    LARGE_KINDS,
+    MIXED_KINDS,
+    TRAINED_KINDS,
+    Arrangement,
+    UnitPlan,
+    kind_of,
+    unit_plans,
+)
+from attnaudit.research.validation.population_schema import Half
+
+PopulationName = Literal["bags", "large_bags", "attentions", "pictures"]
+POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures")
+TUNING_SEEDS = range(4)
+ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
+PICTURE_SEEDS = range(10, 12)
+#: Population -> the seeds of its held-out models, for each look.
+LOOKS: dict[PopulationName, tuple[range, ...]] = {
+    "bags": (range(100, 110), range(110, 116)),
+    "large_bags": (range(200, 220), range(220, 240)),
+    "attentions": (ATTENTION_SEEDS,),
+    "pictures": (PICTURE_SEEDS,),
+}
+FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
+#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds.
+FAITHFUL_SEEDS, TRAINED_SEEDS = range(100, 116), range(100, 116)
+UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113))
+GRADED_SEEDS = (*range(100, 103), 110)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargeBags:
+    """A group of large bags: the kinds, the number of units of each bag, and the seeds."""
+
+    kinds: Sequence[str]
+    units: int
+    seeds: Sequence[int]
+
+
+LARGE_BAGS = (
+    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(200, 203)),
+    LargeBags(kinds=LARGE_KINDS, units=10_000, seeds=range(210, 212)),
+    LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(220, 237)),
+    LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(220, 230)),
+)
+
+
+def unit_tasks(population: PopulationName) -> list[tuple[UnitPlan, Half]]:
+    """Return the models of "bags" or "attentions", each with its half."""
+    arrangements: tuple[Arrangement, ...] = ("bag",) if population == "bags" else ("hops", "heads")
+    tasks: list[tuple[UnitPlan, Half]] = [(plan, "tuning") for plan in unit_plans(arrangements, TUNING_SEEDS)]
+    if population == "attentions":
+        held_out = unit_plans(arrangements, ATTENTION_SEEDS)
+        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=MIXED_KINDS)
+        held_out += unit_plans(arrangements, ATTENTION_SEEDS, kinds=BRANCHED_KINDS)
+        held_out += unit_plans(("bag_heads",), HEADS_OVER_BAGS)
+        return tasks + [(plan, "held_out") for plan in held_out]
+    kept = [plan for plan in unit_plans(arrangements, FAITHFUL_SEEDS) if plan.seed in _seeds(plan)]
+    kept += unit_plans(arrangements, TRAINED_SEEDS, kinds=TRAINED_KINDS)
+    return tasks + [(plan, "held_out") for plan in kept]
+
+
+def _seeds(plan: UnitPlan) -> Sequence[int]:
+    if plan.kind in FAITHFUL_KINDS:
+        return FAITHFUL_SEEDS
+    return GRADED_SEEDS if plan.marked else UNFAITHFUL_SEEDS
+
+
+def large_bags() -> list[tuple[UnitPlan, Half]]:
+    """Return the models of large bags, which are all held out. The first models have different kinds and sizes."""
+    plans = [
+        (number, replace(plan, units=group.units))
+        for group in LARGE_BAGS
+        for kind in group.kinds
+        for number, seed in enumerate(group.seeds)
+        for plan in unit_plans(("bag",), [seed], kinds=[kind_of(kind)])
+    ]
+    return [(plan, "held_out") for _, plan in sorted(plans, key=lambda one: one[0])]
+
+
+def look_of(population: PopulationName, seed: int) -> int:
+    """Return the number of the look, from 1, in which held-out models with this seed were audited."""
+    return next(number for number, seeds in enumerate(LOOKS[population], start=1) if seed in seeds)
