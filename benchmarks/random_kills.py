@@ -49,6 +49,8 @@ INTERVAL = 0.02
 WORDS = 8
 #: The moments of kills, and how often each of them is drawn. Shards that a resumed run had before do not count.
 MOMENTS = {"before the first shard": 0.25, "between two shards": 0.55, "after the last shard": 0.2}
+#: The moment of a kill before pytest has begun or resumed the run: it is still importing.
+STARTING = "while pytest starts"
 #: How often another kill follows within a few seconds.
 TWICE = 0.75
 #: How often each kind of process is drawn, if there is one; any other kind has the weight 1.
@@ -134,6 +136,16 @@ def is_complete(run: Path | None) -> bool:
     return bool(plans) and all(stored(run) >= json.loads(plan.read_text())["shards"] for plan in plans)
 
 
+def has_passed(run: Path | None) -> bool:
+    """Return whether a run has passed. This can be the case although its pytest was killed, a moment later."""
+    return run is not None and json.loads((run / "audit.json").read_text())["status"] == "passed"
+
+
+def has_begun(run: Path | None, since: float) -> bool:
+    """Return whether pytest has begun or resumed a run since a time, which it shows by writing audit.json."""
+    return run is not None and (run / "audit.json").exists() and (run / "audit.json").stat().st_mtime > since
+
+
 def digest(run: Path, rows: int) -> str:
     """Return the SHA-256 hash of the numbers of a run that passed, with every row exactly once."""
     import pyarrow.parquet as pq
@@ -173,7 +185,7 @@ class Killing:
         self.kills: Counter[tuple[str, str]] = Counter()
         self.began = time.monotonic()
         self.ended = self.resumed = self.refused = self.of_run = self.at_start = 0
-        self.watched = True
+        self.watched, self.since = True, 0.0
         self.longest = {True: 0.0, False: 0.0}  # the seconds until the last process ended, with and without watchdog
 
     def undisturbed(self) -> None:
@@ -206,8 +218,9 @@ class Killing:
             self.resumed += resume is not None
             victim = self.disturb(process, mark, before, resume)
             self.require_end(mark)
-            run = self.runs.newest()
-            if process.returncode == 0:
+            newest = self.runs.newest()
+            run = resume if newest in (before, resume) else newest
+            if process.returncode == 0 or has_passed(run):
                 assert run is not None
                 self.compare(run)
                 self.ended, resume, self.of_run = self.ended + 1, None, 0
@@ -217,10 +230,8 @@ class Killing:
                 print(self.runs.log())
                 print(f"     pytest ended with status {process.returncode} after a kill of: {victim}", flush=True)
             self.refused += victim != "pytest"
-            is_new = run is not None and run not in (before, resume)
-            candidate = run if is_new else resume
-            has_shards = candidate is not None and any(candidate.glob("parts/shards/*/*/plan.json"))
-            resume = candidate if has_shards else None
+            has_shards = run is not None and any(run.glob("parts/shards/*/*/plan.json"))
+            resume = run if has_shards else None
 
     def wanted(self) -> bool:
         """Return whether more kills are wanted."""
@@ -230,7 +241,7 @@ class Killing:
     def disturb(self, process: subprocess.Popen[bytes], mark: str, before: Path | None, resume: Path | None) -> str:
         """Kill processes of a run until it ends. Return what was killed last."""
         victim, began, progress = "nothing", time.monotonic(), (-1, time.monotonic())
-        self.watched = True
+        self.watched, self.since = True, time.time()
         self.at_start = stored(resume)
         due = self.next_kill(self.at_start) if self.of_run < self.options.kills_per_run else None
         moment_began = time.monotonic()
@@ -268,17 +279,19 @@ class Killing:
 
     def next_kill(self, shards: int) -> tuple[int | None, float] | None:
         """Draw when to kill next: after how many shards (None for all of them), and how many seconds later."""
+        line = self.timeline
         if self.of_run and self.draw.random() < TWICE:
-            return 0, self.draw.uniform(0, 4)
+            # All shards may be there already, so that little else remains than the start and the end.
+            longest = 4 if shards < line.count else line.first + line.rest
+            return 0, self.draw.uniform(0, longest)
         late = shards >= self.timeline.count and self.draw.random() < 0.5  # half of the complete runs may end
         if late or not self.wanted():
             return None
         moment = self.draw.choices(list(MOMENTS), list(MOMENTS.values()))[0]
-        line = self.timeline
         if moment.startswith("before"):
             return 0, self.draw.uniform(0, 1.1 * line.first)
         if moment.startswith("after"):
-            return None, self.draw.uniform(0, line.rest)
+            return None, self.draw.uniform(0, line.rest if shards < line.count else line.first + line.rest)
         return shards + self.draw.randint(0 if shards > self.at_start else 1, 3), self.draw.uniform(
             0, 2 * line.shards / line.count
         )
@@ -300,6 +313,8 @@ class Killing:
             return ""
         started = "between two shards" if count > self.at_start else "before the first shard"
         moment = "after the last shard" if complete else started
+        if not has_begun(run, self.since):
+            moment = STARTING
         self.kills[kind, moment] += 1
         self.watched &= kind != "watchdog of Ray"
         self.of_run += 1
@@ -321,9 +336,10 @@ class Killing:
 
     def summary(self) -> str:
         """Return what was killed when, as a Markdown table, and how the runs ended."""
-        lines = ["| process | " + " | ".join(MOMENTS) + " |", "|---|" + "---|" * len(MOMENTS)]
+        moments = [STARTING, *MOMENTS]
+        lines = ["| process | " + " | ".join(moments) + " |", "|---|" + "---|" * len(moments)]
         for kind in sorted({kind for kind, _ in self.kills}):
-            lines.append(f"| {kind} | " + " | ".join(str(self.kills[kind, moment]) for moment in MOMENTS) + " |")
+            lines.append(f"| {kind} | " + " | ".join(str(self.kills[kind, moment]) for moment in moments) + " |")
         return "\n".join(lines) + (
             f"\n{self.kills.total()} kills; {self.refused} times, pytest ended because of another process that was "
             f"killed; {self.resumed} starts resumed a run; {self.ended} runs passed, all with the bytes of the "

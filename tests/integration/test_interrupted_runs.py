@@ -40,7 +40,8 @@ def count(event, arguments):
     if not str(arguments[0]).startswith(FOLDER):
         return
     changes += 1
-    Path(COUNT).write_text(str(changes))
+    with open(COUNT, "a") as file:
+        file.write(f"{event} {arguments[0]}\n")
     if changes == int(AT) and HOW == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if HOW == "full" and changes >= int(AT) > 0 and event not in REMOVALS:
@@ -94,7 +95,7 @@ class Runs:
         return json.loads(record.read_text(encoding="utf-8"))["status"] if record and record.exists() else ""
 
     def changes(self) -> int:
-        return int((self.folder / "changes").read_text())
+        return len((self.folder / "changes").read_text().splitlines())
 
 
 @pytest.fixture(scope="module")
