@@ -185,7 +185,7 @@ class Killing:
         self.kills: Counter[tuple[str, str]] = Counter()
         self.began = time.monotonic()
         self.ended = self.resumed = self.refused = self.of_run = self.at_start = 0
-        self.watched, self.since = True, 0.0
+        self.watched, self.since, self.of_start = True, 0.0, 0
         self.longest = {True: 0.0, False: 0.0}  # the seconds until the last process ended, with and without watchdog
 
     def undisturbed(self) -> None:
@@ -241,7 +241,7 @@ class Killing:
     def disturb(self, process: subprocess.Popen[bytes], mark: str, before: Path | None, resume: Path | None) -> str:
         """Kill processes of a run until it ends. Return what was killed last."""
         victim, began, progress = "nothing", time.monotonic(), (-1, time.monotonic())
-        self.watched, self.since = True, time.time()
+        self.watched, self.since, self.of_start = True, time.time(), 0
         self.at_start = stored(resume)
         due = self.next_kill(self.at_start) if self.of_run < self.options.kills_per_run else None
         moment_began = time.monotonic()
@@ -280,18 +280,18 @@ class Killing:
     def next_kill(self, shards: int) -> tuple[int | None, float] | None:
         """Draw when to kill next: after how many shards (None for all of them), and how many seconds later."""
         line = self.timeline
-        if self.of_run and self.draw.random() < TWICE:
-            # All shards may be there already, so that little else remains than the start and the end.
-            longest = 4 if shards < line.count else line.first + line.rest
-            return 0, self.draw.uniform(0, longest)
-        late = shards >= self.timeline.count and self.draw.random() < 0.5  # half of the complete runs may end
+        if self.of_start and self.draw.random() < TWICE:
+            return 0, self.draw.uniform(0, 4)
+        late = shards >= line.count and self.draw.random() < 0.5  # half of the complete runs may end
         if late or not self.wanted():
             return None
+        if self.at_start >= line.count:  # only the start and the end of pytest remain
+            return None, self.draw.uniform(0, line.first + line.rest)
         moment = self.draw.choices(list(MOMENTS), list(MOMENTS.values()))[0]
         if moment.startswith("before"):
             return 0, self.draw.uniform(0, 1.1 * line.first)
         if moment.startswith("after"):
-            return None, self.draw.uniform(0, line.rest if shards < line.count else line.first + line.rest)
+            return None, self.draw.uniform(0, line.rest)
         return shards + self.draw.randint(0 if shards > self.at_start else 1, 3), self.draw.uniform(
             0, 2 * line.shards / line.count
         )
@@ -318,6 +318,7 @@ class Killing:
         self.kills[kind, moment] += 1
         self.watched &= kind != "watchdog of Ray"
         self.of_run += 1
+        self.of_start += 1
         print(f"{self.kills.total():4} killed {kind} {moment} ({count} stored)", flush=True)
         return kind
 
