@@ -113,4 +113,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _cannot_be_written(path: Path, error: OSError) -> ReportError:
-    return ReportError(f"{path}: cannot be written ({error.strerror}). Choose a writable folder with --audit-reports.")
+    return ReportError(
+        f"{path}: cannot be written ({error.strerror}). Free some space, or choose another folder with --audit-reports."
+    )

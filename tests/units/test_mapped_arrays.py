@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnaudit.errors import AuditError
 from attnaudit.mapped_arrays import _unmodified, in_file, new_in_file, release_libraries, release_mapped
 from attnaudit.processes import return_free_memory
 
@@ -91,3 +92,17 @@ def test_only_unmodified_mappings_of_torch_are_released() -> None:
     ]
     assert _unmodified(lines) == [(0x1000, 0x2000), (0x2000, 0x3000)]
     assert _unmodified(lines[:2]) == []  # without the counts, nothing is known
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the space for a file cannot be reserved here")
+def test_an_array_that_does_not_fit_on_the_disk_is_an_error_at_once() -> None:
+    with pytest.raises(AuditError, match=r"Temporary files cannot be written in /.*: .* set the environment variable"):
+        new_in_file(1 << 55, np.float64)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_that_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda **_: Path("/dev/full").open("w+b"))  # noqa: SIM115
+    with pytest.raises(AuditError, match=f"Temporary files cannot be written in {tmp_path}: No space left on device"):
+        in_file(np.arange(3))
