@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
@@ -121,6 +122,14 @@ def test_clusters_with_one_member_join_the_nearest_one() -> None:
 
 def test_equal_points_are_one_cluster() -> None:
     assert quantise(np.ones((6, 2)), 5, seed=0).tolist() == [0] * 6
+
+
+def test_there_are_no_more_clusters_than_distinct_points() -> None:
+    points = np.array([[0.0, 1.0], [-0.0, 1.0], [5.0, 1.0], [5.0, 2.0], [0.0, 1.0], [5.0, 1.0], [5.0, 2.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # scikit-learn warns if it finds fewer clusters than it was asked for
+        labels = quantise(points, 5, seed=0)
+    assert labels[0] == labels[1] == labels[4] != labels[2] == labels[5] != labels[3] == labels[6]
 
 
 def test_two_logits_are_clustered_by_their_difference_and_more_by_class() -> None:
