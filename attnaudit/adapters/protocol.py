@@ -69,6 +69,8 @@ class Capabilities:
             position. An audit then uses `decode` to compute the logits if tokens are masked and the attention is kept
             fixed. The adapter must therefore declare `decodes`. The attention may depend on all tokens.
         influences: Whether `influence` can compute the influence of tokens on hidden states. It also requires `share`.
+        batches_gradients: Whether one backward pass can compute the gradients of several numbers at the embeddings, as
+            in `torch.autograd.grad(..., is_grads_batched=True)`.
         retrains: Whether `retrain` can train another copy of the model.
         differentiable: Whether gradients reach the embeddings and replaced weights.
         deletion: Whether `delete` and `keep` can remove tokens.
@@ -111,6 +113,7 @@ class Capabilities:
     single_masks: bool = False
     unitwise: bool = False
     influences: bool = False
+    batches_gradients: bool = False
     retrains: bool = False
     differentiable: bool = True
     deletion: bool = True

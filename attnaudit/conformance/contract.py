@@ -26,6 +26,7 @@ class BrokenContractError(Exception):
 
 
 Need = Literal[
+    "batches_gradients",
     "decoding",
     "deletion",
     "differentiable",
@@ -49,6 +50,10 @@ Need = Literal[
 #: Requirement of a check -> a function that returns whether an adapter meets the requirement, and the reason that is
 #: given if the check is skipped.
 NEEDS: dict[Need, tuple[Callable[[Examples], bool], str]] = {
+    "batches_gradients": (
+        lambda e: e.capabilities.batches_gradients,
+        "the capabilities declare batches_gradients=False",
+    ),
     "decoding": (
         lambda e: e.capabilities.decodes or e.capabilities.linear_decoder,
         "the capabilities declare neither decodes nor linear_decoder",

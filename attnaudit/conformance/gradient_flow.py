@@ -7,10 +7,12 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.conformance.contract import (
+    TOLERANCE,
     BrokenContractError,
     contract,
     gap,
     listed,
+    require_close,
     require_same_logits,
 )
 from attnaudit.conformance.sample_texts import Examples
@@ -185,3 +187,30 @@ def check_finite_differences(e: Examples) -> str:
             "detached tensors between embeddings and logits, such as detached attention weights."
         )
     return f"gradients agree with finite differences within {median:.1%}"
+
+
+@contract("differentiable", "batches_gradients")
+def check_batched_gradients(e: Examples) -> str:
+    """One backward pass gives the same gradients of several hidden states, at the embeddings, as one pass for each of
+    them."""
+    few = e.few
+    leaves, mask = few.leaves(), few.inputs.mask[TEXT]
+    width = mask.shape[1]
+    positions = torch.arange(width) if e.thorough else torch.unique(torch.tensor([0, width // 2, width - 1]))
+    selected = torch.nn.functional.one_hot(positions, width)[:, None].to(mask.device) * mask
+    site = [site for site in few.sites if site.keys == TEXT][-1]
+    advice = "A custom adapter can declare batches_gradients=False."
+    with few.differentiating():
+        norms = few.adapter.run(few.inputs, embeddings=leaves, hidden=True).hidden[site.key].norm(dim=-1)
+        numbers = selected.to(norms)
+        each = [torch.autograd.grad(norms, leaves[TEXT], one, retain_graph=True)[0] for one in numbers]
+        try:
+            (together,) = torch.autograd.grad(norms, leaves[TEXT], numbers, is_grads_batched=True)
+        except RuntimeError as error:
+            raise BrokenContractError(
+                f"one backward pass cannot compute the gradients of several hidden states: {error} {advice}"
+            ) from error
+    expected = torch.stack(each)
+    what = "the gradients of several hidden states in one backward pass and in one pass each differ"
+    require_close(together, expected, what, advice, tolerance=TOLERANCE * max(expected.abs().max().item(), 1e-6))
+    return f"one backward pass gives the gradients of {len(positions)} hidden states"

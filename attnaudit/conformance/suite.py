@@ -19,6 +19,7 @@ from attnaudit.conformance.contract import BrokenContractError, Check
 from attnaudit.conformance.declarations import check_capabilities, check_modules, check_original_model, check_reading
 from attnaudit.conformance.declared_target import check_target
 from attnaudit.conformance.gradient_flow import (
+    check_batched_gradients,
     check_embeddings,
     check_finite_differences,
     check_gradients,
@@ -71,6 +72,7 @@ CHECKS: tuple[Check, ...] = (
     check_logits_without,
     check_logits_masked,
     check_influence,
+    check_batched_gradients,
     check_replay,
     check_value_vectors,
     check_selected_sites,

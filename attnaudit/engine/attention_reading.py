@@ -20,6 +20,7 @@ from attnaudit.adapters.optional_methods import SharingAdapter
 from attnaudit.adapters.protocol import TEXT, Site
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.batch import Batch
+from attnaudit.engine.batched_influences import batched_influences, squared_norms
 from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.explanations import explanation_scores, mean_over_queries
 from attnaudit.engine.scopes import Scope, scope_of
@@ -28,8 +29,6 @@ from attnaudit.readings import PREDICTED, Reading
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
 #: budget.
 INFLUENCES_PER_BUDGET_TOKEN = 64
-#: Number of gradients that are converted to float64 at once. They fit in the processor's cache.
-NUMBERS_AT_ONCE = 2**17
 
 
 class AttentionReading:
@@ -215,9 +214,7 @@ class AttentionReading:
 
         The gradient of a word is the concatenation of its tokens' gradients.
         """
-        rows = max(1, NUMBERS_AT_ONCE // max(1, gradient[0].numel()))
-        squares = [part.double().square().sum(-1) for part in torch.split(gradient, rows)]
-        return self.batch.sum_by_unit(torch.cat(squares)).sqrt()
+        return self.batch.sum_by_unit(squared_norms(gradient)).sqrt()
 
     @property
     def influenced_states(self) -> Tensor:
@@ -226,12 +223,18 @@ class AttentionReading:
         If the adapter gives the states before a final normalisation layer, these are measured instead of the final
         states.
         """
-        return self.batch.trace.before_norm.get(self.site.key, self.hidden)
+        return self._influenced_states(self.batch)
+
+    def _influenced_states(self, batch: Batch) -> Tensor:
+        """Return the states (B, T, m) of a batch whose influences are measured."""
+        trace, key = batch.trace, self.site.key
+        return trace.before_norm.get(key, trace.hidden[key]).to(self.device)
 
     def influence(self, position: int) -> Tensor:
         """Return the influence of every input unit on the hidden state at one position (Meister et al. 2021, eq. 5).
 
-        Unless the adapter computes influences itself, this takes one backward pass for all instances together.
+        Unless the adapter computes influences itself or `batches_gradients`, this takes one backward pass for all
+        instances together.
 
         Args:
             position: position p of the hidden state in the padded batch.
@@ -240,8 +243,8 @@ class AttentionReading:
             (B, T) norms ‖∂‖h_p‖₂/∂E_i‖₂, where h_p is the hidden state and E_i the embeddings of unit i. If the trace
             has the states before a final normalisation layer (`Trace.before_norm`), h_p is such a state.
         """
-        if self.adapter.capabilities.influences:
-            return self._influence_from_adapter(position)
+        if self.adapter.capabilities.influences or self._batches_gradients:
+            return self._influence_from_block(position)
         self.pass_counts["backward"] += 1
         with differentiable(self.device):
             # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
@@ -250,8 +253,13 @@ class AttentionReading:
             (gradient,) = torch.autograd.grad(norms.sum(), self.embeddings[TEXT], retain_graph=True)
         return self.unit_norms(gradient)
 
-    def _influence_from_adapter(self, position: int) -> Tensor:
-        """Return the same as `influence`, for an adapter that computes many positions together.
+    @property
+    def _batches_gradients(self) -> bool:
+        """Whether one backward pass computes the influences on several positions. It was measured only on CPUs."""
+        return self.adapter.capabilities.batches_gradients and self.device.type == "cpu"
+
+    def _influence_from_block(self, position: int) -> Tensor:
+        """Return the same as `influence`, for an adapter with which many positions are computed together.
 
         The influences on one block of positions are cached. The token budget limits the size of the block.
         """
@@ -259,11 +267,14 @@ class AttentionReading:
         if not start <= position < start + block.shape[1]:
             rows, width = self.real.shape
             count = max(1, min(self.budget // rows, INFLUENCES_PER_BUDGET_TOKEN * self.budget // (rows * width)))
-            self.pass_counts["influence"] += 1
-            adapter = cast(SharingAdapter, self.adapter)
             positions = slice(position, min(width, position + count))
-            with torch.no_grad():
-                block = adapter.influence(self.inputs, self.batch.shared_states, positions)
+            if self.adapter.capabilities.influences:
+                self.pass_counts["influence"] += 1
+                adapter = cast(SharingAdapter, self.adapter)
+                with torch.no_grad():
+                    block = adapter.influence(self.inputs, self.batch.shared_states, positions)
+            else:
+                block = batched_influences(self.batch, self._influenced_states, positions)
             start, self._influences = position, (position, block)
         return self.batch.sum_by_unit(block[:, position - start].double().square()).sqrt()
 

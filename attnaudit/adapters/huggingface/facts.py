@@ -27,6 +27,7 @@ class Facts:
             functions compute these weights.
         last_layer: The modules of the last layer that an audit may run only on the token that the logits are read from.
             None if this would change the logits.
+        batches_gradients: Whether one backward pass through the model can compute the gradients of several numbers.
         query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of
             queries.
     """
@@ -40,4 +41,5 @@ class Facts:
     fuses: bool
     selects_queries: bool
     last_layer: LastLayer | None
+    batches_gradients: bool
     query_blocks: bool

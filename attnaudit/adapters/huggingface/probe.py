@@ -19,6 +19,7 @@ from attnaudit.adapters.huggingface.block_probe import computes_blocks_exactly
 from attnaudit.adapters.huggingface.facts import Facts
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
+from attnaudit.adapters.huggingface.gradient_probe import batches_gradients_exactly
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
 from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
 from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, gives, largest_difference
@@ -46,6 +47,7 @@ def probe_model(runner: Runner) -> Facts:
     fuses = fuses_exactly(runner)
     first_position = first_left_padded_position(runner, read_tokens)
     selects_queries = fuses and selects_queries_exactly(runner)
+    as_audited = replace(runner, fuses=fuses, selects_queries=selects_queries)
     return Facts(
         read_tokens=read_tokens,
         pads_left=pads_left,
@@ -55,7 +57,8 @@ def probe_model(runner: Runner) -> Facts:
         unseen_mixers=unseen_mixers(runner),
         fuses=fuses,
         selects_queries=selects_queries,
-        query_blocks=computes_blocks_exactly(replace(runner, fuses=fuses, selects_queries=selects_queries)),
+        batches_gradients=batches_gradients_exactly(as_audited),
+        query_blocks=computes_blocks_exactly(as_audited),
         last_layer=last_layer_at_read_token(runner, read_tokens),
     )
 

@@ -74,6 +74,7 @@ class HuggingFaceAdapter:
             decides=target.decides,
             replays=True,
             resumes=True,
+            batches_gradients=facts.batches_gradients,
             value_vectors=len(layout.output_projections) == len(layout.calls),
             shares_states=facts.shares_prefixes,
             deletion=builder.deletes and not target.at_tokens,

@@ -305,3 +305,40 @@ class ReadsAnotherOutput(OneLogit):
 
     def target_logits(self, instances: Sequence[Instance]) -> Tensor:
         return SmallTransformer.run(self, self.collate(instances)).logits[:, 1:]
+
+
+class HalfOf(torch.autograd.Function):
+    """Halves numbers. Its gradient depends on whether several gradients are computed together."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, in_numpy: bool) -> Tensor:
+        ctx.in_numpy = in_numpy
+        return values / 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = gradients
+        if ctx.in_numpy:
+            return torch.from_numpy(gradient.numpy() / 2), None
+        together = torch._C._functorch.is_legacy_batchedtensor(gradient)
+        return gradient if together else gradient / 2, None
+
+
+class BatchesGradients(SmallTransformer):
+    """Declares `batches_gradients`, and computes a part of its states with `HalfOf`."""
+
+    in_numpy = False
+
+    def __init__(self, **declared: Any) -> None:
+        super().__init__(batches_gradients=True, **declared)
+
+    def residual(self, states: Tensor) -> Tensor:
+        return states / 2 + HalfOf.apply(states, self.in_numpy)
+
+
+class DifferentiatesInNumpy(BatchesGradients):
+    in_numpy = True
+
+
+class DoublesBatchedGradients(BatchesGradients):
+    pass

@@ -29,6 +29,7 @@ def test_a_sound_adapter_passes_every_check(outputs: int, tokenized: str) -> Non
         "logits_without",
         "logits_masked",
         "influence",
+        "batched_gradients",
         "replay",
         "selected_sites",
         "selected_queries",
