@@ -15,6 +15,8 @@ from pathlib import Path
 START = 90
 #: How often the nodes are started before this is an error.
 ATTEMPTS = 4
+#: The seconds between two looks at the raylets.
+RAYLETS = 2
 #: Options of Ray: it sends no statistics, and its actors get as much CPU time as other processes.
 RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 #: The environment variable that marks the processes of a run or a node.
@@ -101,9 +103,18 @@ class RayNodes:
         self.environment = {**self._common, "RAY_ADDRESS": self._address}
         self._nodes: list[subprocess.Popen[bytes] | None] = [None, None]
         self.restarts = [-1, -1]
+        self._looked = 0.0
 
     def repair(self) -> None:
-        """Start the nodes that do not run. If the first one has ended, both start again, because it is the head."""
+        """Start the nodes that do not run. If the first one has ended, both start again, because it is the head.
+
+        If an agent of a raylet was killed, the raylet ends, but `ray start` goes on. Such a node counts as ended.
+        """
+        if time.monotonic() - self._looked > RAYLETS:
+            for number, node in enumerate(self._nodes):
+                if node is not None and all(kind_of(one) != "raylet" for one in marked(self.marks[number])):
+                    self._end(number)
+            self._looked = time.monotonic()
         for _ in range(ATTEMPTS):
             for number, node in enumerate(self._nodes):
                 if node is not None and node.poll() is None:

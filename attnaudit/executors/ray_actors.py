@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import socket
 import time
@@ -118,24 +119,31 @@ class RayActors:
             actors.append(actor.remote(stored))
             return actors[-1]
 
-        def send(one: Any, shard: Shard | None) -> None:
-            if shard is not None:
-                busy[one.measure.remote(shard)] = _Task(one, shard, time.monotonic())
+        def send(one: Any, shard: Shard) -> None:
+            busy[one.measure.remote(shard)] = _Task(one, shard, time.monotonic())
+
+        def end(one: Any) -> None:
+            ray.kill(one)
+            actors.remove(one)
 
         try:
-            for _ in range(self.workers):
-                send(start(), next(remaining, None))
+            for shard in itertools.islice(remaining, self.workers):
+                send(start(), shard)
             while busy:
                 ready, _ = ray.wait(list(busy), num_returns=1, timeout=self._seconds_left(busy.values()))
                 for reference in ready:
                     task = busy.pop(reference)
-                    finished(self._received(reference, task.shard))
-                    send(task.actor, next(remaining, None))
+                    message = self._received(reference, task.shard)
+                    following = next(remaining, None)
+                    if following is None:
+                        end(task.actor)  # actors that wait for its CPU can start, and measure their shards
+                    else:
+                        send(task.actor, following)
+                    finished(message)
                 for reference, task in [] if ready else list(busy.items()):
                     if self._seconds_left([task]) == 0:
                         del busy[reference]
-                        ray.kill(task.actor)
-                        actors.remove(task.actor)
+                        end(task.actor)
                         timeouts[task.shard.index] += 1
                         refuse_timeouts(task.shard, timeouts[task.shard.index], self.timeout)
                         send(start(), task.shard)

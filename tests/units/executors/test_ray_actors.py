@@ -36,6 +36,20 @@ def test_an_actor_that_hangs_is_replaced(model: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
+def test_fewer_cpus_than_actors_measure_all_shards(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        source = f"{model}:healthy"
+        found = run(source, load_model(source).sha256, executor=RayActors(3, timeout=240))
+    finally:
+        ray.shutdown()
+    assert sorted(found) == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
 def test_actors_that_hang_fail_the_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
     source = f"{model}:hangs"
