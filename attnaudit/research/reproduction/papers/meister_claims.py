@@ -144,6 +144,10 @@ CLAIMS = (
         "says the opposite, that entropy grows with sparsity.)",
         paper="table 2",
         read=_falls_with_lambda("sparsity", "means", "H̃ of the gradient"),
+        explanations={
+            "sst/bilstm/*": "On SST, entropy grows with λ, as the paper's text says. Table 2 of the paper contradicts "
+            "this text."
+        },
     ),
     Claim(
         name="importance no sparser",

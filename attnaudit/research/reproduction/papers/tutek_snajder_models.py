@@ -13,7 +13,7 @@ from attnaudit.models.training_job import Settings
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import Plan, architecture
 from attnaudit.research.reproduction.paper_tables import MODEL, RowPlan
-from attnaudit.research.reproduction.papers.tutek_snajder_numbers import LAYERS, Numbers
+from attnaudit.research.reproduction.papers.tutek_snajder_numbers import FRAGILITY, LAYERS, PROBABILITY, Numbers
 
 ALIGNMENTS = ("additive", "dot")
 DEPTHS = (1, 2, 3)
@@ -116,6 +116,7 @@ def grid_rows(corpora: Sequence[str], form: str, values: Sequence[float]) -> lis
                 "0": plan(of, "base", alignment),
                 **{f"{value:g}": plan(of, form, alignment, weight=value) for value in values},
             },
+            paper={f"{name} 0": number for name, number in FRAGILITY.get((of, "base", alignment), {}).items()},
         )
         for of, alignment in product(corpora, ALIGNMENTS)
     ]
@@ -129,6 +130,11 @@ def compared(corpora: Sequence[str]) -> list[RowPlan]:
             title=f"{corpus(of).title}, {alignment}",
             corpus=of,
             models={form: plan(of, form, alignment) for form in COMPARED},
+            paper={
+                f"{name} {form}": number
+                for form in COMPARED
+                for name, number in PROBABILITY.get((of, form, alignment), {}).items()
+            },
         )
         for of, alignment in product(corpora, ALIGNMENTS)
     ]

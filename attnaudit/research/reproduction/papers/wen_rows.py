@@ -113,16 +113,23 @@ def ranking_rows(corpora: Sequence[str]) -> list[RowPlan]:
     """Return one row for every corpus, alignment and encoder."""
 
     def paper(name: str, *parts: str) -> dict[str, float]:
-        return {"accuracy": ACCURACY[name]} if parts == CENTRAL and name in ACCURACY else {}
+        return _accuracy(name) if parts == CENTRAL else {}
 
     return _grid(corpora, _plain, paper)
+
+
+def _accuracy(name: str) -> dict[str, float]:
+    """Return the paper's accuracy of a BiLSTM with additive attention. The result is empty if there is none."""
+    return {"accuracy": ACCURACY[name]} if name in ACCURACY else {}
 
 
 def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
     """Return the rows of `ranking_rows`, each with a second model that is trained with Gumbel-softmax."""
 
-    def paper(name: str, _encoder: str, alignment: str) -> dict[str, float]:
-        return {} if name == EMBEDDED else {"kept": GUMBEL[corpus(name).form, alignment]}
+    def paper(name: str, *parts: str) -> dict[str, float]:
+        if name == EMBEDDED:
+            return {}
+        return {"kept": GUMBEL[corpus(name).form, parts[1]], **(_accuracy(name) if parts == CENTRAL else {})}
 
     return _grid(corpora, _gumbel, paper)
 
@@ -138,7 +145,7 @@ def fixed_rows(corpora: Sequence[str]) -> list[RowPlan]:
     for name in corpora:
         attention, representation = FIXED.get(name, (None, None))
         numbers = {"change tau imposed_attention": attention, "change tau fixed_representation": representation}
-        paper = {quantity: number for quantity, number in numbers.items() if number is not None}
+        paper = _accuracy(name) | {quantity: number for quantity, number in numbers.items() if number is not None}
         rows.append(_row(name, *CENTRAL, _variants, paper, must_be_trained=TRAINED))
     return rows
 
@@ -155,7 +162,7 @@ def random_attention_rows(corpora: Sequence[str]) -> list[RowPlan]:
             name,
             *CENTRAL,
             models,
-            {"change tau random_attention": FIXED[name][0]} if name in FIXED else {},
+            _accuracy(name) | ({"change tau random_attention": FIXED[name][0]} if name in FIXED else {}),
             must_be_trained=("random_attention",),
         )
         for name in corpora
@@ -170,7 +177,7 @@ def adversary_rows(corpora: Sequence[str]) -> list[RowPlan]:
             name,
             *CENTRAL,
             _adversary,
-            dict(zip(names, ADVERSARIES.get(name, ()), strict=False)),
+            _accuracy(name) | dict(zip(names, ADVERSARIES.get(name, ()), strict=False)),
             must_be_trained=("twin",),
         )
         for name in corpora

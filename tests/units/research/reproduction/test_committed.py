@@ -8,7 +8,7 @@ import pytest
 
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.paper_report import Reproduction
-from attnaudit.research.reproduction.papers import PAPERS
+from attnaudit.research.reproduction.papers import PAPERS, paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, read_remedies, remedies_text
 from attnaudit.research.reproduction.render_reports import CLAIMS_PAGE, INDEX_PAGE, PAGES, read_reports, remedies_of
 from attnaudit.research.reproduction.results_file import SUFFIX, read_results, results_text
@@ -35,6 +35,14 @@ def test_the_results_are_complete_and_the_committed_page_is_theirs(stem: str, re
     assert any(row.lines for table in report.tables for row in table.rows)
     page = (FOLDER / f"{stem}.md").read_text(encoding="utf-8")
     assert paper_pages.markdown(report) == page, "run `attnaudit reproduce --render`, and commit the pages"
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_claim_that_does_not_hold_is_explained(stem: str, reports: dict[str, Reproduction]) -> None:
+    explanations = {claim.name: claim.explanations.values() for claim in paper(reports[stem].paper).claims}
+    for finding in reports[stem].findings:
+        if finding.verdict == "does not hold":
+            assert any(text in finding.reason for text in explanations[finding.claim]), finding.sentence
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -45,6 +45,12 @@ def test_the_numbers_match_the_paper() -> None:
     assert rows("layers")["sst/mlm/1-layers"].paper == rows("fragility")["sst/mlm/additive"].paper
     assert rows("information", "agnews")["agnews/residual/additive"].paper == {"mf mi": 5.467, "rs mi": 4.518}
     assert rows("probability", "20news")["20news/mlm/dot"].paper == {"probability": 0.482}
+    assert rows("tokens", "agnews")["agnews/dot"].paper == {
+        "probability base": 0.862,
+        "probability tying": 0.646,
+        "probability mlm": 0.698,
+    }
+    assert rows("mlm-grid")["sst/mlm/dot"].paper == {"f1 0": 0.843, "uniform 0": 0.026, "permuted 0": 0.065}
     for table in ("fragility", "information", "probability", "layers"):
         known = {quantity.name for quantity in TABLES[table].quantities}
         assert all(set(one.paper) <= known for one in rows(table, *PAPER.corpora).values())

@@ -49,13 +49,20 @@ def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
     assert paper("ranking", "babi-3/bilstm/additive") == {"accuracy": 0.57}
     assert paper("fixed", "20news/bilstm/additive")["change tau imposed_attention"] == 1.32
     assert paper("fixed", "snli/bilstm/additive")["change tau fixed_representation"] == -0.05
+    assert paper("fixed", "babi-2/bilstm/additive")["accuracy"] == 0.74
+    assert paper("random-attention", "20news/bilstm/additive") == {
+        "accuracy": 0.92,
+        "change tau random_attention": 1.32,
+    }
     assert paper("adversarial", "agnews/bilstm/additive") == {
+        "accuracy": 0.96,
         "accuracy twin": 0.96,
         "tvd": 0.009,
         "jsd": 0.664,
         "change tau twin": 0.05,
     }
     assert paper("gumbel", "snli/mlp/dot") == {"kept": pytest.approx(1 / 3)}
+    assert paper("gumbel", "snli/bilstm/additive") == {"kept": 1.0, "accuracy": 0.78}
     assert [row.corpus for row in TABLES["adversarial"].rows(PAPER.corpora)] == ["sst", "imdb", "agnews", "20news"]
 
 

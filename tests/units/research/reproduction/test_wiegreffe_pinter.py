@@ -49,6 +49,11 @@ def test_the_paper_is_found_by_its_name() -> None:
     assert {one.name for one in PAPER.claims if not one.sentence} == set()
 
 
+def test_the_adversary_is_compared_with_the_numbers_of_wen_et_al() -> None:
+    row = next(one for one in TABLES["adversary"].rows(PAPER.corpora) if one.corpus == "20news")
+    assert row.paper == {"accuracy": 0.92, "accuracy adversary": 0.9, "tvd": 0.037, "jsd": 0.391}
+
+
 @pytest.mark.parametrize("of", sorted(LAMBDA))
 def test_models_are_valid_and_shared_between_tables(of: str) -> None:
     found = plans(of, 3)
