@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
-from attnaudit.engine.ragged_columns import RaggedColumn
+from attnaudit.engine.ragged_columns import ChosenRows, RaggedColumn, lengths_of
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
 from attnaudit.mapped_arrays import release_mapped
@@ -102,11 +102,7 @@ class Measurements:
     def lengths(self) -> Integers:
         """(n,) number of real units of each instance."""
         attention = self.vectors.get("attention")  # it has one number per unit
-        if isinstance(attention, RaggedColumn):
-            lengths = attention.ends.copy()
-            lengths[1:] -= attention.ends[:-1]
-            return lengths
-        return np.array([len(t) for t in self.tokens], dtype=np.int64)
+        return lengths_of(attention if isinstance(attention, RaggedColumn | ChosenRows) else self.tokens)
 
     @property
     def columns(self) -> list[str]:
@@ -126,25 +122,26 @@ class Measurements:
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
         """Return the measurements of some of the instances.
 
-        Tables are left out, because they are computed from the whole data set.
+        Tables are left out, because they are computed from the whole data set. Vectors, tokens and instances that are
+        in a file are read only when they are needed.
 
         Args:
             chosen: (n,) True for the instances to include.
         """
-        rows = np.flatnonzero(chosen).tolist()
+        rows = np.flatnonzero(chosen)
         sources = self.sources
         return Measurements(
             model=self.model,
             data=self.data,
             seed=self.seed,
             classes=self.classes,
-            instances=[self.instances[i] for i in rows],
-            sources=sources.only(chosen) if isinstance(sources, GroupNames) else [sources[i] for i in rows],
-            tokens=[self.tokens[i] for i in rows],
+            instances=ChosenRows(self.instances, rows),
+            sources=sources.only(chosen) if isinstance(sources, GroupNames) else ChosenRows(sources, rows),
+            tokens=ChosenRows(self.tokens, rows),
             labels=self.labels[rows],
             predicted=self.predicted[rows],
             scalars={name: column[rows] for name, column in self.scalars.items()},
-            vectors={name: [column[i] for i in rows] for name, column in self.vectors.items()},
+            vectors={name: ChosenRows(column, rows) for name, column in self.vectors.items()},
             per_token=set(self.per_token),
             facts=dict(self.facts),
             shared=set(self.shared),
@@ -152,8 +149,8 @@ class Measurements:
             own_reading=self.own_reading,
             unseen_mixers=self.unseen_mixers,
             no_decision=self.no_decision,
-            boxes=[self.boxes[i] for i in rows] if self.boxes else (),
-            times=[self.times[i] for i in rows] if self.times else (),
+            boxes=ChosenRows(self.boxes, rows) if self.boxes else (),
+            times=ChosenRows(self.times, rows) if self.times else (),
         )
 
     def under(self, reading: str) -> Measurements:

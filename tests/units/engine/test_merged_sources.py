@@ -196,5 +196,5 @@ def test_a_pair_is_repeated_only_if_text_and_query_are() -> None:
 def test_the_chosen_rows_keep_their_sources() -> None:
     found, _ = measured(with_variants(dataset()))
     chosen = np.array([" 1" in one.id or one.id == "001" for one in found.instances])
-    assert found.only(chosen).sources == [found.sources[i] for i in np.flatnonzero(chosen)]
+    assert list(found.only(chosen).sources) == [found.sources[i] for i in np.flatnonzero(chosen)]
     assert len(found.groups(chosen)) == len(TEXTS)
