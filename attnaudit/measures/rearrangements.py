@@ -76,7 +76,7 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
         first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
         is_slice = stop - first == len(places)
         order = order + first if is_slice else places[order]
-        own, counts = np.unique(keys[b, tokens], return_inverse=True, return_counts=True)[1:]
+        own, counts = _numbered(keys[b, tokens])
         labels = np.zeros(width, dtype=np.int64)
         labels[tokens] = own
         moved = order if len(tokens) == len(places) else order[movable[b][order]].reshape(count, len(tokens))
@@ -88,7 +88,7 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
                 index[b, :, first:stop] = order
             else:
                 index[b][:, places] = order
-            differs[b] = (drawn != unmoved).any(1)
+            differs[b] = _differ(drawn, unmoved)
             used = count
             continue
         every = arrangements(tuple(counts.tolist()))
@@ -104,6 +104,32 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
         published=torch.from_numpy(published).to(view.device),
         distinct=torch.from_numpy(distinct).to(view.device),
     )
+
+
+def _numbered(keys: Integers) -> tuple[Integers, Integers]:
+    """Return the number of each key (n,), from the smallest key to the largest, and how often each number occurs (g,).
+
+    Equal keys have the same number.
+    """
+    order = np.argsort(keys)
+    ordered = keys[order]
+    if len(keys) and bool((ordered[1:] > ordered[:-1]).all()):  # np.unique takes several times as long
+        numbers = np.empty_like(order)
+        numbers[order] = np.arange(len(keys))
+        return numbers, np.ones_like(order)
+    _, numbers, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return numbers, counts
+
+
+def _differ(orders: Integers, unmoved: Integers) -> NDArray[np.bool_]:
+    """Return a mask (R,), True where an order (R, n) differs from the unmoved one (n,).
+
+    Most orders differ in the first place already, so only the others are compared as a whole.
+    """
+    differs: NDArray[np.bool_] = (orders[:, :1] != unmoved[:1]).any(1)
+    same = ~differs
+    differs[same] = (orders[same] != unmoved).any(1)
+    return differs
 
 
 def ascending(draws: Floats) -> Integers:

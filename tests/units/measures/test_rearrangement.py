@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attnaudit import checks
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.engine.measuring import measure
-from attnaudit.measures.rearrangements import arrangements, number_of_arrangements, tied_ranks
+from attnaudit.measures.rearrangements import _differ, _numbered, arrangements, number_of_arrangements, tied_ranks
 from tests.small_models import adapter, dataset
 from tests.strategies import pad_rows, weight_rows
 from tests.units.conformance.conformance_models import SOUND
@@ -354,3 +354,17 @@ def test_a_long_chain_of_close_weights_is_not_one_tie() -> None:
     weights = 1 + torch.arange(5000, dtype=torch.float64)[None, None] * 5e-7
     ranks = tied_ranks(weights, torch.ones_like(weights, dtype=torch.bool))
     assert ranks.unique().numel() > 1000
+
+
+@given(st.lists(st.integers(-3, 30), max_size=12))
+def test_keys_are_numbered_as_by_numpy(keys: list[int]) -> None:
+    numbers, counts = _numbered(np.array(keys, dtype=np.int64))
+    _, expected, expected_counts = np.unique(np.array(keys, dtype=np.int64), return_inverse=True, return_counts=True)
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(counts, expected_counts)
+
+
+@given(st.lists(st.permutations(range(4)), min_size=1, max_size=9))
+def test_orders_that_differ_are_found(orders: list[list[int]]) -> None:
+    found = _differ(np.array(orders), np.arange(4))
+    assert found.tolist() == [order != [0, 1, 2, 3] for order in orders]
