@@ -18,7 +18,7 @@ from attnaudit.engine.ragged_columns import ChosenRows, RaggedColumn, lengths_of
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
 from attnaudit.mapped_arrays import release_mapped
-from attnaudit.readings import split
+from attnaudit.readings import named, split
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
 
@@ -160,9 +160,13 @@ class Measurements:
         model's own reading, return these measurements unchanged.
         """
 
+        ending = named("", reading)
+
         def plain_name(name: str) -> str | None:
             if name in self.shared:
                 return name
+            if not name.endswith(ending):
+                return None
             plain, of_column = split(name)
             return plain if of_column == reading else None
 

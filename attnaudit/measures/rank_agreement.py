@@ -71,17 +71,52 @@ def _canonical(argument: AgreementArgument) -> str:
     return argument.importance if argument.samples_importance else with_sample(argument.importance, argument.size)
 
 
-def shuffled(view: AttentionView, values: Tensor, purpose: str) -> Tensor:
-    """Shuffle (B, T) values among the real tokens of each instance.
+def shuffled_order(view: AttentionView, purpose: str) -> Tensor:
+    """Return a random order (B, T) of the positions, in which only the real tokens of each instance change places.
 
-    The shuffle of an instance depends only on the seed of the audit, the purpose, the id of the instance and the
+    The order of an instance depends only on the seed of the audit, the purpose, the id of the instance and the
     positions of its real tokens.
     """
-    index = np.tile(np.arange(values.shape[1]), (len(view.instances), 1))
+    index = np.tile(np.arange(view.real.shape[1]), (len(view.instances), 1))
     for b, row in enumerate(view.real.cpu().numpy()):
         positions = row.nonzero()[0]
         index[b, positions] = keyed_generator(view.seed, purpose, view.instances[b].id).permutation(positions)
-    return values.gather(1, torch.from_numpy(index).to(values.device))
+    return torch.from_numpy(index).to(view.device)
+
+
+class _OfImportance(NamedTuple):
+    """What the agreement under every reading of a batch shares, because it does not depend on the attention.
+
+    Attributes:
+        scores: (B, T) the feature importance.
+        rival: (B, T) its rival.
+        tau: (B,) τ-b between them.
+        near_ties: (B,) share of nearly tied pairs of the importance.
+        order: (B, T) the order in which the attention is shuffled.
+    """
+
+    scores: Tensor
+    rival: Tensor
+    tau: Tensor
+    near_ties: Tensor
+    order: Tensor
+
+
+def _of_importance(view: AttentionView, request: Request) -> _OfImportance:
+    """Return what the agreement under every reading shares. It is computed once for the same importance and rival."""
+    argument: AgreementArgument = request.argument
+    scores, rival = request.required.tokens[argument.importance], request.required.tokens[argument.rival]
+    memo = request.views[0].memo if request.views else view.memo
+    known: _OfImportance | None = memo.get(request.name)
+    if known is None or known.scores is not scores or known.rival is not rival:
+        known = memo[request.name] = _OfImportance(
+            scores=scores,
+            rival=rival,
+            tau=kendall_tau_b(scores, rival, view.real),
+            near_ties=near_tied_pairs(scores, view.real, tolerance=NEAR_TIE),
+            order=shuffled_order(view, "floor"),
+        )
+    return known
 
 
 @measure(
@@ -111,16 +146,15 @@ def agreement(view: AttentionView, request: Request) -> Columns:
     argument: AgreementArgument = request.argument
     if argument.size:
         return _sampled_agreement(view, request)
-    real, attention = view.real, view.attention
-    scores, rival = request.required.tokens[argument.importance], request.required.tokens[argument.rival]
-    observed = kendall(attention, scores, real)
+    real, attention, shared = view.real, view.attention, _of_importance(view, request)
+    observed = kendall(attention, shared.scores, real)
     return Columns(
         scalars={
             f"{request.name}.tau": observed.tau,
             f"{request.name}.p_value": observed.p_value,
-            f"{request.name}.floor": kendall_tau_b(shuffled(view, attention, "floor"), scores, real),
-            f"{request.name}.gradient_loo": kendall_tau_b(scores, rival, real),
-            f"{request.name}.near_ties": near_tied_pairs(scores, real, tolerance=NEAR_TIE),
+            f"{request.name}.floor": kendall_tau_b(attention.gather(1, shared.order), shared.scores, real),
+            f"{request.name}.gradient_loo": shared.tau,
+            f"{request.name}.near_ties": shared.near_ties,
         }
     )
 
@@ -130,18 +164,19 @@ def _sampled_agreement(view: AttentionView, request: Request) -> Columns:
     sample = sampled_units(view, argument.size)
     shares, attention, name = request.required.tokens[argument.importance], view.attention, request.name
     scores, rival = (_in_sample(view, request, one, sample) for one in (argument.importance, argument.rival))
+    floor = attention.gather(1, shuffled_order(view, "floor"))
     loo = _estimated(view, scores, rival, sample)
     columns = {f"{name}.gradient_loo": loo.tau}
     if argument.samples_importance:
         observed = _estimated(view, attention, scores, sample)
         columns[f"{name}.tau"] = observed.tau
-        columns[f"{name}.floor"] = _estimated(view, shuffled(view, attention, "floor"), scores, sample).tau
+        columns[f"{name}.floor"] = _estimated(view, floor, scores, sample).tau
         columns[f"{name}.near_ties"] = near_tied_pairs(shares, sample, tolerance=NEAR_TIE)
     else:
         observed = loo
         found = kendall(attention, scores, view.real)
         columns[f"{name}.tau"], columns[f"{name}.p_value"] = found.tau, found.p_value
-        columns[f"{name}.floor"] = kendall_tau_b(shuffled(view, attention, "floor"), scores, view.real)
+        columns[f"{name}.floor"] = kendall_tau_b(floor, scores, view.real)
         columns[f"{name}.near_ties"] = near_tied_pairs(scores, view.real, tolerance=NEAR_TIE)
     columns[f"{name}.sampling_variance"] = observed.variance
     columns[f"{name}.unresolved"] = observed.unresolved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attnaudit.adapters.huggingface.equal_states import FirstLinears
 from attnaudit.adapters.huggingface.last_layer import LastLayer
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens
 
@@ -28,6 +29,8 @@ class Facts:
         last_layer: The modules of the last layer that an audit may run only on the token that the logits are read from.
             None if this would change the logits.
         batches_gradients: Whether one backward pass through the model can compute the gradients of several numbers.
+        first_linears: The linear layers that an audit may run only on distinct states. None if this would change the
+            logits.
         query_blocks: Whether the weights stay the same if the model's own attention functions compute them in blocks of
             queries.
     """
@@ -42,4 +45,5 @@ class Facts:
     selects_queries: bool
     last_layer: LastLayer | None
     batches_gradients: bool
+    first_linears: FirstLinears | None
     query_blocks: bool

@@ -53,7 +53,7 @@ class PictureRunner(Runner):
             arguments = self.builder.arguments(inputs)
             return class_logits(self.model, self.head, self.kernel, arguments, mask, observer, inputs.extra)
 
-        with changed_patches(self.grid, inputs, given):
+        with changed_patches(self.grid, inputs, given), self.once_for_equal_states():
             return run() if self.last_layer is None or mask.shape[1] == 1 else self.last_layer.logits(mask, run)
 
     def embed(self, inputs: Inputs) -> Tensor:

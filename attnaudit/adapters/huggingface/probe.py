@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import prefix_cache
 from attnaudit.adapters.huggingface.block_probe import computes_blocks_exactly
+from attnaudit.adapters.huggingface.equal_states_probe import first_linears_of_equal_states
 from attnaudit.adapters.huggingface.facts import Facts
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temporary_hooks
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
@@ -60,6 +61,7 @@ def probe_model(runner: Runner) -> Facts:
         batches_gradients=batches_gradients_exactly(as_audited),
         query_blocks=computes_blocks_exactly(as_audited),
         last_layer=last_layer_at_read_token(runner, read_tokens),
+        first_linears=first_linears_of_equal_states(runner),
     )
 
 

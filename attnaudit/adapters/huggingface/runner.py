@@ -6,7 +6,7 @@ Shapes: B rows, T tokens, C classes, d features.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
+from attnaudit.adapters.huggingface.equal_states import FirstLinears
 from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.huggingface.half_precision import widened
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
@@ -43,6 +44,8 @@ class Runner:
             queries are needed. These weights are then computed in addition.
         last_layer: The modules of the last layer that run only on the token that the logits are read from; None if all
             modules run on all tokens.
+        first_linears: The linear layers that run only on the distinct states if they are the first ones of a pass
+            without gradients; None if all linear layers run on all states.
     """
 
     head: Head
@@ -52,6 +55,7 @@ class Runner:
     fuses: bool = False
     selects_queries: bool = False
     last_layer: LastLayer | None = None
+    first_linears: FirstLinears | None = None
 
     @property
     def model(self) -> Any:
@@ -90,9 +94,14 @@ class Runner:
         def run() -> Tensor:
             return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer, extra)
 
-        if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
-            return run()
-        return self.last_layer.logits(mask, run)
+        with self.once_for_equal_states():
+            if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
+                return run()
+            return self.last_layer.logits(mask, run)
+
+    def once_for_equal_states(self) -> AbstractContextManager[None]:
+        """Return the context of a pass in which `first_linears` run only on the distinct states."""
+        return nullcontext() if self.first_linears is None else self.first_linears.once_for_equal_states()
 
     def _text_has_padding_token(self, arguments: Mapping[str, Any], mask: Tensor) -> bool:
         """Return whether a text contains the padding token.

@@ -54,7 +54,11 @@ class HuggingFaceAdapter:
     def __init__(self, runner: Runner, facts: Facts, original: OriginalModel, *, precision: str = FLOAT32) -> None:
         padded = runner.with_padding(pads_left=facts.pads_left, first_position=facts.first_position)
         self.runner = replace(
-            padded, fuses=facts.fuses, selects_queries=facts.selects_queries, last_layer=facts.last_layer
+            padded,
+            fuses=facts.fuses,
+            selects_queries=facts.selects_queries,
+            last_layer=facts.last_layer,
+            first_linears=facts.first_linears,
         )
         self.facts = facts
         self.original = original

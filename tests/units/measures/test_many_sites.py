@@ -19,6 +19,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, CheckError
 from attnaudit.instances import Dataset
+from attnaudit.measures import rank_agreement
 from attnaudit.seeding import keyed_generator
 from tests.units.conformance.conformance_models import INSTANCES, PLAIN, SOUND, SmallTransformer
 
@@ -243,6 +244,21 @@ def test_agreement_is_tau_of_the_reading_with_shared_gradients() -> None:
                 own.vector("attention")[i], measurements.vector("gradient.meister.inputs")[i]
             ).statistic
             assert own.scalar("agreement.gradient.meister.inputs.tau")[i] == pytest.approx(expected, abs=1e-9)
+
+
+def test_readings_share_what_agreement_computes_without_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "agreement.gradient.meister.inputs"
+    readings = [f"cls@layer=0,heads={head}" for head in range(2)]
+    alone = [under(measured(SmallTransformer(), *named(reading, name)), reading) for reading in readings]
+    calls: list[str] = []
+    shared = rank_agreement.near_tied_pairs
+    monkeypatch.setattr(rank_agreement, "near_tied_pairs", lambda *a, **k: calls.append("") or shared(*a, **k))
+    together = measured(SmallTransformer(), *(need for reading in readings for need in named(reading, name)))
+    assert len(calls) == 1
+    for reading, expected in zip(readings, alone, strict=True):
+        for column in ("tau", "p_value", "floor", "gradient_loo", "near_ties"):
+            found = under(together, reading).scalar(f"{name}.{column}")
+            np.testing.assert_array_equal(found, expected.scalar(f"{name}.{column}"))
 
 
 def test_rollout_multiplies_the_layers() -> None:
