@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MOST_RETRIES = 5
 #: The seconds that a cluster may take to accept a connection.
 SECONDS_TO_CONNECT = 10
+#: The seconds between two looks at the connection to Ray while no actor has finished.
+LOOK = 10
 #: The environment variable that names a running cluster.
 ADDRESS = "RAY_ADDRESS"
 
@@ -66,8 +68,8 @@ class RayActors:
         """Measure shards (see `Executor.run`).
 
         Raises:
-            AuditError: The cluster cannot be reached, a shard cannot be measured, or the actor of a shard dies or
-                exceeds the time limit repeatedly.
+            AuditError: The cluster cannot be reached, the Ray process on this machine dies, a shard cannot be measured,
+                or the actor of a shard dies or exceeds the time limit repeatedly.
         """
         with contextlib.ExitStack() as ending:
             if not self._ray.is_initialized():
@@ -130,7 +132,10 @@ class RayActors:
             for shard in itertools.islice(remaining, self.workers):
                 send(start(), shard)
             while busy:
-                ready, _ = ray.wait(list(busy), num_returns=1, timeout=self._seconds_left(busy.values()))
+                left = self._seconds_left(busy.values())
+                ready, _ = ray.wait(list(busy), num_returns=1, timeout=LOOK if left is None else min(LOOK, left))
+                if not ready:
+                    self._require_node()
                 for reference in ready:
                     task = busy.pop(reference)
                     message = self._received(reference, task.shard)
@@ -150,6 +155,22 @@ class RayActors:
         finally:
             for one in actors:
                 ray.kill(one)
+
+    def _require_node(self) -> None:
+        """Require that the process of Ray through which this process reaches the cluster is alive.
+
+        Without it, no result arrives any more, and Ray waits forever.
+
+        Raises:
+            AuditError: The process has died, or the cluster has been started anew.
+        """
+        here = self._ray.get_runtime_context().get_node_id()
+        if any(node["NodeID"] == here and node["Alive"] for node in self._ray.nodes()):
+            return
+        raise AuditError(
+            "The Ray process (raylet) on this machine has died, so no more results can arrive. Resume the run with "
+            "--audit-resume."
+        )
 
     def _seconds_left(self, tasks: Iterable[_Task]) -> float | None:
         """Return the seconds until the first of some tasks exceeds the time limit; None if there is no limit."""

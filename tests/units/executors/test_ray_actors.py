@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AuditError
+from attnaudit.executors import ray_actors
 from attnaudit.executors.ray_actors import ADDRESS, RayActors
 from tests.units.executors.test_process_pool import model, run
 
@@ -55,3 +56,17 @@ def test_actors_that_hang_fail_the_run(model: str, monkeypatch: pytest.MonkeyPat
     source = f"{model}:hangs"
     with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, .* 2 processes in a row .*--audit-worker-timeout 1 s"):
         run(source, load_model(source).sha256, executor=RayActors(1, timeout=1))
+
+
+@pytest.mark.slow
+def test_a_lost_connection_to_ray_ends_the_run(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nodes are replaced, because a raylet that is killed sometimes ends this process, too."""
+    import ray
+
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setattr(ray_actors, "LOOK", 1)
+    nodes = ray.nodes
+    monkeypatch.setattr(ray, "nodes", lambda: [{**node, "Alive": False} for node in nodes()])
+    source = f"{model}:hangs_once"
+    with pytest.raises(AuditError, match=r"The Ray process \(raylet\) on this machine has died.*--audit-resume"):
+        run(source, load_model(source).sha256, executor=RayActors(1))
