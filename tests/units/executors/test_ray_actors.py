@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_lost_connection_to_ray_ends_the_run(model: str, monkeypatch: pytest.M
 
     monkeypatch.delenv(ADDRESS, raising=False)
     monkeypatch.setattr(ray_actors, "LOOK", 1)
-    nodes = ray.nodes
+    nodes: Any = ray.nodes
     monkeypatch.setattr(ray, "nodes", lambda: [{**node, "Alive": False} for node in nodes()])
     source = f"{model}:hangs_once"
     with pytest.raises(AuditError, match=r"The Ray process \(raylet\) on this machine has died.*--audit-resume"):
