@@ -55,7 +55,7 @@ def probe_model(runner: Runner) -> Facts:
         left_padding=first_position is not None,
         first_position=offset if first_position is None else first_position,
         shares_prefixes=shares_prefixes,
-        unseen_mixers=unseen_mixers(runner),
+        unseen_mixers=unseen_mixers(runner, read_tokens),
         fuses=fuses,
         selects_queries=selects_queries,
         batches_gradients=batches_gradients_exactly(as_audited),

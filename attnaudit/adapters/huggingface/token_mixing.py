@@ -11,24 +11,26 @@ Shapes: T tokens of the text, D tokens of the decoder. All runs have a batch of 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.layout import DECODER
+from attnaudit.adapters.huggingface.observed_modules import (
+    ROUNDING,
+    Call,
+    Event,
+    Observation,
+    differs,
+    largest,
+    observing,
+)
+from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT, Inputs, Site
 
-#: Differences up to this share of the largest value of a tensor count as rounding.
-ROUNDING = 1e-5
 #: Smallest number of real tokens in the synthetic text. With fewer, no token would be between the two tokens that are
 #: changed: the first token and the token in the middle.
 FEWEST = 4
@@ -37,10 +39,14 @@ FEWEST = 4
 INTERACTION = 1e-3
 
 
-def unseen_mixers(runner: Runner) -> tuple[str, ...]:
+def unseen_mixers(runner: Runner, read_tokens: ReadTokens) -> tuple[str, ...]:
     """Return the modules that carry information between tokens without weights that can be recorded.
 
     A module is returned only if its own code mixes tokens, not if only the modules inside it do.
+
+    Args:
+        runner: Runs the model.
+        read_tokens: The tokens that the logits are read from.
 
     Returns:
         The modules in the order of the model, such as "model.layers.0.mixer (MambaMixer)".
@@ -57,9 +63,9 @@ def unseen_mixers(runner: Runner) -> tuple[str, ...]:
         found |= dict.fromkeys(unknown)
         if not unknown:
             break
-    both = runner.builder.perturbed(inputs, set(_positions(inputs)))
-    runs.append(_observed(runner, both, Observation(clean, _changed(inputs, both), dict(found))))
-    found |= dict.fromkeys(_selective_pooling(runner, clean, runs))
+    found |= dict.fromkeys(_around_attention(runner, read_tokens, inputs, clean, runs))
+    variants.append(runner.builder.perturbed(inputs, set(_positions(inputs))))
+    found |= dict.fromkeys(_selective_pooling(runner, clean, inputs, variants, found))
     return tuple(
         f"{name or 'the model'} ({type(module).__name__})"
         for name, module in runner.model.named_modules()
@@ -97,113 +103,12 @@ def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:
     changed: dict[int, Tensor] = {}
     for stream in (TEXT, DECODER):
         if stream in inputs.ids:
-            differs = inputs.ids[stream][0] != variant.ids[stream][0]
-            changed[len(differs)] = changed.get(len(differs), torch.zeros_like(differs)) | differs
+            here = inputs.ids[stream][0] != variant.ids[stream][0]
+            changed[len(here)] = changed.get(len(here), torch.zeros_like(here)) | here
     return changed
 
 
 # -- observed runs -------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Observation:
-    """The inputs and outputs of all modules in one run of a model, compared with those of a clean run.
-
-    Attributes:
-        clean: The clean run, on the unchanged text; None if this is the clean run.
-        changed: Length of a stream -> mask of the positions whose tokens differ from those of the clean run.
-        found: The modules that mix tokens. The run adds the modules that it finds. At unchanged tokens, the outputs of
-            these modules, and the inputs of the modules inside them, are replaced by those of the clean run.
-        inputs: (module, index of its call) -> the tensors that the module was called with.
-        outputs: (module, index of its call) -> the tensors that the module returned.
-        events: All of these tensors in the order of the run, each with the module whose code computed it.
-        calls: The number of calls of each module.
-    """
-
-    clean: Observation | None = None
-    changed: Mapping[int, Tensor] = field(default_factory=dict)
-    found: dict[nn.Module, None] = field(default_factory=dict)
-    inputs: dict[tuple[nn.Module, int], list[Tensor]] = field(default_factory=dict)
-    outputs: dict[tuple[nn.Module, int], list[Tensor]] = field(default_factory=dict)
-    events: list[tuple[nn.Module, Tensor]] = field(default_factory=list)
-    calls: Counter[nn.Module] = field(default_factory=Counter)
-    _running: list[tuple[nn.Module, int, bool]] = field(default_factory=list)
-
-    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
-        """Record the tensors that a module is called with. This is a forward pre-hook."""
-        key = (module, self.calls[module])
-        self.calls[module] += 1
-        if self.clean is not None and any(outer in self.found for outer, _, _ in self._running):
-            args, kwargs = self._restored((args, kwargs), self.clean.inputs.get(key, []))
-        self.inputs[key] = _copies((args, kwargs))
-        self.events += [(self._running[-1][0], one) for one in self.inputs[key] if self._running]
-        self._running.append((*key, self._is_same_elsewhere(self.inputs[key], key)))
-        return args, kwargs
-
-    def leave(self, module: nn.Module, _args: Any, output: Any) -> Any:
-        """Record the output of a module, and compare it with that of the clean run. This is a forward hook."""
-        _, call, comparable = self._running.pop()
-        self.outputs[module, call] = _copies(output)
-        self.events += [(module, one) for one in self.outputs[module, call]]
-        if self.clean is None or not comparable:
-            return output
-        before = self.clean.outputs.get((module, call), [])
-        if _alike(self.outputs[module, call], before) and any(
-            self._differs_elsewhere(one, other) for one, other in zip(self.outputs[module, call], before, strict=True)
-        ):
-            self.found[module] = None
-            return self._restored(output, before)
-        return output
-
-    def elsewhere(self, shape: torch.Size) -> Tensor | None:
-        """Return a mask of the entries of a tensor that belong only to unchanged tokens.
-
-        An axis is over tokens if its size is the length of a stream, and the tensor also has other axes.
-
-        Args:
-            shape: The shape of the tensor.
-
-        Returns:
-            A mask that broadcasts to the shape; None if no axis of the tensor is over tokens.
-        """
-        mask: Tensor | None = None
-        for axis, size in enumerate(shape):
-            if size in self.changed and len(shape) > 1:
-                same = ~self.changed[size].reshape(-1, *(1,) * (len(shape) - axis - 1))
-                mask = same if mask is None else mask & same
-        return mask
-
-    def _is_same_elsewhere(self, given: Sequence[Tensor], key: tuple[nn.Module, int]) -> bool:
-        """Return whether the inputs of a call are the same as in the clean run, except at changed tokens.
-
-        At least one input must have an axis over tokens. An input without such an axis must not differ at all, because
-        it may depend on all tokens.
-        """
-        before = [] if self.clean is None else self.clean.inputs.get(key, [])
-        masks = [self.elsewhere(one.shape) for one in given]
-        if not _alike(given, before) or all(mask is None for mask in masks):
-            return False
-        differences = [_differs(one, other) for one, other in zip(given, before, strict=True)]
-        return not any(
-            bool((differs if mask is None else differs & mask).any())
-            for differs, mask in zip(differences, masks, strict=True)
-        )
-
-    def _differs_elsewhere(self, value: Tensor, clean: Tensor) -> bool:
-        """Return whether a tensor differs from that of the clean run at an unchanged token."""
-        mask = self.elsewhere(value.shape)
-        return mask is not None and bool((_differs(value, clean) & mask).any())
-
-    def _restored(self, structure: Any, clean: Sequence[Tensor]) -> Any:
-        """Replace the tensors in a nested structure by those of the clean run, except at changed tokens."""
-        remaining = iter(clean if _alike(_copies(structure), clean) else ())
-
-        def restore(value: Tensor) -> Tensor:
-            other = next(remaining, None)
-            mask = None if other is None else self.elsewhere(value.shape)
-            return value if other is None or mask is None else torch.where(mask, other, value)
-
-        return pytree.tree_map_only(Tensor, restore, structure)
 
 
 def _observed(runner: Runner, inputs: Inputs, observation: Observation) -> Observation:
@@ -219,75 +124,138 @@ def _observed(runner: Runner, inputs: Inputs, observation: Observation) -> Obser
             apart[..., unchanged] = 1.0
         return apart
 
-    with _observing(runner.model, observation), torch.no_grad():
-        runner.run(inputs, intervene=keep_apart)
+    with observing(runner.model, observation), torch.no_grad():
+        observation.logits = runner.run(inputs, intervene=keep_apart).logits
     return observation
 
 
-@contextmanager
-def _observing(model: nn.Module, observation: Observation) -> Iterator[None]:
-    modules = list(model.modules())
-    handles = [module.register_forward_pre_hook(observation.enter, with_kwargs=True) for module in modules]
-    handles += [module.register_forward_hook(observation.leave) for module in modules]
-    with temporary_hooks(handles):
-        yield
+# -- ways around attention -----------------------------------------------------------------------------------------
 
 
-def _copies(structure: Any) -> list[Tensor]:
-    """Return copies of the tensors in a nested structure."""
-    return [one.detach().clone() for one in pytree.tree_leaves(structure) if isinstance(one, Tensor)]
+def _around_attention(
+    runner: Runner, read_tokens: ReadTokens, inputs: Inputs, clean: Observation, runs: Sequence[Observation]
+) -> list[nn.Module]:
+    """Find a module that carries tokens to the logits without the token that the logits are read from.
 
+    If no attention carries information between tokens, another token can change the logits only in this way. An example
+    is a sum of all embeddings that a head adds to the state of the first token. After the last layer, the gradients
+    show only the first token.
 
-def _alike(given: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
-    """Return whether two lists of tensors have the same shapes and are not empty."""
-    return bool(given) and [one.shape for one in given] == [one.shape for one in before]
+    Args:
+        runner: Runs the model.
+        read_tokens: The tokens that the logits are read from.
+        inputs: The unchanged text.
+        clean: The run of the unchanged text.
+        runs: Runs in which one token is changed.
 
-
-def _differs(value: Tensor, clean: Tensor) -> Tensor:
-    """Return a mask, True where a tensor differs from that of the clean run by more than rounding explains."""
-    if not value.is_floating_point():
-        return value != clean
-    return (value - clean).abs() > ROUNDING * _largest(clean)
-
-
-def _largest(value: Tensor) -> float:
-    """Return the largest finite absolute value in a tensor; 0 if there is none."""
-    return float(value.nan_to_num(0.0, 0.0, 0.0).abs().max()) if value.numel() else 0.0
+    Returns:
+        A list with the module; an empty list if there is no such module, or if the logits are read from all tokens or
+        in a decoder.
+    """
+    if read_tokens not in ("first", "last") or runner.builder.decoder is not None:
+        return []
+    mask = runner.builder.output_mask(inputs)
+    read = int(read_positions(mask, read_tokens)[0])
+    assert clean.logits is not None
+    for run in runs:
+        changed = run.changed.get(mask.shape[1])
+        if changed is None or bool(changed[read]) or run.logits is None:
+            continue
+        if not bool(differs(run.logits, clean.logits).any()):
+            continue
+        for event, other in zip(clean.events, run.events, strict=False):
+            same = event.origin is other.origin and event.value.shape == other.value.shape
+            if not same or (run.elsewhere(event.value.shape) is None and bool(differs(other.value, event.value).any())):
+                return [event.origin]
+        return [clean.events[-1].origin]
+    return []
 
 
 # -- pooling -------------------------------------------------------------------------------------------------------
 
 
-def _selective_pooling(runner: Runner, clean: Observation, runs: Sequence[Observation]) -> list[nn.Module]:
+def _selective_pooling(
+    runner: Runner,
+    clean: Observation,
+    inputs: Inputs,
+    variants: Sequence[Inputs],
+    found: Mapping[nn.Module, None],
+) -> list[nn.Module]:
     """Find a module that pools the tokens after the last layer with weights that depend on the tokens.
 
     The mean of all tokens, or the state of a single token, is a sum of separate contributions of the tokens. The effect
     of changing two tokens is then the sum of the effects of changing each. With weights that depend on the tokens, the
     effects interact.
 
+    A head can pool the tokens several times. A module that gets a pooled state may change it in any way, so its output
+    says nothing about the next pooled state. Once a pooled state has passed the test, the output of this module is
+    therefore frozen, and the runs are repeated until no state after the last layer depends on both tokens.
+
     Args:
         runner: Runs the model.
         clean: The run of the unchanged text.
-        runs: Three runs, in which one token, another token, and both tokens are changed.
+        inputs: The unchanged text.
+        variants: Three texts, in which one token, another token, and both tokens are changed.
+        found: The modules that are known to mix tokens.
 
     Returns:
         A list with the module; an empty list if there is no such module.
     """
-    layers = runner.layout.layers
-    origins = [module for module, _ in clean.events]
-    if not layers or any([module for module, _ in run.events] != origins for run in runs):
+    if not runner.layout.layers:
         return []
-    start = len(origins) - origins[::-1].index(layers[-1])
-    for number, (module, value) in enumerate(clean.events[start:], start):
-        others = [run.events[number][1] for run in runs]
-        over_tokens = runs[-1].elsewhere(value.shape) is not None
-        if over_tokens or not value.is_floating_point() or any(one.shape != value.shape for one in others):
+    frozen: set[Call] = set()
+    start = 0
+    while True:
+        runs = [
+            _observed(runner, one, Observation(clean, _changed(inputs, one), dict(found), frozenset(frozen)))
+            for one in variants
+        ]
+        pooled = _first_pooled(runner.layout.layers[-1], clean, runs, start)
+        if pooled is None:
+            return []
+        number, event, is_sum = pooled
+        if not is_sum:
+            return [event.origin]
+        frozen.add(event.call)
+        start = number + 1
+
+
+def _first_pooled(
+    last: nn.Module, clean: Observation, runs: Sequence[Observation], start: int
+) -> tuple[int, Event, bool] | None:
+    """Return the first tensor after the last layer that depends on both changed tokens, and has no axis over tokens.
+
+    Args:
+        last: The last layer.
+        clean: The run of the unchanged text.
+        runs: Three runs, in which one token, another token, and both tokens are changed.
+        start: The number of tensors after the last layer to skip, because they were compared before.
+
+    Returns:
+        The index of the tensor among those after the last layer, the tensor in the clean run, and whether the effects
+        of the two tokens add up; None if there is no such tensor. If the code after the last layer calls other modules
+        for other tokens, its tensors cannot be compared. Then its last tensor is returned, and the flag is False.
+    """
+    tails = [_after(last, run.events) for run in (clean, *runs)]
+    calls = [[(one.origin, one.call[0], one.value.shape) for one in tail] for tail in tails]
+    if any(other != calls[0] for other in calls):
+        return len(tails[0]) - 1, tails[0][-1], False
+    for number, (event, *others) in enumerate(zip(*tails, strict=True)):
+        if number < start:
             continue
-        one, two, both = others
-        if not _differs(one, value).any() or not _differs(two, value).any():
+        value = event.value
+        if runs[-1].elsewhere(value.shape) is not None or not value.is_floating_point():
+            continue
+        one, two, both = (other.value for other in others)
+        if not differs(one, value).any() or not differs(two, value).any():
             continue
         interaction = (both - one) - (two - value)
-        allowed = INTERACTION * _largest(two - value) + ROUNDING * _largest(value)
-        # Only the first pooled state is tested, because later modules may change it in any way.
-        return [module] if _largest(interaction) > allowed else []
-    return []
+        allowed = INTERACTION * largest(two - value) + ROUNDING * largest(value)
+        return number, event, largest(interaction) <= allowed
+    return None
+
+
+def _after(last: nn.Module, events: Sequence[Event]) -> list[Event]:
+    """Return the events after the last one whose tensor the code of a layer computed."""
+    start = max(number for number, event in enumerate(events) if event.origin is last)
+    return list(events[start + 1 :])

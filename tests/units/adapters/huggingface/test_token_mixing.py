@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -98,3 +99,61 @@ def test_a_head_that_pools_with_weights_of_its_own(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(model, "forward", forward)
     assert transformer(model, tokenizer).capabilities.unseen_mixers == ("pooling (Pooling)",)
+
+
+class Wrapper(nn.Module):
+    """A custom module around a BERT model. `mix` changes the embeddings, and `pool` returns the logits."""
+
+    def __init__(self, *, mixes: bool = False, pools: str = "mean", varies: bool = False) -> None:
+        super().__init__()
+        self.bert = architectures.build("bert")[0].bert
+        self.mixes, self.pools, self.varies = mixes, pools, varies
+        self.first, self.second = nn.Linear(architectures.HIDDEN, 2), nn.Linear(architectures.HIDDEN, 2)
+        self.step = nn.Identity()
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        embedded = self.bert.get_input_embeddings()(input_ids)
+        if self.varies:  # the number of calls depends on the tokens, as in a mixture of experts
+            for _ in range(int(input_ids.sum()) % 97):
+                embedded = self.step(embedded)
+        if self.mixes:
+            embedded = torch.cat([embedded[:, :1], embedded[:, 1:] + embedded[:, :-1]], 1)
+        states = self.bert(inputs_embeds=embedded, attention_mask=attention_mask).last_hidden_state
+        mask = attention_mask[..., None].to(states.dtype)
+        if self.pools == "first":
+            logits: Tensor = self.first(states[:, 0])
+            return logits
+        if self.pools == "first and embeddings":
+            return self.first(states[:, 0]) + self.second((embedded * mask).sum(1))
+        logits = self.first((states * mask).sum(1) / mask.sum(1))
+        if self.pools == "mean":
+            return logits
+        return logits + self.second(states.masked_fill(mask == 0, -1e9).amax(1))
+
+
+def mixers_of(**arguments: Any) -> tuple[str, ...]:
+    """Return the unseen mixers of a custom module around a BERT model."""
+    torch.manual_seed(0)
+    module, tokenizer = Wrapper(**arguments), architectures.build("bert")[1]
+    return transformer(module, tokenizer, classes=["negative", "positive"]).capabilities.unseen_mixers
+
+
+@pytest.mark.parametrize("pools", ["first", "mean"])
+def test_a_custom_module_that_mixes_tokens_by_attention_alone(pools: str) -> None:
+    assert mixers_of(pools=pools, varies=True) == ()
+
+
+def test_a_custom_module_that_mixes_tokens_before_its_transformer() -> None:
+    assert mixers_of(mixes=True, pools="first") == ("module (Wrapper)",)
+
+
+def test_a_second_pooled_state_is_tested_if_the_first_one_is_a_sum() -> None:
+    assert mixers_of(pools="mean and largest") == ("module (Wrapper)",)
+
+
+def test_calls_that_depend_on_the_tokens_hide_no_pooling() -> None:
+    assert mixers_of(pools="mean and largest", varies=True) == ("module (Wrapper)",)
+
+
+def test_a_sum_of_embeddings_that_is_added_to_the_state_of_the_first_token() -> None:
+    assert mixers_of(pools="first and embeddings") == ("module (Wrapper)",)
