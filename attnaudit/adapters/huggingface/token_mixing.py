@@ -64,7 +64,9 @@ def unseen_mixers(runner: Runner, read_tokens: ReadTokens) -> tuple[str, ...]:
         if not unknown:
             break
     found |= dict.fromkeys(_around_attention(runner, read_tokens, inputs, clean, runs))
-    variants.append(runner.builder.perturbed(inputs, set(_positions(inputs))))
+    # If modules mix tokens, or a decoder attends to one token, only two tokens may be changed.
+    parts = [{one} for one in _positions(inputs)] if found or runner.builder.decoder is not None else _halves(inputs)
+    variants = [runner.builder.perturbed(inputs, part) for part in (*parts, set().union(*parts))]
     found |= dict.fromkeys(_selective_pooling(runner, clean, inputs, variants, found))
     return tuple(
         f"{name or 'the model'} ({type(module).__name__})"
@@ -93,6 +95,15 @@ def _positions(inputs: Inputs) -> tuple[int, int]:
     """Return the positions of the tokens to change: the first real token, and the real token in the middle."""
     real = inputs.real()[0].nonzero()[:, 0].tolist()
     return real[0], real[len(real) // 2]
+
+
+def _halves(inputs: Inputs) -> list[set[int]]:
+    """Return two sets with the positions of every second real token, which have no token in common.
+
+    If many tokens are changed, the largest values of the states come from changed tokens, so that a maximum is noticed.
+    """
+    real = inputs.real()[0].nonzero()[:, 0].tolist()
+    return [set(real[::2]), set(real[1::2])]
 
 
 def _changed(inputs: Inputs, variant: Inputs) -> dict[int, Tensor]:
@@ -184,22 +195,22 @@ def _selective_pooling(
     """Find a module that pools the tokens after the last layer with weights that depend on the tokens.
 
     The mean of all tokens, or the state of a single token, is a sum of separate contributions of the tokens. The effect
-    of changing two tokens is then the sum of the effects of changing each. With weights that depend on the tokens, the
-    effects interact.
+    of changing two groups of tokens is then the sum of the effects of changing each. With weights that depend on the
+    tokens, or with a maximum, the effects interact.
 
     A head can pool the tokens several times. A module that gets a pooled state may change it in any way, so its output
     says nothing about the next pooled state. Once a pooled state has passed the test, the output of this module is
-    therefore frozen, and the runs are repeated until no state after the last layer depends on both tokens.
+    therefore frozen, and the runs are repeated until no state after the last layer depends on both groups.
 
     Args:
         runner: Runs the model.
         clean: The run of the unchanged text.
         inputs: The unchanged text.
-        variants: Three texts, in which one token, another token, and both tokens are changed.
+        variants: Three texts, in which one group of tokens, another group, and both groups are changed.
         found: The modules that are known to mix tokens.
 
     Returns:
-        A list with the module; an empty list if there is no such module.
+        The module, after other modules that are found to mix tokens in these texts; an empty list if there are none.
     """
     if not runner.layout.layers:
         return []
@@ -210,12 +221,13 @@ def _selective_pooling(
             _observed(runner, one, Observation(clean, _changed(inputs, one), dict(found), frozenset(frozen)))
             for one in variants
         ]
+        more = [module for run in runs for module in run.found if module not in found]
         pooled = _first_pooled(runner.layout.layers[-1], clean, runs, start)
         if pooled is None:
-            return []
+            return more
         number, event, is_sum = pooled
         if not is_sum:
-            return [event.origin]
+            return [*more, event.origin]
         frozen.add(event.call)
         start = number + 1
 
@@ -223,17 +235,17 @@ def _selective_pooling(
 def _first_pooled(
     last: nn.Module, clean: Observation, runs: Sequence[Observation], start: int
 ) -> tuple[int, Event, bool] | None:
-    """Return the first tensor after the last layer that depends on both changed tokens, and has no axis over tokens.
+    """Return the first tensor after the last layer that depends on both groups of tokens, and has no axis over tokens.
 
     Args:
         last: The last layer.
         clean: The run of the unchanged text.
-        runs: Three runs, in which one token, another token, and both tokens are changed.
+        runs: Three runs, in which one group of tokens, another group, and both groups are changed.
         start: The number of tensors after the last layer to skip, because they were compared before.
 
     Returns:
         The index of the tensor among those after the last layer, the tensor in the clean run, and whether the effects
-        of the two tokens add up; None if there is no such tensor. If the code after the last layer calls other modules
+        of the two groups add up; None if there is no such tensor. If the code after the last layer calls other modules
         for other tokens, its tensors cannot be compared. Then its last tensor is returned, and the flag is False.
     """
     tails = [_after(last, run.events) for run in (clean, *runs)]
