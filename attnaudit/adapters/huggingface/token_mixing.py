@@ -66,7 +66,7 @@ def unseen_mixers(runner: Runner, read_tokens: ReadTokens) -> tuple[str, ...]:
     found |= dict.fromkeys(_around_attention(runner, read_tokens, inputs, clean, runs))
     # If modules mix tokens, or a decoder attends to one token, only two tokens may be changed.
     parts = [{one} for one in _positions(inputs)] if found or runner.builder.decoder is not None else _halves(inputs)
-    variants = [runner.builder.perturbed(inputs, part) for part in (*parts, set().union(*parts))]
+    variants = [runner.builder.perturbed(inputs, part) for part in (*parts, parts[0] | parts[1])]
     found |= dict.fromkeys(_selective_pooling(runner, clean, inputs, variants, found))
     return tuple(
         f"{name or 'the model'} ({type(module).__name__})"
