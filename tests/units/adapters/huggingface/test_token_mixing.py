@@ -102,7 +102,8 @@ def test_a_head_that_pools_with_weights_of_its_own(monkeypatch: pytest.MonkeyPat
 
 
 class Wrapper(nn.Module):
-    """A custom module around a BERT model. `mix` changes the embeddings, and `pool` returns the logits."""
+    """A custom module around a BERT model. The arguments say what its code mixes, what its head reads, and whether its
+    calls depend on the tokens."""
 
     def __init__(self, *, mixes: bool = False, pools: str = "mean", varies: bool = False) -> None:
         super().__init__()
@@ -120,15 +121,13 @@ class Wrapper(nn.Module):
             embedded = torch.cat([embedded[:, :1], embedded[:, 1:] + embedded[:, :-1]], 1)
         states = self.bert(inputs_embeds=embedded, attention_mask=attention_mask).last_hidden_state
         mask = attention_mask[..., None].to(states.dtype)
-        if self.pools == "first":
-            logits: Tensor = self.first(states[:, 0])
-            return logits
+        read = (states * mask).sum(1) / mask.sum(1) if self.pools.startswith("mean") else states[:, 0]
+        logits: Tensor = self.first(read)
         if self.pools == "first and embeddings":
-            return self.first(states[:, 0]) + self.second((embedded * mask).sum(1))
-        logits = self.first((states * mask).sum(1) / mask.sum(1))
-        if self.pools == "mean":
-            return logits
-        return logits + self.second(states.masked_fill(mask == 0, -1e9).amax(1))
+            logits = logits + self.second((embedded * mask).sum(1))
+        if self.pools == "mean and largest":
+            logits = logits + self.second(states.masked_fill(mask == 0, -1e9).amax(1))
+        return logits
 
 
 def mixers_of(**arguments: Any) -> tuple[str, ...]:
