@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import count
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,9 @@ from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 
 #: Differences up to this share of the largest value of a tensor count as rounding.
 ROUNDING = 1e-5
-#: A call of a module: the module, and the number of its earlier calls.
-Call = tuple[nn.Module, int]
+#: A tensor of a call of a module: the module, the number of its earlier calls, whether the tensor is an argument or a
+#: result of the call, and its index among the tensors of this kind.
+Place = tuple[nn.Module, int, Literal["argument", "result"], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,12 @@ class Event:
 
     Attributes:
         origin: The module whose code computed the tensor.
-        call: The call that the tensor was given to, or that returned it.
+        place: The call that the tensor was given to, or that returned it.
         value: The tensor.
     """
 
     origin: nn.Module
-    call: Call
+    place: Place
     value: Tensor
 
 
@@ -44,9 +46,9 @@ class Observation:
         changed: Length of a stream -> mask of the positions whose tokens differ from those of the clean run.
         found: The modules that mix tokens. The run adds the modules that it finds. At unchanged tokens, the outputs of
             these modules, and the inputs of the modules inside them, are replaced by those of the clean run.
-        frozen: The calls whose outputs are replaced by those of the clean run, at all tokens.
-        inputs: Call -> the tensors that the module was called with.
-        outputs: Call -> the tensors that the module returned.
+        frozen: The tensors that are replaced by those of the clean run.
+        inputs: (module, index of its call) -> the tensors that the module was called with.
+        outputs: (module, index of its call) -> the tensors that the module returned.
         events: All of these tensors in the order of the run.
         calls: The number of calls of each module.
         logits: The logits of the run.
@@ -55,9 +57,9 @@ class Observation:
     clean: Observation | None = None
     changed: Mapping[int, Tensor] = field(default_factory=dict)
     found: dict[nn.Module, None] = field(default_factory=dict)
-    frozen: Set[Call] = frozenset()
-    inputs: dict[Call, list[Tensor]] = field(default_factory=dict)
-    outputs: dict[Call, list[Tensor]] = field(default_factory=dict)
+    frozen: Set[Place] = frozenset()
+    inputs: dict[tuple[nn.Module, int], list[Tensor]] = field(default_factory=dict)
+    outputs: dict[tuple[nn.Module, int], list[Tensor]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     calls: Counter[nn.Module] = field(default_factory=Counter)
     logits: Tensor | None = None
@@ -73,21 +75,23 @@ class Observation:
                 self.found[self._running[-1][0]] = None
             if any(outer in self.found for outer, _, _ in self._running):
                 args, kwargs = self._restored((args, kwargs), before)
+            args, kwargs = self._with_frozen((args, kwargs), before, (*key, "argument"))
         self.inputs[key] = _copies((args, kwargs))
-        self.events += [Event(self._running[-1][0], key, one) for one in self.inputs[key] if self._running]
+        if self._running:
+            origin = self._running[-1][0]
+            self.events += [Event(origin, (*key, "argument", i), one) for i, one in enumerate(self.inputs[key])]
         self._running.append((*key, self._is_same_elsewhere(self.inputs[key], key)))
         return args, kwargs
 
     def leave(self, module: nn.Module, _args: Any, output: Any) -> Any:
         """Record the output of a module, and compare it with that of the clean run. This is a forward hook."""
         _, call, comparable = self._running.pop()
-        if self.clean is not None and (module, call) in self.frozen:
-            output = _replaced(output, self.clean.outputs.get((module, call), []))
+        before = [] if self.clean is None else self.clean.outputs.get((module, call), [])
+        output = self._with_frozen(output, before, (module, call, "result"))
         self.outputs[module, call] = _copies(output)
-        self.events += [Event(module, (module, call), one) for one in self.outputs[module, call]]
+        self.events += [Event(module, (module, call, "result", i), t) for i, t in enumerate(self.outputs[module, call])]
         if self.clean is None or not comparable:
             return output
-        before = self.clean.outputs.get((module, call), [])
         if self._any_differs_elsewhere(self.outputs[module, call], before):
             self.found[module] = None
             return self._restored(output, before)
@@ -166,6 +170,20 @@ class Observation:
 
         return pytree.tree_map_only(Tensor, restore, structure)
 
+    def _with_frozen(
+        self, structure: Any, clean: Sequence[Tensor], of: tuple[nn.Module, int, Literal["argument", "result"]]
+    ) -> Any:
+        """Replace the frozen tensors among the arguments or the results of a call by those of the clean run."""
+        if not any((*of, index) in self.frozen for index in range(len(clean))):
+            return structure
+        numbers = count()
+
+        def freeze(value: Tensor) -> Tensor:
+            index = next(numbers)
+            return clean[index] if (*of, index) in self.frozen else value
+
+        return pytree.tree_map_only(Tensor, freeze, structure)
+
 
 @contextmanager
 def observing(model: nn.Module, observation: Observation) -> Iterator[None]:
@@ -174,12 +192,6 @@ def observing(model: nn.Module, observation: Observation) -> Iterator[None]:
     handles += [module.register_forward_hook(observation.leave) for module in modules]
     with temporary_hooks(handles):
         yield
-
-
-def _replaced(structure: Any, values: Sequence[Tensor]) -> Any:
-    """Replace the tensors in a nested structure by others of the same shapes. Without such tensors, change nothing."""
-    remaining = iter(values if _alike(_copies(structure), values) else ())
-    return pytree.tree_map_only(Tensor, lambda one: next(remaining, one), structure)
 
 
 def _copies(structure: Any) -> list[Tensor]:

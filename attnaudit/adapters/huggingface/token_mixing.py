@@ -20,9 +20,9 @@ from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.layout import DECODER
 from attnaudit.adapters.huggingface.observed_modules import (
     ROUNDING,
-    Call,
     Event,
     Observation,
+    Place,
     differs,
     largest,
     observing,
@@ -198,9 +198,9 @@ def _selective_pooling(
     of changing two groups of tokens is then the sum of the effects of changing each. With weights that depend on the
     tokens, or with a maximum, the effects interact.
 
-    A head can pool the tokens several times. A module that gets a pooled state may change it in any way, so its output
-    says nothing about the next pooled state. Once a pooled state has passed the test, the output of this module is
-    therefore frozen, and the runs are repeated until no state after the last layer depends on both groups.
+    A head can pool the tokens several times. A module that gets a pooled state may change it in any way, so the effects
+    on its output may interact. Once a pooled state has passed the test, it is therefore replaced by that of the clean
+    run, and the runs are repeated until no state after the last layer depends on both groups.
 
     Args:
         runner: Runs the model.
@@ -214,47 +214,40 @@ def _selective_pooling(
     """
     if not runner.layout.layers:
         return []
-    frozen: set[Call] = set()
-    start = 0
+    frozen: set[Place] = set()
     while True:
         runs = [
             _observed(runner, one, Observation(clean, _changed(inputs, one), dict(found), frozenset(frozen)))
             for one in variants
         ]
         more = [module for run in runs for module in run.found if module not in found]
-        pooled = _first_pooled(runner.layout.layers[-1], clean, runs, start)
+        pooled = _first_pooled(runner.layout.layers[-1], clean, runs)
         if pooled is None:
             return more
-        number, event, is_sum = pooled
+        event, is_sum = pooled
         if not is_sum:
             return [*more, event.origin]
-        frozen.add(event.call)
-        start = number + 1
+        frozen.add(event.place)
 
 
-def _first_pooled(
-    last: nn.Module, clean: Observation, runs: Sequence[Observation], start: int
-) -> tuple[int, Event, bool] | None:
+def _first_pooled(last: nn.Module, clean: Observation, runs: Sequence[Observation]) -> tuple[Event, bool] | None:
     """Return the first tensor after the last layer that depends on both groups of tokens, and has no axis over tokens.
 
     Args:
         last: The last layer.
         clean: The run of the unchanged text.
         runs: Three runs, in which one group of tokens, another group, and both groups are changed.
-        start: The number of tensors after the last layer to skip, because they were compared before.
 
     Returns:
-        The index of the tensor among those after the last layer, the tensor in the clean run, and whether the effects
-        of the two groups add up; None if there is no such tensor. If the code after the last layer calls other modules
-        for other tokens, its tensors cannot be compared. Then its last tensor is returned, and the flag is False.
+        The tensor in the clean run, and whether the effects of the two groups add up; None if there is no such tensor.
+        If the code after the last layer calls other modules for other tokens, its tensors cannot be compared. Then its
+        last tensor is returned, and the flag is False.
     """
     tails = [_after(last, run.events) for run in (clean, *runs)]
-    calls = [[(one.origin, one.call[0], one.value.shape) for one in tail] for tail in tails]
+    calls = [[(one.origin, one.place, one.value.shape) for one in tail] for tail in tails]
     if any(other != calls[0] for other in calls):
-        return len(tails[0]) - 1, tails[0][-1], False
-    for number, (event, *others) in enumerate(zip(*tails, strict=True)):
-        if number < start:
-            continue
+        return tails[0][-1], False
+    for event, *others in zip(*tails, strict=True):
         value = event.value
         if runs[-1].elsewhere(value.shape) is not None or not value.is_floating_point():
             continue
@@ -263,7 +256,7 @@ def _first_pooled(
             continue
         interaction = (both - one) - (two - value)
         allowed = INTERACTION * largest(two - value) + ROUNDING * largest(value)
-        return number, event, largest(interaction) <= allowed
+        return event, largest(interaction) <= allowed
     return None
 
 

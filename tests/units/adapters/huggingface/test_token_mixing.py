@@ -101,6 +101,19 @@ def test_a_head_that_pools_with_weights_of_its_own(monkeypatch: pytest.MonkeyPat
     assert transformer(model, tokenizer).capabilities.unseen_mixers == ("pooling (Pooling)",)
 
 
+class Head(nn.Module):
+    """A head that gets the mean and the states of all tokens. Its own code changes the mean, and may add a maximum."""
+
+    def __init__(self, *, adds_largest: bool) -> None:
+        super().__init__()
+        self.adds_largest = adds_largest
+        self.first = nn.Linear(architectures.HIDDEN, 2)
+
+    def forward(self, mean: Tensor, states: Tensor) -> Tensor:
+        logits: Tensor = self.first(nn.functional.gelu(mean))
+        return logits + states.amax(1) @ self.first.weight.T if self.adds_largest else logits
+
+
 class Wrapper(nn.Module):
     """A custom module around a BERT model. The arguments say what its code mixes, what its head reads, and whether its
     calls depend on the tokens."""
@@ -110,6 +123,7 @@ class Wrapper(nn.Module):
         self.bert = architectures.build("bert")[0].bert
         self.mixes, self.pools, self.varies = mixes, pools, varies
         self.first, self.second = nn.Linear(architectures.HIDDEN, 2), nn.Linear(architectures.HIDDEN, 2)
+        self.head = Head(adds_largest="largest" in pools)
         self.step = nn.Identity()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -122,6 +136,9 @@ class Wrapper(nn.Module):
         states = self.bert(inputs_embeds=embedded, attention_mask=attention_mask).last_hidden_state
         mask = attention_mask[..., None].to(states.dtype)
         read = (states * mask).sum(1) / mask.sum(1) if self.pools.startswith("mean") else states[:, 0]
+        if "in a head" in self.pools:
+            head_logits: Tensor = self.head(read, states.masked_fill(mask == 0, -1e9))
+            return head_logits
         logits: Tensor = self.first(read)
         if self.pools == "first and embeddings":
             logits = logits + self.second((embedded * mask).sum(1))
@@ -137,7 +154,7 @@ def mixers_of(**arguments: Any) -> tuple[str, ...]:
     return transformer(module, tokenizer, classes=["negative", "positive"]).capabilities.unseen_mixers
 
 
-@pytest.mark.parametrize("pools", ["first", "mean"])
+@pytest.mark.parametrize("pools", ["first", "mean", "mean in a head"])
 def test_a_custom_module_that_mixes_tokens_by_attention_alone(pools: str) -> None:
     assert mixers_of(pools=pools, varies=True) == ()
 
@@ -152,6 +169,10 @@ def test_a_second_pooled_state_is_tested_if_the_first_one_is_a_sum() -> None:
 
 def test_calls_that_depend_on_the_tokens_hide_no_pooling() -> None:
     assert mixers_of(pools="mean and largest", varies=True) == ("module (Wrapper)",)
+
+
+def test_a_second_pooled_state_is_found_in_a_head_that_gets_a_mean() -> None:
+    assert mixers_of(pools="mean and largest in a head") == ("module.head (Head)",)
 
 
 def test_a_sum_of_embeddings_that_is_added_to_the_state_of_the_first_token() -> None:
