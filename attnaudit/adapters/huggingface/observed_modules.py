@@ -30,11 +30,13 @@ class Event:
         origin: The module whose code computed the tensor.
         place: The call that the tensor was given to, or that returned it.
         value: The tensor.
+        within: The calls that were running around this call, each as a module and the number of its earlier calls.
     """
 
     origin: nn.Module
     place: Place
     value: Tensor
+    within: tuple[tuple[nn.Module, int], ...]
 
 
 @dataclass(slots=True)
@@ -78,8 +80,7 @@ class Observation:
             args, kwargs = self._with_frozen((args, kwargs), before, (*key, "argument"))
         self.inputs[key] = _copies((args, kwargs))
         if self._running:
-            origin = self._running[-1][0]
-            self.events += [Event(origin, (*key, "argument", i), one) for i, one in enumerate(self.inputs[key])]
+            self._record(self._running[-1][0], (*key, "argument"), self.inputs[key])
         self._running.append((*key, self._is_same_elsewhere(self.inputs[key], key)))
         return args, kwargs
 
@@ -89,13 +90,20 @@ class Observation:
         before = [] if self.clean is None else self.clean.outputs.get((module, call), [])
         output = self._with_frozen(output, before, (module, call, "result"))
         self.outputs[module, call] = _copies(output)
-        self.events += [Event(module, (module, call, "result", i), t) for i, t in enumerate(self.outputs[module, call])]
+        self._record(module, (module, call, "result"), self.outputs[module, call])
         if self.clean is None or not comparable:
             return output
         if self._any_differs_elsewhere(self.outputs[module, call], before):
             self.found[module] = None
             return self._restored(output, before)
         return output
+
+    def _record(
+        self, origin: nn.Module, of: tuple[nn.Module, int, Literal["argument", "result"]], values: Sequence[Tensor]
+    ) -> None:
+        """Add the arguments or the results of a call to the events."""
+        within = tuple((module, call) for module, call, _ in self._running)
+        self.events += [Event(origin, (*of, index), value, within) for index, value in enumerate(values)]
 
     def elsewhere(self, shape: torch.Size) -> Tensor | None:
         """Return a mask of the entries of a tensor that belong only to unchanged tokens.

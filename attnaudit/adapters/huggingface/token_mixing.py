@@ -11,7 +11,7 @@ Shapes: T tokens of the text, D tokens of the decoder. All runs have a batch of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import torch
 from torch import Tensor, nn
@@ -241,12 +241,12 @@ def _first_pooled(last: nn.Module, clean: Observation, runs: Sequence[Observatio
     Returns:
         The tensor in the clean run, and whether the effects of the two groups add up; None if there is no such tensor.
         If the code after the last layer calls other modules for other tokens, its tensors cannot be compared. Then its
-        last tensor is returned, and the flag is False.
+        last tensor of the run is returned, and the flag is False.
     """
-    tails = [_after(last, run.events) for run in (clean, *runs)]
+    tails = [_after(last, run, runs[-1].changed.keys()) for run in (clean, *runs)]
     calls = [[(one.origin, one.place, one.value.shape) for one in tail] for tail in tails]
     if any(other != calls[0] for other in calls):
-        return tails[0][-1], False
+        return clean.events[-1], False
     for event, *others in zip(*tails, strict=True):
         value = event.value
         if runs[-1].elsewhere(value.shape) is not None or not value.is_floating_point():
@@ -260,7 +260,21 @@ def _first_pooled(last: nn.Module, clean: Observation, runs: Sequence[Observatio
     return None
 
 
-def _after(last: nn.Module, events: Sequence[Event]) -> list[Event]:
-    """Return the events after the last one whose tensor the code of a layer computed."""
-    start = max(number for number, event in enumerate(events) if event.origin is last)
-    return list(events[start + 1 :])
+def _after(last: nn.Module, run: Observation, lengths: Set[int]) -> list[Event]:
+    """Return the events after the last one whose tensor the code of a layer computed.
+
+    Events inside modules that return only tensors over tokens are left out. What these modules return for unchanged
+    tokens is compared with the clean run. Inside them, tokens can be sorted and put back, as experts do.
+
+    Args:
+        last: The layer.
+        run: The run.
+        lengths: The lengths of the streams.
+    """
+    start = max(number for number, event in enumerate(run.events) if event.origin is last)
+
+    def returns_tokens(call: tuple[nn.Module, int]) -> bool:
+        shapes = [one.shape for one in run.outputs.get(call, [])]
+        return bool(shapes) and all(len(shape) > 1 and not lengths.isdisjoint(shape) for shape in shapes)
+
+    return [event for event in run.events[start + 1 :] if not any(map(returns_tokens, event.within))]

@@ -114,6 +114,20 @@ class Head(nn.Module):
         return logits + states.amax(1) @ self.first.weight.T if self.adds_largest else logits
 
 
+class Experts(nn.Module):
+    """A module that changes some of the tokens. The number of these tokens depends on the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expert = nn.GELU()
+
+    def forward(self, states: Tensor) -> Tensor:
+        chosen = states[..., 0] > 0
+        result = states.clone()
+        result[chosen] = self.expert(states[chosen])
+        return result
+
+
 class Wrapper(nn.Module):
     """A custom module around a BERT model. The arguments say what its code mixes, what its head reads, and whether its
     calls depend on the tokens."""
@@ -123,6 +137,7 @@ class Wrapper(nn.Module):
         self.bert = architectures.build("bert")[0].bert
         self.mixes, self.pools, self.varies = mixes, pools, varies
         self.first, self.second = nn.Linear(architectures.HIDDEN, 2), nn.Linear(architectures.HIDDEN, 2)
+        self.experts = Experts()
         self.head = Head(adds_largest="largest" in pools)
         self.step = nn.Identity()
 
@@ -134,6 +149,8 @@ class Wrapper(nn.Module):
         if self.mixes:
             embedded = torch.cat([embedded[:, :1], embedded[:, 1:] + embedded[:, :-1]], 1)
         states = self.bert(inputs_embeds=embedded, attention_mask=attention_mask).last_hidden_state
+        if "experts" in self.pools:
+            states = self.experts(states)
         mask = attention_mask[..., None].to(states.dtype)
         read = (states * mask).sum(1) / mask.sum(1) if self.pools.startswith("mean") else states[:, 0]
         if "in a head" in self.pools:
@@ -154,7 +171,7 @@ def mixers_of(**arguments: Any) -> tuple[str, ...]:
     return transformer(module, tokenizer, classes=["negative", "positive"]).capabilities.unseen_mixers
 
 
-@pytest.mark.parametrize("pools", ["first", "mean", "mean in a head"])
+@pytest.mark.parametrize("pools", ["first", "mean", "mean in a head", "mean of experts"])
 def test_a_custom_module_that_mixes_tokens_by_attention_alone(pools: str) -> None:
     assert mixers_of(pools=pools, varies=True) == ()
 
