@@ -115,14 +115,14 @@ class Head(nn.Module):
 
 
 class Experts(nn.Module):
-    """A module that changes some of the tokens. The number of these tokens depends on the text."""
+    """A module that changes some of the states. The number of these states depends on the text."""
 
     def __init__(self) -> None:
         super().__init__()
         self.expert = nn.GELU()
 
     def forward(self, states: Tensor) -> Tensor:
-        chosen = states[..., 0] > 0
+        chosen = states > 0
         result = states.clone()
         result[chosen] = self.expert(states[chosen])
         return result
