@@ -65,7 +65,7 @@ class FirstLinears:
         """Inside the context, run a pass in which the first linear layers run only on the distinct states.
 
         If the pass skips layers, these are the linear layers of the first layer that runs. With gradients enabled, or
-        on a GPU, all linear layers run on all states.
+        on a GPU, all linear layers run on all states, and so do linear layers with hooks, which expect all states.
         """
         if torch.is_grad_enabled():
             yield
@@ -88,8 +88,9 @@ class FirstLinears:
                 return None
             return output[distinct[1]].unflatten(0, states.shape[:2])
 
-        handles: list[Any] = [module.register_forward_pre_hook(select) for module in self.modules]
-        handles += [module.register_forward_hook(distribute) for module in self.modules]
+        modules = [module for module in self.modules if not (module._forward_hooks or module._forward_pre_hooks)]
+        handles: list[Any] = [module.register_forward_pre_hook(select) for module in modules]
+        handles += [module.register_forward_hook(distribute) for module in modules]
         token = _current_pass.set(this_pass)
         with temporary_hooks(handles):
             try:

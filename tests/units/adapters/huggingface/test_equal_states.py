@@ -67,6 +67,18 @@ def test_only_the_first_linear_layers_run_on_distinct_states(load_adapter: Load,
         assert queries[2:] == [3 * tokens]
 
 
+def test_hooks_of_linear_layers_get_all_states(load_adapter: Load, instances: list[Instance]) -> None:
+    adapter = load_adapter("bert")
+    inputs = repeated(adapter.collate(instances[:1]), 3)
+    layer = adapter.model.bert.encoder.layer[0].attention.self.query
+    shapes: list[tuple[int, ...]] = []
+    handle = layer.register_forward_hook(lambda module, args, output: shapes.extend((args[0].shape, output.shape)))
+    with handle, torch.no_grad():
+        adapter.run(inputs)
+    rows = tuple(inputs.ids["text"].shape)
+    assert [shape[:2] for shape in shapes] == [rows, rows]
+
+
 def test_a_pass_that_skips_layers_shares_the_states_of_its_first_layer(
     load_adapter: Load, instances: list[Instance]
 ) -> None:
