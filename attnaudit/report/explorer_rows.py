@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.errors import ReportError
+from attnaudit.processes import return_free_memory
 from attnaudit.report.run_files import RUN_AGAIN, Case
 
 if TYPE_CHECKING:
@@ -109,15 +110,24 @@ def read_rows(path: Path, *, listed: Collection[str] = ()) -> dict[Case, CaseRow
                     reader = cases.setdefault(case, _Reader())
                     if reader.add_instances(rows):
                         reader.without_tokens = True
+                _return_memory(chosen)
             for group in range(file.num_row_groups):
                 _read_tokens(file, group, cases, chosen)
+                _return_memory(chosen)
             for group in range(file.num_row_groups):
                 _read_measures(file, group, cases, chosen)
+                _return_memory(chosen)
     except (pa.ArrowException, OSError) as error:
         raise ReportError(f"{path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
     for case, reader in cases.items():
         reader.rows.total = samples[case].total if case in chosen else len(reader.rows.ids)
     return {case: reader.rows for case, reader in cases.items()}
+
+
+def _return_memory(chosen: Mapping[Case, set[str]]) -> None:
+    """Return the memory of a row group of which only a sample was kept."""
+    if chosen:
+        return_free_memory(libraries=False)
 
 
 class _Sample:
@@ -257,6 +267,7 @@ class _Reader:
         self.rows = CaseRows()
         self.without_tokens = False
         self._positions: dict[str, int] = {}
+        self._strings: dict[str, str] = {}
         self._ids: Any = None  # the ids as an Arrow array
         self._starts: Integers | None = None  # (n + 1,) where the tokens of each instance start
 
@@ -282,7 +293,8 @@ class _Reader:
         """Add the tokens of instances that have none yet."""
         for position, tokens in zip(self._positions_of(rows), rows.column("tokens").to_pylist(), strict=True):
             if tokens and not self.rows.tokens[position]:
-                self.rows.tokens[position] = [token or "" for token in tokens]
+                # Equal tokens are one string, which saves most of the memory.
+                self.rows.tokens[position] = [self._strings.setdefault(token or "", token or "") for token in tokens]
         self.without_tokens = not all(self.rows.tokens)
 
     def add_measure(self, measure: str, rows: pa.Table, *, per_token: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from attnaudit.errors import ReportError, require_regular_file
+from attnaudit.processes import return_free_memory
 from attnaudit.records import SCHEMA_VERSION, RunRecord
 
 #: Columns that exist only if the units have a place in a picture or a recording.
@@ -19,6 +20,8 @@ COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure",
 RUN_AGAIN = "Run the audit again to write a new file."
 KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
 ROWS_AT_ONCE = 2**16
+#: The number of batches of instances that are read before free memory is returned.
+BATCHES_TO_KEEP = 16
 
 Case: TypeAlias = tuple[str, str, int]  # the names of the model and the data set, and the seed
 
@@ -212,7 +215,9 @@ class MeasurementsFile:
                 fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
                 use_threads=False,
             )
-            for batch in batches:
+            for number, batch in enumerate(batches):
+                if number % BATCHES_TO_KEEP == 0:
+                    return_free_memory(libraries=False)  # otherwise, Arrow keeps 80 MB of a file with a million rows
                 for row in batch.to_pylist():
                     key = ((row["model"], row["data"], row["seed"]), row["instance"])
                     if key in requested:
