@@ -1,9 +1,10 @@
 """Validate policies on planted bags, heads, hops and patches: `python -m benchmarks.planted_units DIR`.
 
 The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and the
-policies for bags and for several attentions to DIR. Results of single models are stored in DIR, so a run that was
-stopped resumes. All populations take about half an hour of CPU time. With `--population`, only one is planted. Large
-bags are audited with the gates of `audits/bags.toml`.
+policies for bags, several attentions and passages to DIR. Results of single models are stored in DIR, so a run that was
+stopped resumes. With `--population`, only one is planted. Large bags are audited with the gates of `audits/bags.toml`,
+and models of several labels with those of `audits/attentions.toml`. With `--look`, only the held-out models of one look
+are audited.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from attnaudit.research.planted_units.unit_validation import (
 from attnaudit.research.validation.policy_writer import PolicyBase
 
 PAGE = "planted_units.md"
-BAGS = Path(__file__).parents[1] / "audits" / "bags.toml"
+POLICIES = Path(__file__).parents[1] / "audits"
 TITLES: dict[PopulationName, str] = {
     "bags": "Bags of feature vectors",
     "large_bags": "Large bags of feature vectors",
     "attentions": "Several heads or hops of pooled attention",
     "pictures": "Vision transformers",
+    "labels": "One label of several",
+    "sources": "Language models that answer from passages",
 }
 #: How the policy for bags names large bags.
 LARGE = "Held out, bags of 1,000 and 10,000 units"
@@ -43,6 +46,7 @@ left out.
 SUBJECTS: dict[PopulationName, tuple[str, str]] = {
     "bags": ("bags of feature vectors with a single attention", "bags"),
     "attentions": ("models with several heads or hops of pooled attention", "attentions"),
+    "sources": ("language models that answer from passages", "sources"),
 }
 WRITTEN = "`python -m benchmarks.planted_units` wrote this file. docs/planted_units.md describes the planted models."
 #: Informational checks that all of these models support.
@@ -67,6 +71,28 @@ severity = "report"
 name = "Agreement"
 severity = "report"
 """
+#: The same for models that answer from passages.
+EVIDENCE_OF_SOURCES = """# Evidence: these checks are reported and never gate a release.
+
+[[check]]
+name = "TopKDrop"
+severity = "report"
+
+[[check]]
+name = "LinearDatamodellingScore"
+severity = "report"
+
+[[check]]
+name = "Agreement"
+importance = "leave_one_out"
+severity = "report"
+
+[[check]]
+name = "Agreement"
+importance = "leave_one_out"
+reading = "own@layer=*,heads=*"
+severity = "report"
+"""
 
 
 def base_of(population: PopulationName) -> PolicyBase:
@@ -78,7 +104,7 @@ def base_of(population: PopulationName) -> PolicyBase:
         head=(f"# The policy for {subject}.\n# {WRITTEN}"),
         name=name,
         remedies={"used": [remedy], "points": [remedy]},
-        evidence=EVIDENCE.rstrip(),
+        evidence=(EVIDENCE_OF_SOURCES if population == "sources" else EVIDENCE).rstrip(),
     )
 
 
@@ -86,6 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder for results")
     parser.add_argument("--population", choices=POPULATIONS, action="append", help="default: all")
+    parser.add_argument("--look", type=int, help="the look whose held-out models are audited (0: none; default: all)")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
     options = parser.parse_args()
     lines = [
@@ -100,14 +127,15 @@ def main() -> None:
         validated[population] = found = validate_units(
             population,
             out=options.folder,
-            bags=BAGS,
+            policies=POLICIES,
+            look=options.look,
             jobs=options.jobs,
             progress=lambda done, total, note: print(f"{done}/{total} {note}", flush=True),
         )
         lines += [f"## {TITLES[population]}", "", *report(found)]
     large = error_lines(validated["large_bags"], LARGE) if "large_bags" in validated else []
     for population, found in validated.items():
-        if population in SUBJECTS:
+        if population in SUBJECTS and found.half == "held_out" and found.gates:
             policy = policy_of(found, base_of(population), large if population == "bags" else ())
             (options.folder / f"{SUBJECTS[population][1]}.toml").write_text(policy, encoding="utf-8")
     text = "\n".join(lines).rstrip() + "\n"

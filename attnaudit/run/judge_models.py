@@ -24,6 +24,7 @@ from attnaudit.records import CheckRecord
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.engine.clean_pass import Unit
     from attnaudit.engine.measurements import Measurements
 
 #: Folders of the package whose code decides the numbers of a check. A change in them makes every kept result outdated.
@@ -50,7 +51,14 @@ class JudgedChecks:
 
 
 def judge_model(
-    loaded: LoadedModel, dataset: Dataset, checks: Sequence[Check], *, name: str, seed: int, device: str = "cpu"
+    loaded: LoadedModel,
+    dataset: Dataset,
+    checks: Sequence[Check],
+    *,
+    name: str,
+    seed: int,
+    device: str = "cpu",
+    unit: Unit = "tokens",
 ) -> JudgedChecks:
     """Measure a model once and judge every check on that measurement.
 
@@ -64,6 +72,7 @@ def judge_model(
         name: The name of the model in the records.
         seed: The seed of permutations and intervals.
         device: Where torch computes: "cpu", "cuda" or "cuda:N".
+        unit: The units of the audit.
     """
     from attnaudit.data import label_indices
     from attnaudit.engine.measuring import measure
@@ -73,7 +82,9 @@ def judge_model(
 
     def judge(some_checks: Sequence[Check]) -> tuple[list[CheckRecord], Measurements]:
         needs = sorted({need for check in some_checks for need in check.needs_under_reading()})
-        measurements, _ = measure(loaded.adapter, dataset, needs, model=name, seed=seed, labels=labels, device=device)
+        measurements, _ = measure(
+            loaded.adapter, dataset, needs, model=name, seed=seed, labels=labels, device=device, unit=unit
+        )
         return [check.judge(measurements) for check in some_checks], measurements
 
     try:

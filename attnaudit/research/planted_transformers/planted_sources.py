@@ -1,11 +1,7 @@
-"""Planted language models that answer from passages. One passage determines the answer.
+"""Planted language models that answer from passages.
 
-The models are the compiled circuits of causal classifiers (see `compiled_circuits`), with the output layer of a
-language model. Its logit for the name of a class is the logit that the classifier has for this class. In every prompt,
-one passage has cue words of a class. The others have decoys and words that decide nothing. The circuit moves the
-evidence of the cue words, so the answer depends on the passage with the cue words alone. A reading is faithful if its
-head moves the evidence. It is unfaithful if the head looks at other words, or if it looks at the cue words but moves
-nothing.
+The models are compiled circuits (see `source_circuits`) with the output layer of a language model. The logit of the
+name of a class is the logit that a classifier with this circuit has for the class. The answer of a row is such a name.
 """
 
 from __future__ import annotations
@@ -13,90 +9,150 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from attnaudit.instances import Instance
+from attnaudit.adapters.huggingface import transformer
+from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
+from attnaudit.instances import Dataset, Instance
 from attnaudit.research.planted_transformers.circuit_parts import LabelledReading
-from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, CLASS_WORDS, DECOYS
+from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, DECOYS
 from attnaudit.research.planted_transformers.compile_weights import compile_model
-from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, Variant
+from attnaudit.research.planted_transformers.compiled_circuits import Variant
+from attnaudit.research.planted_transformers.source_circuits import (
+    CIRCUITS_OF_SOURCES,
+    FILLERS,
+    QUESTION,
+    SourceFamily,
+    SourceRow,
+    source_rows,
+)
+from attnaudit.research.validation.population_schema import Half
+from attnaudit.targets import Target
 
-#: The circuits that have both faithful and unfaithful readings in causal models.
-MECHANISMS = ("last_layer", "middle_layer", "first_layer", "bag_of_words", "looks_without_moving")
 #: The circuit reads its output from [SEP], so the prompt ends with it.
 TEMPLATE = "{passages}{text} [SEP] {answer}"
-LOGIT_SCALE = 8.0
+#: The number of rows of each model.
+ROWS = 40
 #: Standard deviation of the output weights of all other words. It lets gradients reach every head.
 LM_NOISE = 0.1
-FILLERS = (
-    "the film was shown on a rainy evening", "many people came to the theater", "there is a story about a family",
-    "we saw it in the city last year", "it runs for two hours and a half", "a man and a woman meet in a town",
-    "some of the actors are from other films", "the second part is set at sea",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceModel:
-    """A planted language model.
+class SourcePlan:
+    """One model to build.
 
     Attributes:
-        name: The mechanism, the family and the seed.
-        model: The model.
-        tokenizer: Its tokenizer.
-        rows: Rows with passages and answers.
-        deciding: The index of the passage that decides, for each row.
-        readings: The readings whose truth is known.
-    """
-
-    name: str
-    model: Any
-    tokenizer: Any
-    rows: tuple[Instance, ...]
-    deciding: tuple[int, ...]
-    readings: tuple[LabelledReading, ...]
-
-
-def source_model(
-    mechanism: str, family: Literal["gpt2", "llama"], seed: int, *, count: int = 60, passages: int = 4
-) -> SourceModel:
-    """Build a planted language model and rows for it.
-
-    Args:
-        mechanism: One of MECHANISMS.
+        mechanism: The name of the circuit.
         family: The family.
         seed: The seed of the weights, of the rows and of the details of the circuit.
-        count: The number of rows.
-        passages: The number of passages of each row.
+        parameter: The parameter of the circuit.
     """
-    generator = random.Random(f"{mechanism} {family} {seed}")
-    circuit = next(one for one in CIRCUITS if one.mechanism == mechanism)
-    heads = generator.choice((2, 4))
+
+    mechanism: str
+    family: SourceFamily
+    seed: int
+    parameter: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        part = f"-{self.parameter:g}" if self.parameter else ""
+        return f"{self.mechanism}-{self.family}-{self.seed}{part}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlantedSources:
+    """A planted language model with its rows.
+
+    Attributes:
+        plan: The plan.
+        model: The model.
+        tokenizer: Its tokenizer.
+        classes: The names of the classes, which are the possible answers.
+        rows: The rows.
+        readings: The readings whose truth is known by construction.
+    """
+
+    plan: SourcePlan
+    model: Any
+    tokenizer: Any
+    classes: tuple[str, ...]
+    rows: tuple[SourceRow, ...]
+    readings: tuple[LabelledReading, ...]
+
+    @property
+    def dataset(self) -> Dataset:
+        """The rows, as a data set to audit."""
+        instances = tuple(
+            Instance(
+                id=f"{number:04}", text=row.question, answer=self.classes[row.label], passages=row.passages
+            )
+            for number, row in enumerate(self.rows)
+        )  # fmt: skip
+        return Dataset(name=self.plan.name, source="planted", description="", instances=instances)
+
+    def adapter(self) -> HuggingFaceAdapter:
+        """Return the adapter of the model."""
+        adapter = transformer(self.model, self.tokenizer, template=TEMPLATE, target=Target(kind="string"))
+        assert isinstance(adapter, HuggingFaceAdapter)
+        return adapter
+
+
+def source_plans(half: Half, seeds: Sequence[int]) -> list[SourcePlan]:
+    """Return the models of one half. The held-out half has the mechanisms of the tuning half, too, with other seeds."""
+    return [
+        SourcePlan(mechanism=circuit.mechanism, family=family, seed=seed, parameter=float(parameter))
+        for circuit in CIRCUITS_OF_SOURCES
+        if half == "held_out" or circuit.half == "tuning"
+        for seed in seeds
+        for family in circuit.families
+        for parameter in circuit.parameters
+    ]
+
+
+def build_sources(plan: SourcePlan) -> PlantedSources:
+    """Build the model of a plan, and its rows."""
+    generator = random.Random(f"{plan.mechanism} {plan.family} {plan.seed} sources")
+    circuit = next(one for one in CIRCUITS_OF_SOURCES if one.mechanism == plan.mechanism)
+    heads = circuit.heads or generator.choice((2, 4))
     variant = Variant(
-        family=family,
-        layers=generator.randint(3, 4),
+        family=plan.family,
+        layers=generator.randint(circuit.least_layers, 4),
         heads=heads,
         classes=generator.choice((2, 3)),
-        sharpness=generator.choice((5.0, 8.0)),
-        logit_scale=LOGIT_SCALE,
+        sharpness=generator.choice((5.0, 8.0, 12.0)),
+        logit_scale=generator.choice((4.0, 8.0)),
         reviews=False,
         head=generator.randrange(heads),
-        idle="decoy",
+        idle=generator.choice(("decoy", "sink", "uniform")),
     )
-    design = circuit.design(variant, 0.0)
-    names = CLASS_NAMES[: variant.classes]
-    tokenizer = _tokenizer([*design.lexicon, *names])
-    classifier = compile_model(design, family, tokenizer, classes=names, seed=seed)
-    rows, deciding = _rows(generator, variant.classes, count, passages)
-    return SourceModel(
-        name=f"{mechanism} {family} {seed}",
-        model=_as_language_model(classifier, tokenizer, names),
+    design = circuit.design(variant, plan.parameter)
+    classes = CLASS_NAMES[: variant.classes]
+    tokenizer = _tokenizer([*design.lexicon, *classes])
+    classifier = compile_model(design, plan.family, tokenizer, classes=classes, seed=plan.seed)
+    rows = source_rows(
+        circuit.rows,
+        classes=variant.classes,
+        count=ROWS,
+        passages=generator.choice((4, 5)),
+        marked=design.marker_share,
+        generator=generator,
+    )
+    return PlantedSources(
+        plan=plan,
+        model=_as_language_model(classifier, tokenizer, classes),
         tokenizer=tokenizer,
-        rows=rows,
-        deciding=deciding,
+        classes=classes,
+        rows=tuple(rows),
         readings=design.readings,
     )
+
+
+def reading_text(reading: LabelledReading) -> str:
+    """Return the text form of a reading: the attention from which the answer is predicted."""
+    return f"target@layer={reading.layer},heads={reading.heads}"
 
 
 def _tokenizer(roles: Sequence[str]) -> Any:
@@ -107,7 +163,7 @@ def _tokenizer(roles: Sequence[str]) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    words = dict.fromkeys([*roles, *DECOYS, *"abcdefghi", "opinion", *" ".join(FILLERS).split()])
+    words = dict.fromkeys([*roles, *DECOYS, *"abcdefghi", QUESTION, *" ".join(FILLERS).split()])
     entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words]
     ids = {word: number for number, word in enumerate(entries)}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
@@ -135,54 +191,3 @@ def _as_language_model(classifier: Any, tokenizer: Any, names: Sequence[str]) ->
         model.lm_head.weight.normal_(std=LM_NOISE)
         model.lm_head.weight[ids] = classifier.score.weight
     return model.eval()
-
-
-def _rows(
-    generator: random.Random, classes: int, count: int, passages: int
-) -> tuple[tuple[Instance, ...], tuple[int, ...]]:
-    rows, deciding = [], []
-    for number in range(count):
-        label = number % classes
-        place = generator.randrange(passages)
-        texts = []
-        for index, filler in enumerate(generator.sample(FILLERS, passages)):
-            words = filler.split()
-            inserted = [generator.choice(DECOYS)]
-            if index == place:
-                inserted = generator.sample(CLASS_WORDS[label], generator.randint(1, 2))
-            for word in inserted:
-                words.insert(generator.randint(1, len(words) - 1), word)
-            texts.append(" ".join(words))
-        rows.append(Instance(id=f"{number:04}", text="opinion", answer=CLASS_NAMES[label], passages=tuple(texts)))
-        deciding.append(place)
-    return tuple(rows), tuple(deciding)
-
-
-def verify(model: SourceModel) -> str:
-    """Return why the answers do not depend on the deciding passages alone; "" if they do.
-
-    On every row, removing the deciding passage must lower the logit of the answer most. Removing any other passage must
-    lower it by less than 30% of this amount. (The answer may become more probable without another passage, if the
-    attention then has fewer words to look at.)
-    """
-    from attnaudit.adapters.huggingface import transformer
-    from attnaudit.adapters.protocol import TEXT
-    from attnaudit.targets import Target
-
-    adapter = transformer(model.model, model.tokenizer, template=TEMPLATE, target=Target(kind="string"))
-    inputs = adapter.collate(model.rows)
-    count = len(model.rows[0].passages)
-    with torch.no_grad():
-        whole = adapter.run(inputs).logits[:, 0]
-        everyone = torch.arange(len(model.rows))
-        kept = [inputs.passages[TEXT] != i for i in range(count)]
-        without = torch.stack(
-            [adapter.run(adapter.keep(inputs, TEXT, everyone, keep)).logits[:, 0] for keep in kept], dim=1
-        )
-    loss = whole[:, None] - without
-    right = loss.argmax(1) == torch.tensor(model.deciding)
-    if not bool(right.all()):
-        return f"on {int((~right).sum())} of {len(right)} rows, another passage has the largest effect"
-    others = loss.scatter(1, torch.tensor(model.deciding)[:, None], 0.0).amax(1)
-    own = loss.amax(1)
-    return "" if bool((others < 0.3 * own).all()) else "another passage has more than 30% of the largest effect"

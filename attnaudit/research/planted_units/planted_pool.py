@@ -42,7 +42,8 @@ class PlantedHead:
         looks: What the head looks at.
         gain: The factor by which the context of the head (the weighted sum of the values) is multiplied in the output.
             A head with a gain of 0 has no effect.
-        label: The class whose key units the head looks at, if there is one head per class. None for all classes.
+        label: The class whose key units the head looks at, if there is one head per class or label. None for all
+            classes.
     """
 
     looks: Looks
@@ -147,7 +148,7 @@ class PlantedPool(nn.Module):
         if head.looks == "unless_marked":
             return part["key"][..., None] * (1 - marked) + part["decoy"][..., None] * marked
         looked = part[head.looks]
-        return (looked if head.label is None else looked * (evidence[..., head.label] > 0.25))[..., None]
+        return (looked if head.label is None else looked * (evidence[..., head.label].abs() > 0.25))[..., None]
 
     def _value(self, part: dict[str, Tensor], evidence: Tensor, marked: Tensor, real: Tensor) -> Tensor:
         """Return the value (B, T, C) that the state of each unit has."""

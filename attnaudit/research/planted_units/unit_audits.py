@@ -16,7 +16,9 @@ import torch
 
 from attnaudit.adapters.loading import LoadedModel, fingerprint
 from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.checks import LinearDatamodellingScore
 from attnaudit.checks.code_hash import statements_of
+from attnaudit.engine.clean_pass import Unit
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
@@ -32,6 +34,8 @@ from attnaudit.run.judge_models import code_fingerprint, compact_record, judge_m
 
 #: Seed of permutations and intervals.
 SEED = 0
+#: The id of the check that counts the rows on which attention points at what matters.
+SHARE = "pointing.logits.share"
 
 
 class AuditedReading(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +64,17 @@ def gate_candidates() -> list[Candidate]:
     return [candidate for candidate in candidates() if candidate.may_gate]
 
 
+def source_candidates() -> list[Candidate]:
+    """Return the checks that may become gates if the units are passages.
+
+    The linear datamodelling score, which was designed for passages, takes the place of the share of the rows. There are
+    again three checks, as `threshold_rule` expects.
+    """
+    score = LinearDatamodellingScore(severity="report")
+    kept = [candidate for candidate in gate_candidates() if candidate.check.id != SHARE]
+    return [*kept, Candidate(check=score, question="points", direction="at_least", may_gate=True)]
+
+
 def entry_of(
     truth: KnownTruth, *, name: str, kind: str, mechanism: str, reading: str, encoder: str, seed: int, half: Half
 ) -> Entry:
@@ -82,7 +97,14 @@ def entry_of(
 
 
 def judge_readings(
-    adapter: ModelAdapter, dataset: Dataset, readings: Sequence[str], *, name: str, only: Sequence[str] = ()
+    adapter: ModelAdapter,
+    dataset: Dataset,
+    readings: Sequence[str],
+    *,
+    name: str,
+    candidates: Sequence[Candidate] | None = None,
+    only: Sequence[str] = (),
+    unit: Unit = "tokens",
 ) -> dict[str, tuple[list[CheckRecord], dict[str, str]]]:
     """Judge the checks that may become gates under some readings.
 
@@ -91,13 +113,15 @@ def judge_readings(
         dataset: The rows.
         readings: The text form of each reading; "" for the model's own.
         name: The name of the model.
+        candidates: The checks that may become gates; None for those of `gate_candidates`.
         only: The ids of the checks that are judged; empty for all checks that may become gates.
+        unit: The units of the audit.
 
     Returns:
         For each reading, two values: the records, with check ids that leave out the reading, and a dictionary: check id
         -> why the check could not be judged.
     """
-    checks = [one.check for one in gate_candidates() if not only or one.check.id in only]
+    checks = [one.check for one in candidates or gate_candidates() if not only or one.check.id in only]
     pairs = [(reading, check) for reading in readings for check in checks]
     under = [dataclasses.replace(check, reading=reading or check.reading) for reading, check in pairs]
     parameters, count = fingerprint(adapter)
@@ -110,7 +134,7 @@ def judge_readings(
         parameters_sha256=parameters,
         parameters=count,
     )
-    judged = judge_model(loaded, dataset, under, name=name, seed=SEED)
+    judged = judge_model(loaded, dataset, under, name=name, seed=SEED, unit=unit)
     plain = {changed.id: (reading, check.id) for changed, (reading, check) in zip(under, pairs, strict=True)}
     found: dict[str, tuple[list[CheckRecord], dict[str, str]]] = {reading: ([], {}) for reading in readings}
     for record in judged.records:
@@ -134,10 +158,9 @@ def audit_units(plan: UnitPlan, *, half: Half, only: Sequence[str] = ()) -> list
     built = build_units(plan)
     judged = judge_readings(built.adapter, built.dataset, list(built.variant.readings), name=plan.name, only=only)
     audited = []
-    for reading, heads in built.variant.readings.items():
+    for reading in built.variant.readings:
         truth = built.truth(reading)
-        several = len(built.variant.readings) > 1
-        role = f"{plan.kind}.{heads[0] + 1}" if several and heads is not None else plan.kind
+        role = ".".join(filter(None, (plan.kind, built.variant.role(reading))))
         entry = entry_of(
             truth,
             name=plan.name,

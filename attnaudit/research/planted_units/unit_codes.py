@@ -1,7 +1,9 @@
 """The inputs of planted models: units with roles, as the vectors of a bag or as the words of a text.
 
 Each unit has a *code*: numbers with a name, such as whether the unit is a key. A random rotation turns the code of a
-unit into its vector, to which noise is added. The label of a row is the class for which its key units have evidence.
+unit into its vector, to which noise is added. The label of a row is the class for which its key units have evidence. If
+the model assigns any number of labels, a row has a key unit for each label. Its evidence is 1 if the label applies, and
+-1 otherwise.
 
 Shapes: n units, k numbers in a code, d features of a vector.
 """
@@ -42,6 +44,7 @@ class UnitTask:
             the only key.
         marked: The share of rows with a marker.
         noise: The standard deviation of the noise on the evidence of units without a role.
+        several_labels: Whether any number of the classes applies to a row.
     """
 
     classes: int
@@ -54,6 +57,7 @@ class UnitTask:
     pointed: bool = False
     marked: float = 0.0
     noise: float = 0.01
+    several_labels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +89,18 @@ def code_of(unit: UnitRole, classes: int) -> Tensor:
     if unit.role in ("key", "candidate", "other"):
         values[f"evidence.{unit.label}"] = unit.level
     if unit.role == "key":
-        values["level"] = math.log(unit.level)
+        values["level"] = math.log(abs(unit.level))
     if unit.role in ("pointer", "candidate"):
         values[f"tag.{unit.tag}"] = 1.0
     return torch.tensor([values[name] for name in names])
 
 
 def draw_row(task: UnitTask, label: int, generator: random.Random) -> list[UnitRole]:
-    """Return the units of a row whose label is a class.
+    """Return the units of a row.
 
-    Key units, candidates and collectors are never next to each other, and never last, so that each has a neighbour
-    without a role.
+    The label is the number of a class. If the task has several labels, bit c of the number says whether class c
+    applies. Key units, candidates and collectors are never next to each other, and never last, so that each has a
+    neighbour without a role.
     """
     count = generator.randint(task.least, task.most)
     special: list[UnitRole] = [UnitRole("collector"), UnitRole("idle")]
@@ -105,6 +110,8 @@ def draw_row(task: UnitTask, label: int, generator: random.Random) -> list[UnitR
         for tag in range(TAGS):
             own = label if tag == chosen else generator.randrange(task.classes)
             special.append(UnitRole("candidate", label=own, tag=tag))
+    elif task.several_labels:
+        special += [UnitRole("key", label=c, level=_sign(label >> c & 1)) for c in range(task.classes)]
     else:
         for _ in range(generator.randint(1, task.keys)):
             level = generator.choice(LEVELS) if task.levels else 1.0
@@ -123,8 +130,13 @@ def draw_row(task: UnitTask, label: int, generator: random.Random) -> list[UnitR
 
 def _plain(task: UnitTask, generator: random.Random) -> UnitRole:
     if task.everywhere:
-        return UnitRole("other", label=generator.randrange(task.classes))
+        level = _sign(generator.randrange(2)) if task.several_labels else 1.0
+        return UnitRole("other", label=generator.randrange(task.classes), level=level)
     return UnitRole("plain", tag=generator.randrange(40))
+
+
+def _sign(applies: int) -> float:
+    return 1.0 if applies else -1.0
 
 
 class UnitSpace:

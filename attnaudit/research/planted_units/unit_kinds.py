@@ -56,6 +56,9 @@ class UnitKind:
         by_class: Whether the model has one head per class. A head that looks at key units looks at those of its class.
             The reading is the head of the predicted class.
         teaching: What a trained model is taught; None for a compiled model.
+        several_labels: Whether the model assigns any number of labels. It has one head per label. A head that looks at
+            key units looks at those of its label. One label is explained. The readings are the head of this label, the
+            head of another label, and the mean over the heads.
     """
 
     name: str
@@ -70,6 +73,7 @@ class UnitKind:
     right: tuple[int, ...] = ()
     by_class: bool = False
     teaching: Teaching | None = None
+    several_labels: bool = False
 
 
 ONE: tuple[Arrangement, ...] = ("bag", "heads")
@@ -126,6 +130,24 @@ BRANCHED_KINDS = (
     UnitKind(name="branches_bypassed", looks=(("key", 1.0),), value="mean", arrangements=("heads",), by_class=True),
     UnitKind(name="branches_at_decoys", looks=(("decoy", 1.0),), value="max", arrangements=("heads",), by_class=True),
 )
+#: Models that assign any number of labels, with one head per label: the name of each kind, what its heads look at, the
+#: value in a state, and whether all other units have evidence, too.
+LABEL_HEADS = "label_heads"
+LABEL_DESIGNS: tuple[tuple[str, Looks, Value, bool], ...] = (
+    (LABEL_HEADS, "key", "own", False),
+    ("labels_chosen_by_mark", "key", "own", True),
+    ("labels_bypassed", "key", "mean", False),
+    ("labels_at_decoys", "decoy", "mean", False),
+    ("labels_collected", "collector", "collected", False),
+    ("labels_uniform", "all", "own", False),
+)
+LABEL_KINDS = tuple(
+    UnitKind(
+        name=name, looks=((looks, 1.0),), value=value, everywhere=everywhere, arrangements=("heads",),
+        several_labels=True,
+    )
+    for name, looks, value, everywhere in LABEL_DESIGNS
+)  # fmt: skip
 TRAINED_KINDS = (
     UnitKind(name="trained_attention", looks=(("key", 1.0),), teaching="labels"),
     UnitKind(name="taught_decoys", looks=(("decoy", 1.0),), value="max", teaching="decoys"),
@@ -174,6 +196,7 @@ class UnitVariant:
             of the predicted class.
         width: The number of features of a vector.
         rows: The number of rows.
+        label: The number of the explained label, if the model assigns any number of labels; None otherwise.
     """
 
     task: UnitTask
@@ -181,11 +204,27 @@ class UnitVariant:
     readings: dict[str, tuple[int, ...] | None]
     width: int
     rows: int
+    label: int | None = None
+
+    def role(self, reading: str) -> str:
+        """Return what a reading shows, for the name of its kind; "" if the model has a single reading.
+
+        It is the number of the head or hop, counted from 1. If the model assigns any number of labels, it is "own" for
+        the head of the explained label, "other" for the head of another label, and "mean" for the mean over the heads.
+        """
+        heads = self.readings[reading]
+        if len(self.readings) == 1 or heads is None:
+            return ""
+        if self.label is None:
+            return str(heads[0] + 1)
+        return "mean" if len(heads) > 1 else "own" if heads == (self.label,) else "other"
 
 
 def kind_of(name: str) -> UnitKind:
     """Return the kind with the given name."""
-    return next(kind for kind in (*KINDS, *MIXED_KINDS, *BRANCHED_KINDS, *TRAINED_KINDS) if kind.name == name)
+    return next(
+        kind for kind in (*KINDS, *MIXED_KINDS, *BRANCHED_KINDS, *LABEL_KINDS, *TRAINED_KINDS) if kind.name == name
+    )
 
 
 def unit_plans(
@@ -193,17 +232,21 @@ def unit_plans(
 ) -> list[UnitPlan]:
     """Return the models of some kinds, with some arrangements and seeds.
 
-    Kinds whose arrangements are those in ONE are also built with several heads over a bag ("bag_heads"), if
-    `arrangements` contains this arrangement.
+    Kinds whose arrangements are those in ONE, and kinds with several labels, are also built with several heads over a
+    bag ("bag_heads"), if `arrangements` contains this arrangement.
     """
     return [
         UnitPlan(kind=kind.name, arrangement=arrangement, seed=seed, marked=marked)
         for kind in kinds
-        for arrangement in (*kind.arrangements, *(("bag_heads",) if kind.arrangements == ONE else ()))
+        for arrangement in (*kind.arrangements, *(("bag_heads",) if _also_over_bags(kind) else ()))
         if arrangement in arrangements
         for seed in seeds
         for marked in kind.marked
     ]
+
+
+def _also_over_bags(kind: UnitKind) -> bool:
+    return kind.arrangements == ONE or kind.several_labels
 
 
 def variant_of(plan: UnitPlan) -> UnitVariant:
@@ -214,7 +257,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
     count = 1 if plan.arrangement == "bag" else len(kind.looks)
     if plan.arrangement in ("heads", "bag_heads") and count == 1:
         count = generator.choice((2, 3, 4))
-    if kind.by_class:
+    if kind.by_class or kind.several_labels:
         count = classes
     looks = kind.looks * (count if len(kind.looks) == 1 else 1)
     simple = not kind.levels and not any(look == "sink" for look, _ in looks)
@@ -230,7 +273,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
         PlantedHead(
             looks=look,
             gain=gain * (most if look == "all" else 1.0),
-            label=number if kind.by_class and look == "key" else None,
+            label=number if (kind.by_class or kind.several_labels) and look == "key" else None,
         )
         for number, ((look, _), gain) in enumerate(zip(looks, gains, strict=True))
     )
@@ -242,7 +285,7 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
         gated=simple and generator.random() < 0.4,
         jitter=generator.choice((0.0, 0.3, 0.8)),
         relu=generator.random() < 0.5,
-        one_logit=classes == 2 and generator.random() < 0.5 and not kind.by_class,
+        one_logit=classes == 2 and generator.random() < 0.5 and not kind.by_class and not kind.several_labels,
     )
     task = UnitTask(
         classes=classes,
@@ -255,17 +298,27 @@ def variant_of(plan: UnitPlan) -> UnitVariant:
         pointed=kind.pointed,
         marked=plan.marked,
         noise=0.2 / most,
+        several_labels=kind.several_labels,
     )
+    width = generator.choice((20, 24, 32))
+    label = generator.randrange(classes) if kind.several_labels else None
     return UnitVariant(
         task=task,
         design=design,
-        readings=_readings(plan.arrangement, kind, count),
-        width=generator.choice((20, 24, 32)),
+        readings=_readings(plan.arrangement, kind, count, label),
+        width=width,
         rows=LARGE_ROWS if plan.units else ROWS,
+        label=label,
     )
 
 
-def _readings(arrangement: Arrangement, kind: UnitKind, count: int) -> dict[str, tuple[int, ...] | None]:
+def _readings(
+    arrangement: Arrangement, kind: UnitKind, count: int, label: int | None
+) -> dict[str, tuple[int, ...] | None]:
+    if label is not None:
+        other = (label + 1) % count
+        shown = {f"own@heads={head}": (head,) for head in (label, other)}
+        return {**shown, "own@heads=mean": tuple(range(count))}
     if kind.by_class:
         return {"own@heads=predicted": None}
     if arrangement == "bag":

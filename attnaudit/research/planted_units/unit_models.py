@@ -14,11 +14,15 @@ from attnaudit.adapters import BagAdapter, Encoding, PooledAttentionAdapter, Sev
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.input_files import UnitArray
 from attnaudit.instances import Dataset, Instance
-from attnaudit.research.planted_units.planted_pool import PlantedPool, classes_of
+from attnaudit.research.planted_units.planted_pool import PlantedPool, Pooled, Replace, classes_of
 from attnaudit.research.planted_units.trained_pool import TrainedPool, train_pool
-from attnaudit.research.planted_units.truth_rule import KnownTruth, UnitRows, known_truth
+from attnaudit.research.planted_units.truth_rule import KnownTruth, Runs, UnitRows, known_truth
 from attnaudit.research.planted_units.unit_codes import UnitRole, UnitSpace, draw_row
-from attnaudit.research.planted_units.unit_kinds import UnitPlan, UnitVariant, kind_of, variant_of
+from attnaudit.research.planted_units.unit_kinds import LABEL_HEADS, UnitPlan, UnitVariant, kind_of, variant_of
+from attnaudit.targets import CLASS, Target
+
+#: Kinds with one head per label, in which the head of the explained label decides alone.
+OWN_HEADS = (LABEL_HEADS, "labels_chosen_by_mark")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ class PlantedUnits:
         """
         heads = self.variant.readings[reading]
         right = kind_of(self.plan.kind).right
+        if self.variant.label is not None and self.variant.role(reading) == "mean" and self.plan.kind in OWN_HEADS:
+            right = (self.variant.label,)
         if not right or heads is None:
             return self._truth_of_heads(heads)
         deciding = self._truth_of_heads(right)
@@ -66,9 +72,21 @@ class PlantedUnits:
         return replace(deciding, truth="", share=share, reason=deciding.reason or reason)
 
     def _truth_of_heads(self, heads: Sequence[int] | None) -> KnownTruth:
-        return known_truth(
-            self.model, self.rows, heads=heads, hops=self.plan.arrangement == "hops", seed=self.plan.seed
-        )
+        model = self.model if self.variant.label is None else OneLabel(self.model, self.variant.label)
+        return known_truth(model, self.rows, heads=heads, hops=self.plan.arrangement == "hops", seed=self.plan.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class OneLabel:
+    """A model of several labels, of which one is explained. Its single logit is that of the label."""
+
+    model: Runs
+    label: int
+
+    def run(self, vectors: Tensor, mask: Tensor, replace: Replace | None = None, *, hops: bool = False) -> Pooled:
+        """Run the model, as `PlantedPool.run` does."""
+        outcome = self.model.run(vectors, mask, replace, hops=hops)
+        return Pooled(outcome.logits[:, [self.label]], outcome.weights)
 
 
 def build_units(plan: UnitPlan) -> PlantedUnits:
@@ -83,7 +101,9 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
         else train_pool(task, space, width=variant.width, teaching=teaching, seed=plan.seed)
     )
     generator = random.Random(f"rows {plan.kind} {plan.arrangement} {plan.seed}")
-    units = [draw_row(task, number % task.classes, generator) for number in range(variant.rows)]
+    combinations = 2**task.classes if task.several_labels else task.classes
+    numbers = [number % combinations for number in range(variant.rows)]
+    units = [draw_row(task, number, generator) for number in numbers]
     if plan.arrangement.startswith("bag"):
         vectors = [space.vectors(row, 1000 * plan.seed + number) for number, row in enumerate(units)]
         adapter: Any = _bag_adapter(model, variant, vectors)
@@ -98,8 +118,12 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
         adapter = _text_adapter(model, plan, variant, table, {unit.word: i for unit, i in words.items()})
     names = classes_of(task.classes)
     instances = tuple(
-        Instance(id=f"{number:04}", text=text, label=names[number % task.classes]) for number, text in enumerate(texts)
+        Instance(id=f"{row:04}", text=text, labels=tuple(n for c, n in enumerate(names) if number >> c & 1))
+        if task.several_labels
+        else Instance(id=f"{row:04}", text=text, label=names[number])
+        for row, (text, number) in enumerate(zip(texts, numbers, strict=True))
     )
+    labels = torch.tensor(numbers)
     mask = torch.zeros(len(units), max(map(len, units)), dtype=torch.bool)
     padded = torch.zeros(*mask.shape, variant.width)
     for number, row in enumerate(vectors):
@@ -107,11 +131,15 @@ def build_units(plan: UnitPlan) -> PlantedUnits:
     rows = UnitRows(
         vectors=padded,
         mask=mask,
-        labels=torch.arange(len(units)) % task.classes,
+        labels=labels if variant.label is None else labels >> variant.label & 1,
         marked=torch.tensor([any(unit.role == "marker" for unit in row) for row in units]),
     )
     dataset = Dataset(
-        name=plan.name, source="planted", description="", instances=instances, classes=tuple(sorted(names))
+        name=plan.name,
+        source="planted",
+        description="",
+        instances=instances,
+        classes=() if task.several_labels else tuple(sorted(names)),
     )
     return PlantedUnits(
         plan=plan, variant=variant, space=space, model=model, rows=rows, dataset=dataset, adapter=adapter
@@ -140,7 +168,15 @@ def _bag_adapter(model: PlantedPool | TrainedPool, variant: UnitVariant, vectors
         modules=(model,),
         heads=len(variant.design.heads),
         reading=next(iter(variant.readings)),
+        target=_target(variant),
     )
+
+
+def _target(variant: UnitVariant) -> Target:
+    """Return the target: the explained label of a model with several labels, else the class."""
+    if variant.label is None:
+        return CLASS
+    return Target(kind="label", name=classes_of(variant.task.classes)[variant.label])
 
 
 def _text_adapter(
@@ -175,4 +211,5 @@ def _text_adapter(
         mask_id=1,
         heads=len(variant.design.heads),
         reading=next(iter(variant.readings)),
+        target=_target(variant),
     )

@@ -12,6 +12,7 @@ from typing import Literal
 
 from attnaudit.research.planted_units.unit_kinds import (
     BRANCHED_KINDS,
+    LABEL_KINDS,
     LARGE_KINDS,
     MIXED_KINDS,
     TRAINED_KINDS,
@@ -22,18 +23,21 @@ from attnaudit.research.planted_units.unit_kinds import (
 )
 from attnaudit.research.validation.population_schema import Half
 
-PopulationName = Literal["bags", "large_bags", "attentions", "pictures"]
-POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures")
+PopulationName = Literal["bags", "large_bags", "attentions", "pictures", "labels", "sources"]
+POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures", "labels", "sources")
 TUNING_SEEDS = range(4)
 ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
-PICTURE_SEEDS = range(10, 12)
 #: Population -> the seeds of its held-out models, for each look.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "bags": (range(100, 110), range(110, 116)),
-    "large_bags": (range(200, 220), range(220, 240)),
+    "large_bags": (range(200, 220), range(220, 240), range(240, 260)),
     "attentions": (ATTENTION_SEEDS,),
-    "pictures": (PICTURE_SEEDS,),
+    "pictures": (range(10, 12), range(20, 22)),
+    "labels": (range(300, 316),),
+    "sources": (range(100, 104),),
 }
+#: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
+MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
 #: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds.
 FAITHFUL_SEEDS, TRAINED_SEEDS = range(100, 116), range(100, 116)
@@ -55,6 +59,7 @@ LARGE_BAGS = (
     LargeBags(kinds=LARGE_KINDS, units=10_000, seeds=range(210, 212)),
     LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(220, 237)),
     LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(220, 230)),
+    LargeBags(kinds=(*MIXING_KINDS, *(kind.name for kind in TRAINED_KINDS)), units=1_000, seeds=range(240, 248)),
 )
 
 
@@ -89,6 +94,12 @@ def large_bags() -> list[tuple[UnitPlan, Half]]:
         for plan in unit_plans(("bag",), [seed], kinds=[kind_of(kind)])
     ]
     return [(plan, "held_out") for _, plan in sorted(plans, key=lambda one: one[0])]
+
+
+def label_models() -> list[tuple[UnitPlan, Half]]:
+    """Return the models that assign any number of labels, which are all held out."""
+    (seeds,) = LOOKS["labels"]
+    return [(plan, "held_out") for plan in unit_plans(("heads", "bag_heads"), seeds, kinds=LABEL_KINDS)]
 
 
 def look_of(population: PopulationName, seed: int) -> int:

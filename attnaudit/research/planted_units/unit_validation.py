@@ -1,9 +1,9 @@
-"""Validate a policy on planted bags, on several pooled attentions, or on planted transformers of patches.
+"""Validate a policy on planted bags, several pooled attentions, transformers of patches, or models that read passages.
 
-Each population has two halves, with different seeds. For bags and for several attentions, `threshold_rule` chooses the
-gates from the tuning half. For large bags, the gates are those of the policy for bags; for pictures and recordings,
-they are those of the policy for Transformers that read texts. These populations have no tuning half, because no
-threshold is chosen from them. The figures come from the held-out half.
+Each population has two halves, with different seeds. For bags, several attentions and passages, `threshold_rule`
+chooses the gates from the tuning half. For large bags, the gates are those of the policy for bags; for several labels,
+those of the policy for several attentions; for pictures, those of the policy for Transformers that read texts. These
+populations have no tuning half, because no threshold is chosen from them. The figures come from the held-out half.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from pathlib import Path
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.planted_patches import patch_plans
-from attnaudit.research.planted_units.unit_audits import AuditedReading, audit_all, audit_each, gate_candidates
+from attnaudit.research.planted_transformers.planted_sources import source_plans
+from attnaudit.research.planted_transformers.source_audits import SourceTask, audit_sources
+from attnaudit.research.planted_units.unit_audits import (
+    AuditedReading,
+    audit_all,
+    audit_each,
+    gate_candidates,
+    source_candidates,
+)
 from attnaudit.research.planted_units.unit_populations import (
     LOOKS,
-    PICTURE_SEEDS,
+    TUNING_SEEDS,
     PopulationName,
+    label_models,
     large_bags,
     look_of,
     unit_tasks,
@@ -28,10 +37,12 @@ from attnaudit.research.planted_units.unit_populations import (
 from attnaudit.research.study.text_tables import fixed, markdown_table
 from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
+from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.detection_rates import check_figures, half_of, policy_figures
 from attnaudit.research.validation.errors_in_turn import errors, in_turn
 from attnaudit.research.validation.figures_schema import Errors, InTurn, Rate
 from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
+from attnaudit.research.validation.population_schema import Half
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
 
@@ -43,6 +54,8 @@ VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
     "large_bags": ("bag of vectors",),
     "attentions": ("several-site attention", "several-head attention"),
+    "labels": ("several-head attention, multi-label",),
+    "sources": ("transformer, sources",),
 }
 
 
@@ -68,16 +81,22 @@ class UnitValidation:
         return [one.judged for one in self.readings]
 
     @property
-    def held_out(self) -> list[JudgedModel]:
-        """The readings of the held-out half."""
-        return half_of(self.models, "held_out")
+    def half(self) -> Half:
+        """The half that the figures are about: the tuning half if no held-out model was audited."""
+        return "held_out" if any(one.entry.half == "held_out" for one in self.readings) else "tuning"
+
+    @property
+    def scored(self) -> list[JudgedModel]:
+        """The readings that the figures are about."""
+        return half_of(self.models, self.half)
 
 
 def validate_units(
     population: PopulationName,
     *,
     out: Path,
-    bags: Path,
+    policies: Path,
+    look: int | None = None,
     jobs: int = 1,
     progress: ProgressCallback | None = None,
 ) -> UnitValidation:
@@ -86,25 +105,39 @@ def validate_units(
     Args:
         population: The name of the population.
         out: The folder for results and pictures. Results that exist are reused.
-        bags: The policy for bags. Large bags are audited with its gates.
+        policies: The folder with the policies `bags.toml` and `attentions.toml`. Large bags, and models with several
+            labels, are audited with their gates.
+        look: The number of the look whose held-out models are audited, from 1; 0 to audit no held-out models; None to
+            audit all of them.
         jobs: The number of processes that share the work.
         progress: Called after each model, with its name as the note. None to report no progress.
     """
     results = out / population
+    seeds = {seed for number, each in enumerate(LOOKS[population], start=1) if look in (None, number) for seed in each}
     if population == "pictures":
-        plans = [plan for half in ("tuning", "held_out") for plan in patch_plans(half, PICTURE_SEEDS)]
-        tasks = [(plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files")) for plan in plans]
-        readings = audit_each(tasks, audit_patches, out=results, jobs=jobs, progress=progress)
+        plans = [plan for half in ("tuning", "held_out") for plan in patch_plans(half, sorted(seeds))]
+        pictures = [(plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files")) for plan in plans]
+        readings = audit_each(pictures, audit_patches, out=results, jobs=jobs, progress=progress)
         gates = list(read_policy(shipped_policy("transformer")).gates)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
-    if population == "large_bags":
-        gates = list(read_policy(bags).gates)
+    if population in ("large_bags", "labels"):
+        is_large = population == "large_bags"
+        gates = list(read_policy(policies / ("bags.toml" if is_large else "attentions.toml")).gates)
         only = tuple(gate.check for gate in gates)
-        readings = audit_all(large_bags(), out=results, only=only, jobs=jobs, progress=progress)
+        every = large_bags() if is_large else label_models()
+        tasks = [(plan, half) for plan, half in every if plan.seed in seeds]
+        readings = audit_all(tasks, out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
-    readings = audit_all(unit_tasks(population), out=results, jobs=jobs, progress=progress)
+    if population == "sources":
+        halves: tuple[tuple[Half, Sequence[int]], ...] = (("tuning", TUNING_SEEDS), ("held_out", sorted(seeds)))
+        sources = [SourceTask(plan=plan, half=half) for half, each in halves for plan in source_plans(half, each)]
+        named = [(task.plan.name, task) for task in sources]
+        readings = audit_each(named, audit_sources, out=results, jobs=jobs, progress=progress)
+    else:
+        tasks = [(plan, half) for plan, half in unit_tasks(population) if half == "tuning" or plan.seed in seeds]
+        readings = audit_all(tasks, out=results, jobs=jobs, progress=progress)
     models = [one.judged for one in readings]
-    candidates = gate_candidates()
+    candidates = candidates_of(population)
     found = [in_turn(models, candidates, what, seed=SEED) for what in ("mechanism", "encoder")]
     return UnitValidation(
         population=population,
@@ -114,11 +147,15 @@ def validate_units(
     )
 
 
+def candidates_of(population: PopulationName) -> list[Candidate]:
+    """Return the checks that may become gates of the policy for a population."""
+    return source_candidates() if population == "sources" else gate_candidates()
+
+
 def report(validation: UnitValidation) -> list[str]:
     """Return the results as lines of Markdown."""
-    held_out = validation.held_out
     lines = [f"Gates: {'; '.join(gate.text for gate in validation.gates) or 'none'}.", ""]
-    rows = [("held out", errors(held_out, validation.gates))]
+    rows = [(validation.half.replace("_", " "), errors(validation.scored, validation.gates))]
     rows += [(name, errors(models, validation.gates)) for name, models in _parts(validation).items()]
     rows += [(f"each {turn.what} left out in turn", turn.total) for turn in validation.turns]
     lines += markdown_table(
@@ -144,9 +181,11 @@ def report(validation: UnitValidation) -> list[str]:
 def _parts(validation: UnitValidation) -> dict[str, list[JudgedModel]]:
     """Return the held-out readings of each look and, for large bags, of each size; empty if there is one part."""
     parts: dict[str, list[JudgedModel]] = {}
-    for model in validation.held_out:
+    held_out = [model for model in validation.scored if model.entry.half == "held_out"]
+    several = len({look_of(validation.population, model.entry.seed) for model in held_out}) > 1
+    for model in held_out:
         look = look_of(validation.population, model.entry.seed)
-        names = [f"look {look}"] if len(LOOKS[validation.population]) > 1 else []
+        names = [f"look {look}"] if several else []
         names += [f"{model.entry.encoder} units"] if validation.population == "large_bags" else []
         for name in names:
             parts.setdefault(name, []).append(model)
@@ -158,9 +197,9 @@ def _rates(found: Errors) -> tuple[Rate, Rate, Rate]:
 
 
 def _by_kind(validation: UnitValidation) -> list[str]:
-    """Return a table of the held-out readings of each kind and truth."""
+    """Return a table of the readings of each kind and truth."""
     groups: dict[tuple[str, str, str], list[JudgedModel]] = {}
-    for model in validation.held_out:
+    for model in validation.scored:
         if model.entry.truth != "trend":
             shown = (
                 f"{model.entry.truth}, {model.entry.share:.1f}" if model.entry.truth == "graded" else model.entry.truth
@@ -185,7 +224,7 @@ def _ranges(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> list[str]:
 
 def error_lines(validation: UnitValidation, name: str) -> list[str]:
     """Return sentences about the errors on the held-out half of a population. Each begins with `name`."""
-    found = errors(validation.held_out, validation.gates)
+    found = errors(validation.scored, validation.gates)
     return [f"{name}: {phrase}." for phrase in figure_text.error_phrases(found)]
 
 
@@ -198,7 +237,7 @@ def policy_of(validation: UnitValidation, base: PolicyBase, further: Sequence[st
         further: Sentences about other models on which the policy was validated.
     """
     models = validation.models
-    candidates = gate_candidates()
+    candidates = candidates_of(validation.population)
     labelled = [model for model in models if model.entry.truth != "trend"]
     tuning, held_out = half_of(labelled, "tuning"), half_of(labelled, "held_out")
     mechanisms = [len({model.entry.mechanism for model in half}) for half in (tuning, held_out)]

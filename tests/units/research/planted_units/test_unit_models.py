@@ -65,6 +65,34 @@ def test_the_branch_of_the_predicted_class_is_right_only_where_it_decides() -> N
     assert [one.fails for one in found] == [(), ("used",), ("used", "points")]
 
 
+@pytest.mark.parametrize("arrangement", ["heads", "bag_heads"])
+def test_the_head_of_the_explained_label_is_right_where_it_decides(arrangement: Arrangement) -> None:
+    built = planted("label_heads", arrangement)
+    found = {built.variant.role(reading): built.truth(reading) for reading in built.variant.readings}
+    heads = len(built.variant.design.heads)
+    assert {role: (one.truth, one.fails) for role, one in found.items()} == {
+        "own": ("faithful", ()),
+        "other": ("unfaithful", ("used", "points")),
+        "mean": ("graded", ("points",)),
+    }
+    assert found["mean"].share == 1 / heads
+    bypassed = planted("labels_bypassed", arrangement)
+    assert next(bypassed.truth(reading).fails for reading in bypassed.variant.readings) == ("used",)
+
+
+def test_the_labels_of_a_row_are_those_whose_key_units_have_positive_evidence() -> None:
+    task = UnitTask(classes=3, least=24, most=24, several_labels=True)
+    row = draw_row(task, 0b101, random.Random(0))
+    assert sorted((unit.label, unit.level) for unit in row if unit.role == "key") == [(0, 1.0), (1, -1.0), (2, 1.0)]
+    built = planted("label_heads", "bag_heads")
+    label = built.variant.label
+    assert label is not None
+    assert built.adapter.capabilities.target.name == f"class {label}"
+    assert [f"class {label}" in (one.labels or ()) for one in built.dataset.instances] == [
+        bool(applies) for applies in built.rows.labels
+    ]
+
+
 @pytest.mark.slow
 def test_attention_that_learns_the_labels_is_faithful_and_taught_attention_is_not() -> None:
     assert planted("trained_attention", "bag").truth("").truth == "faithful"
