@@ -162,7 +162,7 @@ class RayActors:
         Without it, no result arrives any more, and Ray waits forever.
 
         Raises:
-            AuditError: The process has died, or the cluster has been started anew.
+            AuditError: The process has died, or the cluster was restarted.
         """
         here = self._ray.get_runtime_context().get_node_id()
         if any(node["NodeID"] == here and node["Alive"] for node in self._ray.nodes()):
