@@ -6,6 +6,9 @@ Importing this module does not import torch. `require_device` imports torch to l
 from __future__ import annotations
 
 import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 from attnaudit.errors import AuditError
 
@@ -13,6 +16,8 @@ from attnaudit.errors import AuditError
 NAMES = "cpu, cuda or cuda:N"
 #: The name that stands for "cuda" where torch finds a CUDA device, and for "cpu" elsewhere.
 AUTO = "auto"
+#: In torch/version.py, the version of CUDA or ROCm that torch was built for; None for a build that has no such devices.
+_BUILT_FOR = re.compile(r"^(?:cuda|hip)\b.*= *(.+)$", re.MULTILINE)
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
@@ -69,3 +74,22 @@ def chosen_device(device: str) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_in_advance(device: str) -> str:
+    """Return the device that a name stands for, as far as this is known without importing torch.
+
+    If torch is imported already, or was built without support for GPUs, "auto" has a known device. Otherwise, the name
+    is returned unchanged.
+
+    Args:
+        device: A valid name, or "auto".
+    """
+    if device != AUTO or "torch" in sys.modules:
+        return chosen_device(device)
+    spec = find_spec("torch")
+    path = Path(spec.origin).with_name("version.py") if spec is not None and spec.origin else None
+    if path is None or not path.is_file():
+        return device
+    versions = _BUILT_FOR.findall(path.read_text(encoding="utf-8"))
+    return "cpu" if versions and all(version.strip() == "None" for version in versions) else device

@@ -119,9 +119,22 @@ def page(rows: Mapping[tuple[str, str], Row], names: Mapping[str, list[str]]) ->
         lines += [
             "",
             f"{versions}, CPU, float32; {len(INSTANCES)} texts. {seconds / 60:.0f} minutes of CPU time, "
-            f"{seconds / len(measured_rows):.1f} s per class.",
+            f"{seconds / len(measured_rows):.1f} s per class.{_different_suites(measured_rows)}",
         ]
     return "\n".join([*lines, ""])
+
+
+def _different_suites(rows: Iterable[Row]) -> str:
+    """Return a sentence that says how many classes were measured with an older suite; "" if none was."""
+    sizes = Counter(row.passed + row.skipped for row in rows if row.state in ("audited", "failing"))
+    sizes.pop(0, None)
+    if len(sizes) < 2:
+        return ""
+    parts = [f"{count} with {size}" for size, count in sorted(sizes.items())]
+    return (
+        " The conformance suite has grown since some classes were measured. Number of classes with each number of "
+        f"checks: {', '.join(parts)}."
+    )
 
 
 def _found(row: Row) -> str:

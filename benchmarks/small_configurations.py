@@ -49,11 +49,13 @@ _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 #: Name of a configuration class, without "Config" -> further settings. Those of a part are under its name.
 FURTHER: dict[str, dict[str, Any]] = {
     "Blt": {"encoder_hash_byte_group_vocab": 64, "patching_mode": "space"},
+    "BltLocalDecoder": {"hidden_size_global": 32},
+    "BltLocalEncoder": {"hidden_size_global": 32},
     "Bamba": {"attn_layer_indices": [1]},
     "Bloom": {"hidden_size": 32},
     "CTRL": {"dff": 48},
     "CohereCompassText": {"rope_parameters": {"full_attention": _ROPE}},
-    "DbrxAttention": {"kv_n_heads": 2, "rope_theta": 10000.0},
+    "DbrxAttention": {"clip_qkv": 8.0, "kv_n_heads": 2, "rope_theta": 10000.0},
     "Dots3NoteText": {"swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_q_lora_rank": 16,
                       "swa_kv_lora_rank": 16, "swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_v_head_dim": 8,
                       "index_n_heads": 2, "index_head_dim": 8, "shared_experts_intermediate_size": 48},

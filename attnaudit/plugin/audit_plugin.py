@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attnaudit import __version__
+from attnaudit.devices import AUTO, device_in_advance
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.case_collection import attach_cases, declare_uncollected, is_audit_function, parametrize_cases
@@ -41,6 +42,7 @@ class AuditPlugin:
         self._closing = False
         self._shown = False
         self._reasons_shown: set[str] = set()
+        self._device_shown = False
         self._termination = TerminationHandler()
 
     def begin(self) -> RunState:
@@ -91,7 +93,9 @@ class AuditPlugin:
             header += f", at most {options.max_instances} instances"
         if options.sequential:
             header += ", sequential"
-        return terminal_safe(f"{header}, device {options.device}")
+        device = device_in_advance(options.device)
+        self._device_shown = device != AUTO
+        return terminal_safe(f"{header}, device {device}")
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Record which test files are collected, because each @audit function in them must become a test."""
@@ -298,7 +302,7 @@ class AuditPlugin:
         if state is None or terminalreporter is None or self._shown or self.config.option.collectonly:
             return
         self._shown = True
-        show_run(state, terminalreporter, self.config, shown=self._reasons_shown)
+        show_run(state, terminalreporter, self.config, shown=self._reasons_shown, shows_device=not self._device_shown)
 
     def _show_report_path(self, state: RunState) -> None:
         """Show the path of the report, because pytest may not have shown its summary."""

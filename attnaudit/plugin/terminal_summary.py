@@ -29,7 +29,12 @@ COLOURS = {
 
 
 def show_run(
-    state: RunState, terminalreporter: pytest.TerminalReporter, config: pytest.Config, *, shown: Collection[str]
+    state: RunState,
+    terminalreporter: pytest.TerminalReporter,
+    config: pytest.Config,
+    *,
+    shown: Collection[str],
+    shows_device: bool,
 ) -> None:
     """Show the gates, the reasons why checks have no verdict, and the path of the report.
 
@@ -40,6 +45,7 @@ def show_run(
         terminalreporter: pytest's terminal.
         config: pytest's configuration.
         shown: The failure messages that pytest has shown already. A reason among them is not repeated.
+        shows_device: Whether to name the device, because it was not known when the run began.
     """
     if is_controller(config):  # the workers found these errors; without workers, pytest itself reports them
         for message in dict.fromkeys(text for place, text in state.usage_errors.items() if place != CONFIGURATION):
@@ -61,6 +67,9 @@ def show_run(
             terminalreporter.write_line(one_line(note))
         for note in gate_notes(run):
             terminalreporter.write_line(one_line(note), red=run.status == "failed", yellow=run.status == "partial")
+        devices = sorted({one.device for one in run.measured})
+        if devices and shows_device and verbosity >= 0:
+            terminalreporter.write_line(one_line(f"measured on {', '.join(devices)}"))
         for note in _identity(run, verbosity):
             terminalreporter.write_line(one_line(note))
         report = displayed_path(state.folder.path / "report.html", config)

@@ -13,6 +13,7 @@ import jsonschema
 import pyarrow.parquet as pq
 import pytest
 
+from attnaudit.devices import chosen_device
 from attnaudit.report import audit_schema
 from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.forking_interpreter import run_pytest
@@ -44,7 +45,7 @@ def test_a_failure_shows_the_observed_value_and_the_command_that_runs_it_again(p
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
         [
-            "attnaudit 0.1.0: tiny on rows, seed 0, device auto",
+            f"attnaudit 0.1.0: tiny on rows, seed 0, device {chosen_device('auto')}",
             "mean token_count * [[]*, *[]], required at least 50.000, n=40",
             "run again: pytest 'test_audit.py::test_faithful[[]tiny-rows-token_count[]]' --model tiny",
             "*attention audit*",

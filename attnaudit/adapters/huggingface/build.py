@@ -36,6 +36,7 @@ from attnaudit.adapters.huggingface.target_inputs import TargetInputs
 from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
 from attnaudit.adapters.huggingface.tokenizer_ids import choose_pad_id, position_offset, require_matching_vocabulary
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
+from attnaudit.adapters.huggingface.trial_failure import trial_failure
 from attnaudit.adapters.huggingface.wrapped_models import (
     CustomModel,
     ReadLogits,
@@ -378,20 +379,20 @@ def _build(
     decoder = DecoderInputs(model.config, generates=generates) if model.config.is_encoder_decoder else None
     model.eval()
     accepted, accepts_others = accepted_arguments(model)
+    builder = InputBuilder(
+        model=model,
+        text_encoder=text_encoder,
+        pad_id=pad_id,
+        accepted_arguments=accepted,
+        accepts_others=accepts_others,
+        decoder=decoder,
+        position_offset=offset,
+        first_position=offset,
+        target=TargetInputs(task=task, head=head if isinstance(head, TagHead | SpanHead) else None)
+        if head.target.differs_by_row
+        else None,
+    )
     try:
-        builder = InputBuilder(
-            model=model,
-            text_encoder=text_encoder,
-            pad_id=pad_id,
-            accepted_arguments=accepted,
-            accepts_others=accepts_others,
-            decoder=decoder,
-            position_offset=offset,
-            first_position=offset,
-            target=TargetInputs(task=task, head=head if isinstance(head, TagHead | SpanHead) else None)
-            if head.target.differs_by_row
-            else None,
-        )
         with in_float32(model):  # so that the probes can tell mistakes from rounding
             runner = prepare_runner(head, kernel, builder)
             facts = probe_model(runner)
@@ -401,7 +402,4 @@ def _build(
     except AuditError:
         raise
     except Exception as error:
-        raise AdapterError(
-            f"{where}: a trial run of the model on synthetic tokens failed ({type(error).__name__}: "
-            f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
-        ) from error
+        raise trial_failure(where, head, builder, original.implementation, error) from error

@@ -39,6 +39,7 @@ class Checkpoint:
     Attributes:
         folder: The folder.
         task: The task of the model class (see `task_of`).
+        architecture: Name of the model class in config.json.
         dtype: Data type of the weights. If they have several types, this is the type with the most bytes.
         requested_kernel: Attention kernel that config.json requests; "" if it requests none.
         added_later: Names of weights that the folder may lack, because they come from a PEFT adapter. If the
@@ -48,6 +49,7 @@ class Checkpoint:
 
     folder: Path
     task: str
+    architecture: str
     dtype: torch.dtype
     requested_kernel: str
     added_later: frozenset[str] = frozenset()
@@ -64,10 +66,11 @@ def examine(folder: Path) -> Checkpoint:
     raw = read_config(folder)
     refuse_unauditable(folder, raw)
     _load_config(folder)
-    names = raw.get("architectures") or [""]
+    architecture = architecture_in(raw)
     return Checkpoint(
         folder=folder,
-        task=task_of(folder, str(names[0])),
+        task=task_of(folder, architecture),
+        architecture=architecture,
         dtype=dtype_of(folder),
         requested_kernel=str(raw.get("_attn_implementation") or raw.get("attn_implementation") or ""),
     )
@@ -89,6 +92,11 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ModelError(f"{path}: contains a {type(raw).__name__}; expected a JSON object. {_COPY_AGAIN}")
     return raw
+
+
+def architecture_in(raw: dict[str, Any]) -> str:
+    """Return the name of the model class in the contents of config.json; "" if they name none."""
+    return str((raw.get("architectures") or [""])[0])
 
 
 def refuse_unauditable(folder: Path, raw: dict[str, Any]) -> None:
@@ -272,6 +280,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
         "audio classifier": transformers.AutoModelForAudioClassification,
     }[checkpoint.task]
     config = _load_config(checkpoint.folder)
+    model_class = _loading_class(model_class, checkpoint, config)
     if checkpoint.classes not in (None, config.num_labels):
         config.num_labels = checkpoint.classes
     if implementation is not None:
@@ -290,9 +299,15 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
                 ignore_mismatched_sizes=bool(checkpoint.added_later),
             )
     except Exception as error:
+        # Damaged and incomplete files of weights were found before.
+        advice = (
+            "Install the missing package."
+            if isinstance(error, ImportError)
+            else f"Check that {CONFIG} belongs to these weights. If it does, load the model with the version of "
+            "Transformers that wrote the folder, and save it again with save_pretrained()."
+        )
         raise ModelError(
-            f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). "
-            f"{_COPY_AGAIN}"
+            f"{checkpoint.folder}: the model cannot be loaded ({type(error).__name__}: {first_line(error)}). {advice}"
         ) from error
     missing = sorted(set(report["missing_keys"]) - checkpoint.added_later)
     missing += sorted(str(m) for m in report["mismatched_keys"] if m[0] not in checkpoint.added_later)
@@ -315,6 +330,34 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
             "save_pretrained(), which leaves them out."
         )
     return model.eval()
+
+
+def _loading_class(automatic: Any, checkpoint: Checkpoint, config: Any) -> Any:
+    """Return the class that loads a model.
+
+    Transformers' automatic choice knows the configurations of whole models. A folder may hold a part of a model only,
+    such as the language model of one that also reads pictures. The class in config.json then loads it.
+
+    Args:
+        automatic: The class of Transformers that chooses the model class.
+        checkpoint: The checkpoint.
+        config: Its configuration.
+
+    Raises:
+        ModelError: The configuration is not that of the model class.
+    """
+    import transformers
+
+    if type(config) in automatic._model_mapping:
+        return automatic
+    named = getattr(transformers, checkpoint.architecture, None)
+    if named is not None and named.config_class is type(config):
+        return named
+    raise ModelError(
+        f"{checkpoint.folder / CONFIG}: 'architectures' names {checkpoint.architecture}, but 'model_type' "
+        f"({config.model_type}) is that of another model. Save the model again with save_pretrained(), which writes "
+        "both."
+    )
 
 
 def unexpected_weights(model: Any, names: Iterable[str]) -> list[str]:

@@ -99,6 +99,9 @@ def value_states(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
             return arguments[name], True
     if isinstance(arguments.get("hidden_states"), Tensor):
         return arguments["hidden_states"], False
+    query, key = arguments.get("query"), arguments.get("key")
+    if isinstance(query, Tensor) and isinstance(key, Tensor):
+        return key, key is not query
     return next((v for v in arguments.values() if isinstance(v, Tensor) and v.dim() == 3), None), False
 
 

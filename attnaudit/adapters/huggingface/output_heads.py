@@ -87,6 +87,8 @@ class NextTokenHead:
 
         def keep_last(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
             states = args[0]
+            if states.dim() != 3:  # a model that predicts several tokens at each position
+                return args
             index = last[:, None, None].to(states.device).expand(-1, 1, states.shape[2])
             return (states.gather(1, index), *args[1:])
 
@@ -94,10 +96,10 @@ class NextTokenHead:
         # Only the last position is needed. The logits over the vocabulary at all positions might not fit in memory.
         with temporary_hooks([] if output_layer is None else [output_layer.register_forward_pre_hook(keep_last)]):
             all_logits: Tensor = model(**arguments).logits
-        if output_layer is None:
-            vocabulary = all_logits[torch.arange(len(all_logits), device=all_logits.device), last]
-        else:
+        if all_logits.shape[1] == 1:
             vocabulary = all_logits[:, 0]
+        else:
+            vocabulary = all_logits[torch.arange(len(all_logits), device=all_logits.device), last]
         vocabulary = widened(vocabulary)
         ids = torch.tensor(list(self.token_ids.values()), device=vocabulary.device)
         if len(ids) > 1:

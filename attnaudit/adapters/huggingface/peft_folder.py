@@ -16,7 +16,13 @@ from attnaudit.errors import ModelError
 WEIGHTS = "adapter_model.safetensors"
 _MERGE = "Or merge the adapter into its base model (`merge_and_unload()`), save the result, and audit that folder."
 #: PEFT's name of a task -> attnaudit's name.
-_TASKS = {"SEQ_CLS": "classifier", "CAUSAL_LM": "causal", "SEQ_2_SEQ_LM": "encoder-decoder"}
+_TASKS = {
+    "SEQ_CLS": "classifier",
+    "TOKEN_CLS": "tagger",
+    "QUESTION_ANS": "extractor",
+    "CAUSAL_LM": "causal",
+    "SEQ_2_SEQ_LM": "encoder-decoder",
+}
 _PREFIX = "base_model.model."
 
 
@@ -27,7 +33,7 @@ class PeftFolder:
     Attributes:
         folder: The folder.
         base: The folder of the base model.
-        task: "classifier", "causal" or "encoder-decoder".
+        task: The task, a value of `_TASKS`.
         shapes: Name of a weight in the adapter -> its shape.
     """
 
@@ -117,6 +123,7 @@ def read_peft_model(peft_folder: PeftFolder) -> tuple[Any, Any]:
     checkpoint = checkpoint_files.Checkpoint(
         folder=base,
         task=peft_folder.task,
+        architecture=checkpoint_files.architecture_in(raw),
         dtype=checkpoint_files.dtype_of(base),
         requested_kernel="",
         added_later=peft_folder.own_weights,

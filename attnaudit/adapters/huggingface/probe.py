@@ -141,7 +141,8 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
         gradient = gradient.transpose(0, 1)
     if gradient is None or gradient.shape[:2] != mask.shape:
         return ""
-    used = gradient.abs().sum(-1) > 0
+    # Some models keep several states of each token.
+    used = gradient.abs().flatten(2).sum(-1) > 0
     positions = torch.arange(mask.shape[1], device=mask.device)
     if bool((used == (positions == read_positions(mask, "last")[:, None])).all()):
         return "last"
@@ -269,6 +270,7 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
                 f"{name}: its logits have no gradient. Look for torch.no_grad(), torch.inference_mode(), detach() or "
                 "argmax() in forward(). To freeze parameters, call requires_grad_(False) on them instead."
             )
+        _require_gradients_of_weights(runner, trace)
         leaves = {"the embeddings": embeddings, **trace.attention}
         gradients = torch.autograd.grad(trace.logits.square().sum(), list(leaves.values()), allow_unused=True)
     for key, gradient in zip(leaves, gradients, strict=True):
@@ -285,6 +287,28 @@ def _require_gradients(runner: Runner, inputs: Inputs) -> None:
                 f"{name}: the hidden states from which '{key}' computes its value vectors {found}. Expected the shape "
                 f"({expected[0]}, {expected[1]}, m). This architecture cannot be audited."
             )
+
+
+def _require_gradients_of_weights(runner: Runner, trace: Trace) -> None:
+    """Check that the model computes no attention without gradients.
+
+    Raises:
+        AdapterError: It does so at some sites.
+    """
+    constant = [key for key, weights in trace.attention.items() if not weights.requires_grad]
+    if not constant:
+        return
+    setting = "L_bp_cycles"
+    fix = "Remove torch.no_grad() or detach() from forward()."
+    if hasattr(runner.model.config, setting):
+        fix = (
+            f"In config.json, give {setting} one number for each of the H_cycles, each equal to L_cycles. This changes "
+            "gradients only."
+        )
+    raise AdapterError(
+        f"{runner.name}: {len(constant)} of {len(trace.attention)} attention layers run without gradients, such as "
+        f"'{constant[0]}', so gradients would miss a part of the influence of the tokens. {fix}"
+    )
 
 
 # -- shortcuts -----------------------------------------------------------------------------------------------------

@@ -365,8 +365,17 @@ class Recorder:
 
 
 def _unexpected_shape(site: Site, found: tuple[int, ...], expected: tuple[int, ...]) -> AdapterError:
-    """Return the error for a site whose attention has a shape that does not fit the lengths of its inputs."""
+    """Return the error for a site whose attention has a shape that does not fit the lengths of its inputs.
+
+    Both shapes end in the numbers of queries and keys.
+    """
+    if found[-2:] == expected[-2:]:
+        return AdapterError(
+            f"The attention at '{site.key}' has shape {found}; expected {expected}, which follows from its inputs. "
+            "This architecture cannot be audited."
+        )
     return AdapterError(
-        f"The attention at '{site.key}' has shape {found}; expected {expected}, which follows from the lengths of "
-        "its inputs. This architecture cannot be audited."
+        f"The attention at '{site.key}' has {found[-2]} × {found[-1]} weights (queries × keys), but its inputs have "
+        f"{expected[-2]} and {expected[-1]} tokens. An audit needs one query and one key per token, so a model that "
+        "reads further streams of states, or that joins or drops tokens, cannot be audited."
     )

@@ -25,6 +25,11 @@ _ONE_TEXT_PER_ROW = (
     "The module must pass the ids of its input, with one text per row, to its Transformers model unchanged. If it puts "
     "several texts of one input into separate rows, write a custom adapter: see docs/adapters.md."
 )
+#: What to change in attention code that is not part of Transformers.
+_OBSERVABLE = (
+    " To make attention of your own observable, give its module a class name that contains 'Attention', and compute "
+    "the weights with torch.softmax(), in the shape (B, H, Q, K) or (B·H, Q, K)."
+)
 
 
 @dataclass(slots=True)
@@ -127,6 +132,7 @@ def discover_layout(
         raise AdapterError(
             f"{name_of(model)}: no attention weights were found when the model was run on synthetic tokens. The "
             "architecture has none, or computes them where attnaudit cannot observe them, so it cannot be audited."
+            f"{'' if type(model).__module__.startswith('transformers.') else _OBSERVABLE}"
         )
     names = {module: name for name, module in model.named_modules()}
     layer_of = {id(one.module): _surrounding_layer(model, names[one.module]) for one in observer.seen}

@@ -90,17 +90,27 @@ class SoftmaxKernel:
     def observe(self, model: Any, observer: Observer | None) -> Iterator[None]:
         mode = SoftmaxMode()
 
+        batch_rows = 0
+
+        def begin(_model: nn.Module, _args: object, kwargs: Mapping[str, Any]) -> None:
+            nonlocal batch_rows
+            ids = kwargs.get("input_ids")
+            batch_rows = len(ids) if isinstance(ids, Tensor) else 0
+
         def enter(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             states, _ = value_states(module, args, kwargs)
             mode.active_modules.append(module)
-            mode.rows.append(0 if states is None else len(states))
+            # The states may have the shape (T, B, m).
+            sizes = () if states is None else states.shape[:2]
+            mode.rows.append(batch_rows if batch_rows in sizes else sizes[0] if sizes else 0)
 
         def leave(_module: nn.Module, _args: object, _output: object) -> None:
             mode.active_modules.pop()
             mode.rows.pop()
 
         attention_modules = [m for m in model.modules() if is_innermost_attention(m)]
-        handles = [m.register_forward_pre_hook(enter, with_kwargs=True) for m in attention_modules]
+        handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
+        handles += [m.register_forward_pre_hook(enter, with_kwargs=True) for m in attention_modules]
         handles += [m.register_forward_hook(leave, always_call=True) for m in attention_modules]
         with ExitStack() as stack:
             stack.enter_context(temporary_hooks(handles))

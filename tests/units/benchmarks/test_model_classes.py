@@ -31,6 +31,14 @@ def test_the_page_counts_classes_and_names_unseen_modules_and_classes_that_were_
     assert "transformers 5, torch 2, CPU, float32; 10 texts. 0 minutes of CPU time, 3.0 s per class." in text
 
 
+def test_the_page_says_if_classes_were_measured_with_suites_of_different_size() -> None:
+    older = Row("causal", "MptForCausalLM", "audited", "", 26, 4, {}, 3.0, AUDITED.versions)
+    names = {"causal": [AUDITED.name, older.name]}
+    text = model_classes.page({(row.family, row.name): row for row in (AUDITED, older)}, names)
+    assert "Number of classes with each number of checks: 1 with 30, 1 with 31." in text
+    assert "has grown" not in model_classes.page({("causal", AUDITED.name): AUDITED}, names)
+
+
 def test_a_results_file_resumes_and_its_last_line_for_a_class_counts(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     assert model_classes.read_rows(path) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -331,12 +332,40 @@ def test_an_adapter_folder_with_its_base_model(tmp_path: Path, head: bool) -> No
         torch.testing.assert_close(adapter.run(inputs).logits, expected.run(inputs).logits, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("ending", "task", "head"),
+    [("ForTokenClassification", "TOKEN_CLS", "classifier"), ("ForQuestionAnswering", "QUESTION_ANS", "qa_outputs")],
+)
+def test_an_adapter_folder_of_a_tagger_or_a_model_that_finds_answers(
+    tmp_path: Path, ending: str, task: str, head: str
+) -> None:
+    """The base folder has no head. The adapter has one, with three tags for a tagger."""
+    settings = {"id2label": {0: "O", 1: "PER", 2: "LOC"}, "label2id": {}} if head == "classifier" else {}
+    model, tokenizer = architectures.build("bert", task=ending, **settings)
+    model.base_model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    options = peft.LoraConfig(task_type=task, r=4, target_modules=["query", "value"], init_lora_weights=False)
+    wrapped = peft.get_peft_model(model, options).eval()
+    assert any(head in name for name in peft.get_peft_model_state_dict(wrapped))
+    wrapped.save_pretrained(tmp_path / "adapter")
+    path = tmp_path / "adapter" / "adapter_config.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": "../base"}
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    row = Instance(id="1", text="the plot is dull and the acting is terrible", query="what is dull", position=1)
+    row = dataclasses.replace(row, **({"query": None} if head == "classifier" else {"position": None}))
+    found, expected = transformer(tmp_path / "adapter"), transformer(wrapped, tokenizer)
+    with torch.no_grad():
+        logits = [adapter.run(adapter.collate([row])).logits for adapter in (found, expected)]
+    torch.testing.assert_close(*logits, rtol=0, atol=1e-5)
+    assert found.capabilities.classes == expected.capabilities.classes
+
+
 def test_adapter_folders_that_cannot_be_read(tmp_path: Path) -> None:
     folder = saved_adapter(tmp_path, "somebody/model")
     with pytest.raises(ModelError, match=r"'somebody/model' is not a folder on this machine.*merge_and_unload"):
         transformer(folder)
-    with pytest.raises(ModelError, match="the task_type of the adapter is TOKEN_CLS"):
-        transformer(saved_adapter(tmp_path, "x", task_type="TOKEN_CLS"))
+    with pytest.raises(ModelError, match="the task_type of the adapter is FEATURE_EXTRACTION; expected one of SEQ_CLS"):
+        transformer(saved_adapter(tmp_path, "x", task_type="FEATURE_EXTRACTION"))
     architectures.save("bert", tmp_path / "base")
     (saved_adapter(tmp_path, "../base") / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"no adapter_model\.safetensors"):
