@@ -184,18 +184,15 @@ class InformationRanking(Check):
             rows: (n,) the rows of `states` in the order of the ranking.
             ranking: The ranking.
         """
-        from attnaudit.metrics.ranked_information import quantise, states_at
+        from attnaudit.metrics.ranked_information import quantise_ranks, states_at
 
         n, ranks, width = states.shape
         clusters, value = ranking.clusters or 1, None
         if n * ranks * width * clusters <= LARGEST_FLOOR_COST:
             generator = self.generator(measurements, "floor")
             order = generator.permuted(np.tile(np.arange(ranks), (n, 1)), axis=1)
-            labels = np.stack(
-                [
-                    quantise(states_at(states, rows, order[:, rank]), clusters, seed=int(measurements.seed))
-                    for rank in range(ranks)
-                ]
+            labels = quantise_ranks(
+                lambda rank: states_at(states, rows, order[:, rank]), ranks, clusters, seed=int(measurements.seed)
             )
             information = _corrected_information(labels, ranking.outputs, generator, SHUFFLES)
             value = number_or_none(float(_weighted_taus([information], [ranking.attention])[0]))

@@ -8,7 +8,7 @@ and a rule for the number of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.mapped_arrays import release_mapped
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
+from attnaudit.processes import in_threads
 
 #: When the number of ranks is chosen, a weight up to this value counts as no attention.
 FLOOR_WEIGHT = 1e-5
@@ -180,6 +181,30 @@ def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
     return codes
 
 
+def quantise_ranks(points: Callable[[int], RealArray], ranks: int, clusters: int, *, seed: int) -> Integers:
+    """Cluster the points of each rank with `quantise`. Several ranks are clustered at the same time, in threads.
+
+    The number of threads is that of `attnaudit.processes.allow_threads`. The result does not depend on it.
+
+    Args:
+        points: returns the points of a rank, with shape (n, m). Each thread keeps one rank in memory.
+        ranks: number of ranks.
+        clusters: number of clusters for k-means.
+        seed: seed of k-means.
+
+    Returns:
+        (ranks, n) cluster labels.
+
+    Examples:
+        >>> quantise_ranks(lambda rank: np.array([[0.0], [0.1], [5.0], [5.1]]) * rank, 2, 2, seed=0).tolist()
+        [[0, 0, 0, 0], [0, 0, 1, 1]]
+    """
+    # Each thread limits its own OpenMP loops in `_k_means`. The limit of the BLAS holds for the whole process, so that
+    # it must last until all threads have ended.
+    with _one_thread():
+        return np.stack(in_threads(lambda rank: quantise(points(rank), clusters, seed=seed), range(ranks)))
+
+
 def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
     """Cluster the outputs of a model.
 
@@ -272,9 +297,7 @@ def information_ranking(
         information = null = np.full(ranks, np.nan)
         labels = np.zeros((ranks, 0), dtype=np.int64)
     else:
-        labels = np.stack(
-            [quantise(states_at(states, order, np.full(n, rank)), number, seed=seed) for rank in range(ranks)]
-        )
+        labels = quantise_ranks(lambda rank: states_at(states, order, np.full(n, rank)), ranks, number, seed=seed)
         information, null = information_by_rank(labels, outputs, shuffles_of(outputs, shuffles=shuffles, seed=seed))
     statistic, tau_b = ranking_agreement(information - null, attention)
     return InformationRanking(
@@ -373,9 +396,9 @@ def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Flo
     """
     from sklearn.cluster import KMeans
 
-    values = np.ascontiguousarray(points, dtype=np.float64)
+    values = np.array(points, dtype=np.float64, order="C")  # a copy, which scikit-learn may centre in place
     with _one_thread():
-        model = KMeans(_distinct(values, clusters), n_init=1, random_state=seed).fit(values)
+        model = KMeans(_distinct(values, clusters), n_init=1, random_state=seed, copy_x=False).fit(values)
     return model.labels_.astype(np.int64), model.cluster_centers_
 
 

@@ -15,7 +15,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import is_informational, validation_remark
-from attnaudit.processes import limit_kernel_cache, return_free_memory
+from attnaudit.processes import allow_threads, limit_kernel_cache, return_free_memory
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import (
     CheckRecord,
@@ -423,7 +423,7 @@ class AuditSession:
         return self._draws[name]
 
     def _prepare_torch(self) -> None:
-        """Limit torch to this process's share of the cores (once), and check that the device exists."""
+        """Limit the threads to this process's share of the cores (once), and check that the device exists."""
         import torch
 
         if self._threads is None:
@@ -432,6 +432,7 @@ class AuditSession:
             refuse_unused_shards(self.options, self.worker)
             torch.set_num_threads(threads_of(self.options, self.workers))
             self._threads = torch.get_num_threads()
+            allow_threads(self._threads * self.options.workers)
             self.options = dataclasses.replace(self.options, device=chosen_device(self.options.device))
         require_device("--audit-device", self.options.device)
 

@@ -1,14 +1,16 @@
-"""Tests of the process pool."""
+"""Tests of the process pool and of work in threads."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
+from attnaudit import processes
 from attnaudit.errors import AuditError
-from attnaudit.processes import spread
+from attnaudit.processes import allow_threads, in_threads, spread
 
 
 def kill_this_process(_task: int) -> int:
@@ -20,3 +22,37 @@ def kill_this_process(_task: int) -> int:
 def test_a_killed_process_raises_an_error_that_names_the_remedy() -> None:
     with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*Finished results are kept"):
         list(spread(kill_this_process, [1, 2], 2))
+
+
+@pytest.fixture
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that this process may use two CPUs, and restore the number of threads afterwards."""
+    monkeypatch.setattr(processes, "processors", lambda: 2)
+    monkeypatch.setattr(processes, "_threads", 1)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_tasks_run_in_as_many_threads_as_are_allowed_but_at_most_one_per_cpu() -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    def meet(task: int) -> int:
+        both.wait()  # passes only if two tasks run at the same time
+        return -task
+
+    allow_threads(8)
+    assert in_threads(meet, range(4)) == [0, -1, -2, -3]
+    names = in_threads(lambda _: threading.current_thread().name, range(20))
+    assert len(set(names)) <= 2
+
+
+@pytest.mark.usefixtures("two_processors")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_error_of_the_first_task_that_fails_is_raised(threads: int) -> None:
+    def invert(task: int) -> float:
+        if task < 0:
+            raise ValueError(f"negative: {task}")
+        return 1 / task
+
+    allow_threads(threads)
+    with pytest.raises(ValueError, match="negative: -3"):
+        in_threads(invert, [1, -3, 2, -4])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import mutual_info_score
 
+from attnaudit import processes
 from attnaudit.metrics import choose_ranks, information_ranking
 from attnaudit.metrics.ranked_information import (
     default_clusters,
@@ -48,6 +49,16 @@ def test_uninformative_states_have_a_corrected_information_near_zero() -> None:
     result = information_ranking(states, weights_of((0.5, 0.3, 0.2)), logit, seed=0)
     assert (result.information > 0.05).all()
     assert (np.abs(result.corrected) < 0.06).all()
+
+
+def test_the_number_of_threads_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, logit = planted((0.5, 2.0, 1.0, 0.2), n=1_000)
+    weights = -np.sort(-np.random.default_rng(4).dirichlet(np.ones(4), 1_000), 1)
+    alone = information_ranking(states, weights, logit, seed=3)
+    monkeypatch.setattr(processes, "_threads", 3)
+    together = information_ranking(states, weights, logit, seed=3)
+    np.testing.assert_array_equal(together.labels, alone.labels)
+    np.testing.assert_array_equal(together.corrected, alone.corrected)
 
 
 def test_each_part_equals_an_independent_computation() -> None:
