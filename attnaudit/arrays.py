@@ -9,5 +9,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 #: Class indices, cluster numbers or positions.
 Integers = NDArray[np.int64]
+#: A floating-point array of any precision.
+RealArray = NDArray[np.floating]
 #: An array for a whole data set, such as hidden states (float32), weights (float64) or positions of instances (int64).
 Table = NDArray[np.float64] | NDArray[np.float32] | NDArray[np.int64]

@@ -18,8 +18,8 @@ from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_sample
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 
 if TYPE_CHECKING:
+    from attnaudit.arrays import RealArray
     from attnaudit.metrics.ranked_information import InformationRanking as Ranking
-    from attnaudit.metrics.ranked_information import RealArray
 
 PRESETS = ("wen", "wen_50")
 MINIMUM_INSTANCES = 10
@@ -184,7 +184,8 @@ class InformationRanking(Check):
             rows: (n,) the rows of `states` in the order of the ranking.
             ranking: The ranking.
         """
-        from attnaudit.metrics.ranked_information import quantise_ranks, states_at
+        from attnaudit.metrics.clusters import quantise_ranks
+        from attnaudit.metrics.ranked_information import states_at
 
         n, ranks, width = states.shape
         clusters, value = ranking.clusters or 1, None

@@ -8,27 +8,21 @@ and a rule for the number of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attnaudit.arrays import Floats, Integers
+from attnaudit.arrays import Floats, Integers, RealArray
 from attnaudit.mapped_arrays import release_mapped
+from attnaudit.metrics.clusters import k_means, quantise_outputs, quantise_ranks
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
-from attnaudit.processes import in_threads
 
 #: When the number of ranks is chosen, a weight up to this value counts as no attention.
 FLOOR_WEIGHT = 1e-5
-#: Number of clusters of the outputs of a model with two classes.
-OUTPUT_CLUSTERS = 5
 #: The numbers of clusters that Wen, Subbalakshmi & Yang 2022 try.
 WEN_CLUSTERS = range(50, 201)
-
-#: A floating-point array of any precision.
-RealArray = NDArray[np.floating]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,102 +131,11 @@ def wen_clusters(states: RealArray, *, seed: int, candidates: Sequence[int] = WE
         if 2 * clusters > len(states):
             return None
         if all(
-            np.bincount(_k_means(states[:, rank], clusters, seed)[0], minlength=clusters).min() >= 2
+            np.bincount(k_means(states[:, rank], clusters, seed), minlength=clusters).min() >= 2
             for rank in range(states.shape[1])
         ):
             return clusters
     return None
-
-
-def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
-    """Cluster points by k-means, and merge each cluster with a single point into the nearest larger cluster.
-
-    If every cluster has a single point, no clusters are merged.
-
-    Args:
-        points: (n, m) points, n >= 1.
-        clusters: number of clusters for k-means, at least 1. It is reduced to the number of distinct points if there
-            are fewer of them.
-        seed: seed of k-means.
-
-    Returns:
-        (n,) cluster labels 0, 1, 2 and so on, without gaps.
-
-    Raises:
-        ValueError: the shape or the number of clusters is invalid.
-
-    Examples:
-        >>> labels = quantise(np.array([[0.0], [0.1], [5.0], [5.1], [99.0]]), 3, seed=0)
-        >>> bool(labels[0] == labels[1] and labels[2] == labels[3] == labels[4] and labels[0] != labels[2])
-        True
-    """
-    if points.ndim != 2 or len(points) == 0:
-        raise ValueError(f"points: expected shape (n, m) with n >= 1 but got {points.shape}")
-    if clusters < 1:
-        raise ValueError(f"clusters: expected at least 1 but got {clusters}")
-    labels, centres = _k_means(points, clusters, seed)
-    sizes = np.bincount(labels, minlength=len(centres))
-    large = np.flatnonzero(sizes >= 2)
-    if len(large):
-        for small in np.flatnonzero((sizes > 0) & (sizes < 2)):
-            nearest = large[((centres[large] - centres[small]) ** 2).sum(1).argmin()]
-            labels[labels == small] = nearest
-    codes: Integers = np.unique(labels, return_inverse=True)[1].astype(np.int64)
-    return codes
-
-
-def quantise_ranks(points: Callable[[int], RealArray], ranks: int, clusters: int, *, seed: int) -> Integers:
-    """Cluster the points of each rank with `quantise`. Several ranks are clustered at the same time, in threads.
-
-    The number of threads is that of `attnaudit.processes.allow_threads`. The result does not depend on it.
-
-    Args:
-        points: returns the points of a rank, with shape (n, m). Each thread keeps one rank in memory.
-        ranks: number of ranks.
-        clusters: number of clusters for k-means.
-        seed: seed of k-means.
-
-    Returns:
-        (ranks, n) cluster labels.
-
-    Examples:
-        >>> quantise_ranks(lambda rank: np.array([[0.0], [0.1], [5.0], [5.1]]) * rank, 2, 2, seed=0).tolist()
-        [[0, 0, 0, 0], [0, 0, 1, 1]]
-    """
-    # Each thread limits its own OpenMP loops in `_k_means`. The limit of the BLAS holds for the whole process, so that
-    # it must last until all threads have ended.
-    with _one_thread():
-        return np.stack(in_threads(lambda rank: quantise(points(rank), clusters, seed=seed), range(ranks)))
-
-
-def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:
-    """Cluster the outputs of a model.
-
-    With more than two classes, instances with the same predicted class form a cluster. With two classes, k-means
-    divides the instances into 5 clusters. It uses the single logit if C = 1, and the difference of the two logits if C
-    = 2.
-
-    Args:
-        logits: (n, C) logits. C = 1 for a model with a single sigmoid output.
-        seed: seed of k-means.
-
-    Returns:
-        (n,) cluster labels.
-
-    Raises:
-        ValueError: the logits have another shape.
-
-    Examples:
-        >>> quantise_outputs(np.array([[0.0, 1.0, 2.0], [3.0, 1.0, 2.0]]), seed=0).tolist()
-        [2, 0]
-    """
-    if logits.ndim != 2 or logits.shape[1] == 0:
-        raise ValueError(f"logits: expected shape (n, C) but got {logits.shape}")
-    if logits.shape[1] > 2:
-        predicted: Integers = logits.argmax(1).astype(np.int64)
-        return predicted
-    logit = logits[:, -1:] - logits[:, :1] if logits.shape[1] == 2 else logits
-    return _k_means(logit, OUTPUT_CLUSTERS, seed)[0]
 
 
 def information_ranking(
@@ -386,42 +289,3 @@ def _require_states(states: RealArray) -> None:
     """Raise ValueError unless the states have shape (n, k, m)."""
     if states.ndim != 3 or 0 in states.shape:
         raise ValueError(f"states: expected shape (n, k, m), with n, k and m at least 1, but got {states.shape}")
-
-
-def _k_means(points: RealArray, clusters: int, seed: int) -> tuple[Integers, Floats]:
-    """Cluster points (n, m) by k-means, with at most as many clusters as there are distinct points.
-
-    Returns:
-        (n,) labels, and (clusters, m) centres.
-    """
-    from sklearn.cluster import KMeans
-
-    values = np.array(points, dtype=np.float64, order="C")  # a copy, which scikit-learn may centre in place
-    with _one_thread():
-        model = KMeans(_distinct(values, clusters), n_init=1, random_state=seed, copy_x=False).fit(values)
-    return model.labels_.astype(np.int64), model.cluster_centers_
-
-
-def _distinct(points: Floats, most: int) -> int:
-    """Return the number of distinct points (n, m), or `most` if there are more.
-
-    Unlike `np.unique`, this does not sort the points, and it stops early.
-    """
-    found: set[bytes] = set()
-    for point in points:
-        found.add((point + 0.0).tobytes())  # + 0.0, because -0.0 equals 0.0
-        if len(found) == most:
-            break
-    return len(found)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit numerical libraries to one thread inside the context.
-
-    On a busy CPU, k-means of a few thousand points takes up to eight times as long with several threads.
-    """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        yield

@@ -239,3 +239,8 @@ def _id_parts(path: Path) -> tuple[str, ...]:
     """Split a path into the parts from which an id is built. The suffix of a data file is left out."""
     name = path.stem if path.suffix.lower() in DATA_SUFFIXES and not path.is_dir() else path.name
     return (*path.parts[1:-1], name)
+
+
+def item_by_id(items: Iterable[AuditItem], name: str) -> AuditItem:
+    """Return the item with this id, which must be among the items."""
+    return next(item for item in items if item.id == name)

@@ -24,7 +24,7 @@ from attnaudit.records import (
     MeasureRecord,
     PolicyValidation,
 )
-from attnaudit.run.audit_items import AuditItem
+from attnaudit.run.audit_items import item_by_id
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.audited_data import data_notes, data_record, model_record
 from attnaudit.run.environment import describe_environment
@@ -337,7 +337,7 @@ class AuditSession:
             runner = ShardedMeasurement(
                 options=self.options,
                 loaded=loaded,
-                source=_item_by_id(self.options.model_items(), model).source,
+                source=item_by_id(self.options.model_items(), model).source,
                 model=model,
                 data=data,
                 data_sha256=draws.sha256((rows_before or 0) + len(rows.instances)),
@@ -398,14 +398,14 @@ class AuditSession:
         if name not in self._models:
             from attnaudit.adapters.loading import load_model
 
-            item = _item_by_id(self.options.model_items(), name)
+            item = item_by_id(self.options.model_items(), name)
             self._models[name] = self._once((_MODEL, name), lambda: (load_model(item.source), []))
         return self._models[name]
 
     def _rows_of(self, name: str) -> Draws:
         """Return the rows of a data set, which are kept after they are drawn."""
         if name not in self._draws:
-            item = _item_by_id(self.options.data_items(), name)
+            item = item_by_id(self.options.data_items(), name)
             gates = [self._declared[one] for one in self._gates]
             sequential = bool(gates) and all(gate.sampling == "sequential" for gate in gates)
 
@@ -435,7 +435,3 @@ class AuditSession:
             allow_threads(self._threads * self.options.workers)
             self.options = dataclasses.replace(self.options, device=chosen_device(self.options.device))
         require_device("--audit-device", self.options.device)
-
-
-def _item_by_id(items: Iterable[AuditItem], name: str) -> AuditItem:
-    return next(item for item in items if item.id == name)

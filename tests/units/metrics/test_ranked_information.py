@@ -11,13 +11,8 @@ from sklearn.metrics import mutual_info_score
 
 from attnaudit import processes
 from attnaudit.metrics import choose_ranks, information_ranking
-from attnaudit.metrics.ranked_information import (
-    default_clusters,
-    information_by_rank,
-    quantise,
-    quantise_outputs,
-    wen_clusters,
-)
+from attnaudit.metrics.clusters import quantise, quantise_outputs
+from attnaudit.metrics.ranked_information import default_clusters, information_by_rank, wen_clusters
 
 Array = NDArray[np.float64]
 
