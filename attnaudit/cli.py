@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from attnaudit import __version__
 from attnaudit.command_parser import CommandParser
+from attnaudit.devices import let_waiting_threads_sleep
 from attnaudit.errors import AuditError, shown_error
 
 
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal's character set may lack characters of the output
             stream.reconfigure(errors="backslashreplace")
+    let_waiting_threads_sleep()
     words = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in words if not word.startswith("-")), None)
     parser = _parser(chosen)

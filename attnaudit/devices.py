@@ -5,6 +5,7 @@ Importing this module does not import torch. `require_device` imports torch to l
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from importlib.util import find_spec
@@ -19,6 +20,15 @@ AUTO = "auto"
 #: In torch/version.py, the version of CUDA or ROCm that torch was built for; None for a build that has no such devices.
 _BUILT_FOR = re.compile(r"^(?:cuda|hip)\b.*= *(.+)$", re.MULTILINE)
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
+
+
+def let_waiting_threads_sleep() -> None:
+    """Stop the threads of OpenMP from spinning while they wait. Call this before torch is imported.
+
+    torch reads this setting when it is imported. If other processes use the same cores, threads that spin make an audit
+    many times slower. If the environment variable OMP_WAIT_POLICY is already set, its value is kept.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def require_name(option: str, device: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from attnaudit.devices import let_waiting_threads_sleep
 from attnaudit.plugin.audit_plugin import AuditPlugin
 from attnaudit.plugin.command_line import OPTIONS, add_options, audit_options, names_a_model
 from attnaudit.plugin.mistyped_names import refuse_mistyped_options
@@ -30,21 +30,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, None, None]:
-    """Stop the threads of OpenMP from spinning while they wait, before a conftest.py can import torch.
-
-    torch reads this setting when it is imported. If other processes use the same cores, threads that spin make an audit
-    many times slower.
+    """Prepare torch before a conftest.py can import it, and refuse unknown options that resemble one of the audit.
 
     Raises:
         pytest.UsageError: A conftest ended the program, or an unknown option resembles one of the audit. (If a conftest
             could end the program with status 0, the audit would seem to have passed.)
     """
-    if early_config.known_args_namespace.model:
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    audits = bool(early_config.known_args_namespace.model or early_config.getini("audit_model"))
+    if audits:
+        let_waiting_threads_sleep()
     try:
         yield
     except SystemExit as ended:
-        if early_config.known_args_namespace.model or early_config.getini("audit_model"):
+        if audits:
             raise pytest.UsageError(_ended_early("A conftest.py", ended)) from ended
         raise
     refuse_mistyped_options(parser, args, OPTIONS)

@@ -85,6 +85,17 @@ def test_help_imports_no_torch(tmp_path: Path) -> None:
     assert "pytest audits/ --model demo" in done.stdout
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_environment_says_otherwise(given: str | None, expected: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    if given is not None:
+        environment["OMP_WAIT_POLICY"] = given
+    code = "import os; from attnaudit import cli; cli.main([]); print(os.environ['OMP_WAIT_POLICY'])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == expected
+
+
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_the_help_of_a_command_imports_its_module_alone_and_no_torch(command: str, tmp_path: Path) -> None:
     code = (

@@ -210,6 +210,24 @@ def test_collecting_loads_no_torch_and_writes_nothing(project: pytest.Pytester) 
     assert not (project.path / "reports").exists()
 
 
+@pytest.mark.parametrize("by_ini", [False, True], ids=["by the option", "by pytest's configuration"])
+def test_waiting_threads_sleep_in_an_audit(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, by_ini: bool
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    conftest = project.path / "conftest.py"
+    seen = project.path / "policy.txt"
+    conftest.write_text(
+        f"import os, pathlib\npathlib.Path({str(seen)!r}).write_text(os.environ.get('OMP_WAIT_POLICY', 'none'))\n"
+        + conftest.read_text()
+    )
+    if by_ini:
+        project.makeini("[pytest]\naudit_model = tiny")
+    result = project.runpytest_subprocess(*([] if by_ini else ["--model", "tiny"]), "--collect-only", "-q")
+    assert result.ret == pytest.ExitCode.OK
+    assert seen.read_text() == "PASSIVE"
+
+
 def test_an_unknown_model_is_refused_before_torch_is_loaded(project: pytest.Pytester) -> None:
     conftest = project.path / "conftest.py"
     conftest.write_text(conftest.read_text() + PROBES)
