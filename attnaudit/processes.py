@@ -78,21 +78,28 @@ def allow_threads(number: int) -> None:
     _threads = max(1, min(number, processors()))
 
 
-def in_threads(work: Callable[[T], R], tasks: Iterable[T]) -> list[R]:
+def in_threads(work: Callable[[T], R], tasks: Iterable[T], *, most: int) -> list[R]:
     """Run tasks in threads, and return their results in the order of the tasks.
 
     This saves time if `work` calls compiled code that releases the interpreter lock, such as k-means of scikit-learn.
+
+    Args:
+        work: The function that is called with each task.
+        tasks: The tasks.
+        most: The largest number of threads, for example because each of them needs memory. With less than 2, the tasks
+            run in the current thread.
 
     Raises:
         Exception: The error that `work` raised, for the first task for which it raised one.
 
     Examples:
-        >>> in_threads(abs, [-1, 2, -3])
+        >>> in_threads(abs, [-1, 2, -3], most=2)
         [1, 2, 3]
     """
-    if _threads == 1:
+    number = min(_threads, most)
+    if number < 2:
         return [work(task) for task in tasks]
-    with ThreadPoolExecutor(_threads) as pool:
+    with ThreadPoolExecutor(number) as pool:
         return list(pool.map(work, tasks))
 
 

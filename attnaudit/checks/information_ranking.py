@@ -193,7 +193,10 @@ class InformationRanking(Check):
             generator = self.generator(measurements, "floor")
             order = generator.permuted(np.tile(np.arange(ranks), (n, 1)), axis=1)
             labels = quantise_ranks(
-                lambda rank: states_at(states, rows, order[:, rank]), ranks, clusters, seed=int(measurements.seed)
+                lambda rank: states_at(states, rows, order[:, rank]),
+                (n, ranks, width),
+                clusters,
+                seed=int(measurements.seed),
             )
             information = _corrected_information(labels, ranking.outputs, generator, SHUFFLES)
             value = number_or_none(float(_weighted_taus([information], [ranking.attention])[0]))

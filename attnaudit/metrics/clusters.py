@@ -12,6 +12,9 @@ from attnaudit.processes import in_threads
 
 #: Number of clusters of the outputs of a model with two classes.
 OUTPUT_CLUSTERS = 5
+#: The copies that the threads of `quantise_ranks` make have at most this many numbers together (256 MB), unless a
+#: single copy has more.
+COPIED_AT_ONCE = 2**25
 
 
 def quantise(points: RealArray, clusters: int, *, seed: int) -> Integers:
@@ -56,24 +59,27 @@ def _quantise_in_place(values: Floats, clusters: int, seed: int) -> Integers:
     return codes
 
 
-def quantise_ranks(points: Callable[[int], RealArray], ranks: int, clusters: int, *, seed: int) -> Integers:
+def quantise_ranks(
+    points: Callable[[int], RealArray], shape: tuple[int, int, int], clusters: int, *, seed: int
+) -> Integers:
     """Cluster the points of each rank with `quantise`. Several ranks are clustered at the same time, in threads.
 
     The number of threads is that of `attnaudit.processes.allow_threads`. The result does not depend on it.
 
     Args:
         points: returns the points of a rank, with shape (n, m). Each thread keeps a copy of one rank in memory.
-        ranks: number of ranks.
+        shape: (n, k, m), where k is the number of ranks.
         clusters: number of clusters for k-means.
         seed: seed of k-means.
 
     Returns:
-        (ranks, n) cluster labels.
+        (k, n) cluster labels.
 
     Examples:
-        >>> quantise_ranks(lambda rank: np.array([[0.0], [0.1], [5.0], [5.1]]) * rank, 2, 2, seed=0).tolist()
+        >>> quantise_ranks(lambda rank: np.array([[0.0], [0.1], [5.0], [5.1]]) * rank, (4, 2, 1), 2, seed=0).tolist()
         [[0, 0, 0, 0], [1, 1, 0, 0]]
     """
+    n, ranks, width = shape
 
     def cluster(rank: int) -> Integers:
         return _quantise_in_place(np.array(points(rank), dtype=np.float64, order="C"), clusters, seed)
@@ -81,7 +87,7 @@ def quantise_ranks(points: Callable[[int], RealArray], ranks: int, clusters: int
     # Each thread limits its own OpenMP loops in `_k_means_in_place`. The limit of the BLAS holds for the whole process,
     # so that it must last until all threads have ended.
     with _one_thread():
-        return np.stack(in_threads(cluster, range(ranks)))
+        return np.stack(in_threads(cluster, range(ranks), most=COPIED_AT_ONCE // (n * width)))
 
 
 def quantise_outputs(logits: RealArray, *, seed: int) -> Integers:

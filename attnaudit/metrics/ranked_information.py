@@ -200,7 +200,9 @@ def information_ranking(
         information = null = np.full(ranks, np.nan)
         labels = np.zeros((ranks, 0), dtype=np.int64)
     else:
-        labels = quantise_ranks(lambda rank: states_at(states, order, np.full(n, rank)), ranks, number, seed=seed)
+        labels = quantise_ranks(
+            lambda rank: states_at(states, order, np.full(n, rank)), states.shape, number, seed=seed
+        )
         information, null = information_by_rank(labels, outputs, shuffles_of(outputs, shuffles=shuffles, seed=seed))
     statistic, tau_b = ranking_agreement(information - null, attention)
     return InformationRanking(

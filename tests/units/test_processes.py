@@ -40,9 +40,11 @@ def test_tasks_run_in_as_many_threads_as_are_allowed_but_at_most_one_per_cpu() -
         return -task
 
     allow_threads(8)
-    assert in_threads(meet, range(4)) == [0, -1, -2, -3]
-    names = in_threads(lambda _: threading.current_thread().name, range(20))
+    assert in_threads(meet, range(4), most=9) == [0, -1, -2, -3]
+    names = in_threads(lambda _: threading.current_thread().name, range(20), most=9)
     assert len(set(names)) <= 2
+    here = threading.current_thread().name
+    assert in_threads(lambda _: threading.current_thread().name, range(3), most=0) == [here] * 3
 
 
 @pytest.mark.usefixtures("two_processors")
@@ -55,4 +57,4 @@ def test_the_error_of_the_first_task_that_fails_is_raised(threads: int) -> None:
 
     allow_threads(threads)
     with pytest.raises(ValueError, match="negative: -3"):
-        in_threads(invert, [1, -3, 2, -4])
+        in_threads(invert, [1, -3, 2, -4], most=9)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import stats
 from sklearn.metrics import mutual_info_score
 
 from attnaudit import processes
-from attnaudit.metrics import choose_ranks, information_ranking
+from attnaudit.metrics import choose_ranks, clusters, information_ranking
 from attnaudit.metrics.clusters import quantise, quantise_outputs
 from attnaudit.metrics.ranked_information import default_clusters, information_by_rank, wen_clusters
 
@@ -54,6 +55,22 @@ def test_the_number_of_threads_does_not_change_the_result(monkeypatch: pytest.Mo
     together = information_ranking(states, weights, logit, seed=3)
     np.testing.assert_array_equal(together.labels, alone.labels)
     np.testing.assert_array_equal(together.corrected, alone.corrected)
+
+
+@pytest.mark.parametrize(("numbers", "most"), [(2_000, 3), (1_000, 2), (500, 1), (100, 1)])
+def test_the_copies_of_the_threads_are_limited(monkeypatch: pytest.MonkeyPatch, numbers: int, most: int) -> None:
+    monkeypatch.setattr(processes, "_threads", 3)
+    monkeypatch.setattr(clusters, "COPIED_AT_ONCE", numbers)
+    together = threading.Barrier(most, timeout=30)
+    names = set()
+
+    def points(rank: int) -> Array:
+        names.add(threading.current_thread().name)
+        together.wait()  # passes only if that many threads run at the same time
+        return np.arange(500.0).reshape(100, 5) * rank
+
+    assert clusters.quantise_ranks(points, (100, 6, 5), 3, seed=0).shape == (6, 100)
+    assert len(names) == most
 
 
 def test_each_part_equals_an_independent_computation() -> None:
