@@ -37,6 +37,55 @@ def big_bird(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def gguf_file(folder: Path) -> None:
+    """Write a GGUF file with a small Llama whose matrices are quantised, and with a SentencePiece tokenizer."""
+    import gguf
+    import numpy as np
+
+    words = [f"▁{word}" for word in ("a", "wonderful", "film", "good", "bad")]
+    letters = sorted({letter for word in words for letter in word})
+    # The tokenizer merges two pieces at a time, so that the vocabulary needs every beginning of a word.
+    beginnings = dict.fromkeys(word[:stop] for word in words for stop in range(2, len(word) + 1))
+    pieces = ["<unk>", "<s>", "</s>", *letters, *beginnings]
+    while len(pieces) % 32:
+        pieces.append(f"<unused{len(pieces)}>")
+    folder.mkdir()
+    writer = gguf.GGUFWriter(folder / "model.Q4_1.gguf", "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_block_count(architectures.LAYERS)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(len(pieces))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(pieces)
+    writer.add_token_scores([-float(number) for number in range(len(pieces))])
+    writer.add_token_types([2, 3, 3] + [1] * (len(pieces) - 3))
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    drawn = np.random.default_rng(0)
+    shapes = {"attn_q": (32, 32), "attn_k": (16, 32), "attn_v": (16, 32), "attn_output": (32, 32)}
+    shapes |= {"ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64)}
+    matrices = {f"blk.{n}.{name}": shape for n in range(architectures.LAYERS) for name, shape in shapes.items()}
+    kind = gguf.GGMLQuantizationType.Q4_1
+    for name, shape in {"token_embd": (len(pieces), 32), "output": (len(pieces), 32), **matrices}.items():
+        values = drawn.normal(0.0, 0.3, shape).astype(np.float32)
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
+    for name in [
+        "output_norm",
+        *(f"blk.{n}.{one}_norm" for n in range(architectures.LAYERS) for one in ("attn", "ffn")),
+    ]:
+        writer.add_tensor(f"{name}.weight", np.ones(32, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def saved(name: str) -> Callable[[Path], object]:
     return lambda folder: architectures.save(name, folder)
 
@@ -48,6 +97,7 @@ REGISTERED: dict[str, tuple[str, tuple[str, ...], Callable[[Path], object]]] = {
     "lora.py": ("lora", ("peft",), saved("bert")),
     "compiled.py": ("compiled", (), saved("bert")),
     "half_precision.py": ("half", ("accelerate",), saved("bert")),
+    "gguf.py": ("gguf", ("gguf",), gguf_file),
     "quantised.py": ("unquantised", (), saved("bert")),
     "language_model.py": ("writer", (), saved("gpt2-lm")),
     "big_bird.py": ("long", (), big_bird),
