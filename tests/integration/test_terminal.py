@@ -282,3 +282,12 @@ def in_terminal(folder: Path, *arguments: str, **environment: str) -> str:
             pass
     os.close(main)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace"))
+
+
+def test_the_device_is_shown_once_in_the_header_or_else_in_the_summary(project: pytest.Pytester) -> None:
+    result = project.runpytest("--model", "tiny", "--audit-device", "cpu")
+    result.stdout.fnmatch_lines(["attnaudit 0.1.0: tiny on rows, seed 0, device cpu"])
+    result.stdout.no_fnmatch_line("measured on cpu")
+    result = project.runpytest("--model", "tiny", "--audit-device", "cpu", "--no-header")
+    result.stdout.no_fnmatch_line("attnaudit 0.1.0*")
+    assert "measured on cpu" in audit_section(result)
