@@ -5,8 +5,9 @@ validated. The entry "pooled attention" covers every family whose name begins wi
 
 If an audit explains an output other than the class, the last word of the family names this output, as in "transformer,
 bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The last word is
-"sources" for models that answer from passages, "pictures" for models that read pictures, and "recordings" for models
-that read recordings of sound.
+"pictures" for models that read pictures, "recordings" for models that read recordings of sound, and "sources" for
+models that answer from passages. If the units of an audit are not the passages, but their tokens or words, "passages"
+replaces "sources", because a policy that was validated on whole passages says nothing about tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
-from attnaudit.targets import FAMILIES, PICTURES, RECORDINGS, SOURCES
+from attnaudit.targets import FAMILIES, PASSAGES, PICTURES, RECORDINGS, SOURCES
 
 #: The family of an adapter with a single row of attention weights that names no family.
 POOLED = "pooled attention"
@@ -54,7 +55,26 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PICTURES, RECORDINGS) else (family, "")
+    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PASSAGES, PICTURES, RECORDINGS) else (family, "")
+
+
+def audited_family(family: str, unit: str) -> str:
+    """Return the family of a model in an audit over some units.
+
+    Args:
+        family: The family that the adapter names.
+        unit: The units of the audit: "tokens", "words" or "sources".
+
+    Examples:
+        >>> audited_family("transformer, llama, sources", "sources")
+        'transformer, llama, sources'
+        >>> audited_family("transformer, llama, sources", "tokens")
+        'transformer, llama, passages'
+        >>> audited_family("transformer, bert", "tokens")
+        'transformer, bert'
+    """
+    own, target = split_target(family)
+    return f"{own}, {PASSAGES}" if target == SOURCES and unit != SOURCES else family
 
 
 def unvalidated_models(policy: EffectivePolicy | None, models: Sequence[ModelRecord]) -> list[UnvalidatedModel]:

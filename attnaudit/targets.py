@@ -35,6 +35,8 @@ FILE = "attnaudit.toml"
 _WITH_LABEL = re.compile(r"(.+)\[([^\[\]]+)\]")
 #: The word that the family of a model ends in if the model answers from passages, whatever its target is.
 SOURCES = "sources"
+#: The word that takes its place if the units of the audit are the tokens or the words of the passages.
+PASSAGES = "passages"
 #: The word that the family of a model ends in if the model reads pictures.
 PICTURES = "pictures"
 #: The word that the family of a model ends in if the model reads recordings of sound.

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     require_newest(given, folder, record)
     require_complete(record, folder)
     subjects = shipped_files(paths)
-    compared = compare_checkpoints(paths, record.models[0])
+    compared = compare_checkpoints(paths, record.models[0], unit=record.unit)
     results = gate_results(record)
 
     content = predicate(record, results, folder=folder, compared=bool(compared), url=options.url)

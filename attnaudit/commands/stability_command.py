@@ -16,6 +16,7 @@ from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.devices import NAMES, require_name
 from attnaudit.errors import AuditError, CheckError, require_reachable, shown_error
 from attnaudit.formatting import plain_number, plural, terminal_safe
+from attnaudit.model_families import audited_family
 
 if TYPE_CHECKING:
     from attnaudit.run.stability import GateStability, Variation
@@ -131,7 +132,7 @@ def _measured(options: argparse.Namespace) -> tuple[list[GateStability], list[Va
     audit.validate()
     audit.data_items()
     (model,) = audit.model_items()
-    policy, file = policy_for(options.policy, lambda: load_model(model.source).family)
+    policy, file = policy_for(options.policy, lambda: audited_family(load_model(model.source).family, audit.unit))
     with progress_bar("stability", print_notes=True) as progress:
         return measure_stability(audit, policy, file, variations, progress=progress), variations
 

@@ -54,8 +54,9 @@ class ModelRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             buffers, and of its configuration (see `attnaudit.adapters.loading.configuration_text`).
         linear_decoder: Whether the logits are a linear function of the attention-weighted sum of the hidden states.
         conformance: The results of the checks of the adapter contract.
-        family: The family of the model, which `PolicyRecord.validated_on` refers to. "pooled attention" if the adapter
-            has a single row of attention weights and names no family; "" if the family is unknown.
+        family: The family of the model, which `PolicyRecord.validated_on` refers to (see
+            `attnaudit.model_families.audited_family`). "pooled attention" if the adapter has a single row of attention
+            weights and names no family; "" if the family is unknown.
         unseen_mixers: The modules that carry information between tokens without visible weights, which every reading
             leaves out, such as "model.layers.0.mixer (MambaMixer)".
         target: The output that the audit explained; None if this is the predicted class.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attnaudit.errors import ReportError, require_reachable, require_regular_file
 from attnaudit.formatting import INVISIBLE
+from attnaudit.model_families import audited_family
 from attnaudit.records import ModelRecord
 from attnaudit.registry import checkpoint_formats
 from attnaudit.run.integrity import file_sha256
@@ -75,7 +76,7 @@ def _named_files(path: Path) -> Iterator[tuple[str, Path]]:
         yield f"{path.resolve().name}/{file.relative_to(path).as_posix()}", file
 
 
-def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord) -> list[Path]:
+def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord, *, unit: str) -> list[Path]:
     """Load the checkpoint folders among the given paths, and require that each contains the audited model.
 
     Files and other folders cannot be compared, because only the code that loads them knows what is in them.
@@ -83,6 +84,7 @@ def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord) -> list[Pat
     Args:
         paths: Files and folders.
         audited: The record of the audited model.
+        unit: The units of the audit.
 
     Returns:
         The checkpoint folders.
@@ -99,7 +101,7 @@ def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord) -> list[Pat
         from attnaudit.adapters.loading import load_model
 
         loaded = load_model(f"{folder.resolve()}{label}")
-        if (loaded.sha256, loaded.family) != (audited.sha256, audited.family):
+        if (loaded.sha256, audited_family(loaded.family, unit)) != (audited.sha256, audited.family):
             raise ReportError(
                 f"--subject {folder}: the model in this folder is not the audited one. Its hash is {loaded.sha256}, "
                 f"but the run audited {audited.name} with the hash {audited.sha256}. Give the audited checkpoint, or "

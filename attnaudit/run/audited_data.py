@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attnaudit.errors import DataError
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset, labels_of
+from attnaudit.model_families import audited_family
 from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
@@ -64,13 +65,16 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
     return notes
 
 
-def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult]) -> ModelRecord:
+def model_record(
+    name: str, loaded: LoadedModel, conformance: list[ConformanceResult], *, unit: str
+) -> ModelRecord:
     """Return the record of a model.
 
     Args:
         name: The id of the model in the run.
         loaded: The model.
         conformance: The results of the test of its adapter.
+        unit: The units of the audit.
     """
     target = loaded.adapter.capabilities.target
     return ModelRecord(
@@ -82,7 +86,7 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
         sha256=loaded.sha256,
         linear_decoder=loaded.adapter.capabilities.linear_decoder,
         conformance=conformance,
-        family=loaded.family,
+        family=audited_family(loaded.family, unit),
         unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
         target=None
         if target.kind == "class"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
-from attnaudit.model_families import blocked_models
+from attnaudit.model_families import audited_family, blocked_models
 from attnaudit.records import DataRecord, ModelRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
@@ -75,7 +75,11 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
     """
     found = run_objections(run)
     found += _setting_objections(run, expected)
-    found += _compare(run.models, expected.models, option="--model", noun="model")
+    models = [
+        replace(one, family=None if one.family is None else audited_family(one.family, run.unit))
+        for one in expected.models
+    ]
+    found += _compare(run.models, models, option="--model", noun="model")
     if expected.data:
         found += _compare(run.data, expected.data, option="--data", noun="data set")
     policy = run.effective_policy

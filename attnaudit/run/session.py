@@ -14,7 +14,7 @@ from attnaudit.devices import chosen_device, require_device
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
-from attnaudit.model_families import is_informational, validation_remark
+from attnaudit.model_families import audited_family, is_informational, validation_remark
 from attnaudit.processes import allow_threads, limit_kernel_cache, return_free_memory
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import (
@@ -200,7 +200,7 @@ class AuditSession:
         """
         if model not in self._families:
             loaded, _ = self._model(model)
-            self._families[model] = loaded.family
+            self._families[model] = audited_family(loaded.family, self.options.unit)
             if self.workers > 1 or len(self.options.model_items()) > 1:
                 self._models.pop(model)  # it is loaded again for measuring; keeping several models would take memory
         return self._families[model]
@@ -288,7 +288,7 @@ class AuditSession:
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
         capabilities = loaded.adapter.capabilities
-        self._families[model] = loaded.family
+        self._families[model] = audited_family(loaded.family, self.options.unit)
         self._model_sha256[model] = loaded.sha256
         gates = SequentialGates(self._sequential_gates(model), gated=max(1, len(self._gates)))
 
@@ -319,7 +319,7 @@ class AuditSession:
             self._texts_measured += len(rows.instances)
             self.folder.write_part(
                 measurements,
-                model_record(model, loaded, conformance),
+                model_record(model, loaded, conformance, unit=self.options.unit),
                 self._audited[model, data],
                 msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),

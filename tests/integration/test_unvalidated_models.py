@@ -157,6 +157,20 @@ def test_report_concerns_only_the_models_of_other_families(
     assert "nothing was decided about the model" in out
 
 
+@pytest.mark.parametrize(("families", "status"), [('"transformer, sources"', 1), ('"transformer, passages"', 0)])
+def test_a_policy_for_passages_does_not_cover_an_audit_of_their_tokens(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str], families: str, status: int
+) -> None:
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    passages = OTHER_MODEL.replace("transformer, bert", "transformer, llama, sources")
+    (project.path / "conftest.py").write_text(conftest + passages, encoding="utf-8")
+    result, content = audit(project, families=families, models="other")
+    assert result.ret == status
+    assert content["models"][0]["family"] == "transformer, llama, passages"
+    assert len(content["unvalidated"]) == status
+    assert verify(project, capsys, "other")[0] == status
+
+
 def test_python_states_the_families_as_well(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""

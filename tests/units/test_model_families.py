@@ -42,6 +42,8 @@ def policy(*validations: PolicyValidation) -> EffectivePolicy:
         (["transformer, pictures"], "transformer, vit, pictures", True),
         (["transformer", "transformer, wav2vec2", "transformer, pictures"], "transformer, wav2vec2, recordings", False),
         (["transformer, recordings"], "transformer, wav2vec2, recordings", True),
+        (["transformer", "transformer, sources"], "transformer, llama, passages", False),
+        (["transformer, sources"], "transformer, llama, sources", True),
         (["transformer, bert"], "transformer, bert-generation", False),
         (["transformer, bert"], "transformer", False),
         (["pooled attention"], "not pooled attention", False),
