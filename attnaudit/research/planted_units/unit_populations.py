@@ -26,6 +26,8 @@ from attnaudit.research.validation.population_schema import Half
 PopulationName = Literal["bags", "large_bags", "attentions", "pictures", "labels", "sources"]
 POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures", "labels", "sources")
 TUNING_SEEDS = range(4)
+#: The same for models that answer from passages. Each of them takes longer to audit.
+SOURCE_TUNING_SEEDS = range(2)
 ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
 #: Population -> the seeds of its held-out models, for each look.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
@@ -34,7 +36,7 @@ LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "attentions": (ATTENTION_SEEDS,),
     "pictures": (range(10, 12), range(20, 22)),
     "labels": (range(300, 316),),
-    "sources": (range(100, 104),),
+    "sources": (range(100, 103),),
 }
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")

@@ -27,7 +27,7 @@ from attnaudit.research.planted_units.unit_audits import (
 )
 from attnaudit.research.planted_units.unit_populations import (
     LOOKS,
-    TUNING_SEEDS,
+    SOURCE_TUNING_SEEDS,
     PopulationName,
     label_models,
     large_bags,
@@ -129,7 +129,7 @@ def validate_units(
         readings = audit_all(tasks, out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     if population == "sources":
-        halves: tuple[tuple[Half, Sequence[int]], ...] = (("tuning", TUNING_SEEDS), ("held_out", sorted(seeds)))
+        halves: tuple[tuple[Half, Sequence[int]], ...] = (("tuning", SOURCE_TUNING_SEEDS), ("held_out", sorted(seeds)))
         sources = [SourceTask(plan=plan, half=half) for half, each in halves for plan in source_plans(half, each)]
         named = [(task.plan.name, task) for task in sources]
         readings = audit_each(named, audit_sources, out=results, jobs=jobs, progress=progress)
