@@ -55,7 +55,9 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (own, last) if own and last in (*FAMILIES.values(), SOURCES, PASSAGES, PICTURES, RECORDINGS) else (family, "")
+    return (
+        (own, last) if own and last in (*FAMILIES.values(), SOURCES, PASSAGES, PICTURES, RECORDINGS) else (family, "")
+    )
 
 
 def audited_family(family: str, unit: str) -> str:

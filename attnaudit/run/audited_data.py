@@ -65,9 +65,7 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
     return notes
 
 
-def model_record(
-    name: str, loaded: LoadedModel, conformance: list[ConformanceResult], *, unit: str
-) -> ModelRecord:
+def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult], *, unit: str) -> ModelRecord:
     """Return the record of a model.
 
     Args:

@@ -36,7 +36,7 @@ LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "attentions": (ATTENTION_SEEDS,),
     "pictures": (range(10, 12), range(20, 22)),
     "labels": (range(300, 316),),
-    "sources": (range(100, 102), range(102, 104)),
+    "sources": (range(100, 101), range(101, 102), range(102, 104)),
 }
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")

@@ -138,13 +138,32 @@ def validate_units(
         readings = audit_all(tasks, out=results, jobs=jobs, progress=progress)
     models = [one.judged for one in readings]
     candidates = candidates_of(population)
-    found = [in_turn(models, candidates, what, seed=SEED) for what in ("mechanism", "encoder")]
+    rule = choose_for_passages if population == "sources" else choose
+    found = [in_turn(models, candidates, what, seed=SEED, rule=rule) for what in ("mechanism", "encoder")]
     return UnitValidation(
         population=population,
         readings=readings,
-        gates=choose(models, candidates, seed=SEED),
+        gates=rule(models, candidates, seed=SEED),
         turns=[turn for turn in found if turn is not None],
     )
+
+
+def choose_for_passages(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Choose the gates of a policy for passages.
+
+    The gates of the question "points" are chosen first. Those of the question "used" are then chosen from the faithful
+    readings and from the readings that pass the first gates. A reading may be unused because it is at the wrong
+    passages, although other weights of the same head would change the answer. Only the first gates can find it.
+
+    Args:
+        models: As `threshold_rule.choose` takes them.
+        candidates: As `threshold_rule.choose` takes them.
+        seed: As `threshold_rule.choose` takes it.
+    """
+    points, used = ([one for one in candidates if one.question == question] for question in ("points", "used"))
+    first = choose(models, points, seed=seed)
+    left = [model for model in models if model.faithful or not score(model, first).alarm]
+    return [*choose(left, used, seed=seed), *first]
 
 
 def candidates_of(population: PopulationName) -> list[Candidate]:

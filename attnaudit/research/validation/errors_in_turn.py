@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.figures_schema import Errors, InTurn, LeftOut, Rate
@@ -17,6 +17,14 @@ GROUP: dict[Literal["mechanism", "encoder"], Callable[[Entry], str]] = {
     "mechanism": lambda entry: entry.mechanism,
     "encoder": lambda entry: entry.encoder,
 }
+
+
+class Rule(Protocol):
+    """A rule that chooses the gates of a policy, as `threshold_rule.choose` does."""
+
+    def __call__(self, models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+        """Return the gates, chosen from the tuning half of some models."""
+        ...
 
 
 def errors(models: Sequence[JudgedModel], gates: Sequence[Gate]) -> Errors:
@@ -49,6 +57,7 @@ def in_turn(
     what: Literal["mechanism", "encoder"],
     *,
     seed: int,
+    rule: Rule = choose,
 ) -> InTurn | None:
     """Test the rule that chooses policies (`threshold_rule`) on mechanisms or encoders that it has not seen.
 
@@ -60,6 +69,7 @@ def in_turn(
         candidates: The checks to choose from.
         what: What to leave out in turn: "mechanism" or "encoder".
         seed: The seed of the bootstrap intervals of areas under ROC curves.
+        rule: The rule that chooses the gates, such as `threshold_rule.choose`.
 
     Returns:
         The errors. They are None if there are fewer than two mechanisms or encoders, or if the rule never chooses a
@@ -72,7 +82,7 @@ def in_turn(
         return None
     rows = []
     for name in names:
-        gates = choose([model for model in labelled if group(model.entry) != name], candidates, seed=seed)
+        gates = rule([model for model in labelled if group(model.entry) != name], candidates, seed=seed)
         members = [model for model in labelled if group(model.entry) == name] if gates else []
         rows.append(LeftOut(name=name, errors=errors(members, gates), gates=[gate.text for gate in gates]))
     if not any(row.gates for row in rows):
