@@ -1,0 +1,80 @@
+"""The gates for passages, and the policy and the tables that a validation writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attnaudit.checks import load_policy
+from attnaudit.records import PolicyRemedy
+from attnaudit.research.planted_units.unit_audits import AuditedReading, source_candidates
+from attnaudit.research.planted_units.unit_validation import (
+    UnitValidation,
+    choose_for_passages,
+    policy_of,
+    report,
+)
+from attnaudit.research.validation.errors_in_turn import in_turn
+from attnaudit.research.validation.policy_writer import PolicyBase
+from attnaudit.research.validation.scoring import JudgedModel
+from attnaudit.research.validation.threshold_rule import choose
+from tests.units.research.validation.synthetic_scores import judged
+
+USED, POINTS = "permutation_fragility.tvd", "pointing.logits"
+#: Mechanism -> its truth, the questions that it fails, and the values of the two checks. The attention of "elsewhere"
+#: and "other" is at the wrong passages, and other weights of its heads would change the answer.
+KINDS = {
+    "last": ("faithful", (), 0.6, 0.98),
+    "first": ("faithful", (), 0.5, 0.97),
+    "idle": ("unfaithful", ("used",), 0.01, 0.99),
+    "weak": ("unfaithful", ("used",), 0.05, 0.98),
+    "elsewhere": ("unfaithful", ("used", "points"), 0.9, 0.1),
+    "other": ("unfaithful", ("used", "points"), 0.45, 0.0),
+}
+
+
+def population(half: str = "tuning") -> list[JudgedModel]:
+    return [
+        judged(kind, truth, {USED: used, POINTS: points}, half=half, seed=seed, encoder=encoder, fails=fails)
+        for kind, (truth, fails, used, points) in KINDS.items()
+        for seed in ((0, 1) if half == "tuning" else (100, 101))
+        for encoder in ("gpt2", "llama")
+    ]
+
+
+def test_use_is_judged_on_the_readings_at_the_right_passages() -> None:
+    gates = choose_for_passages(population(), source_candidates(), seed=0)
+    assert [(gate.check, gate.question) for gate in gates] == [(USED, "used"), (POINTS, "points")]
+    assert 0.05 < float(gates[0].threshold) < 0.5
+    assert [gate.check for gate in choose(population(), source_candidates(), seed=0)] == [POINTS]
+
+
+def test_the_rule_for_passages_can_be_tested_on_mechanisms_that_are_left_out() -> None:
+    turn = in_turn(population(), source_candidates(), "mechanism", seed=0, rule=choose_for_passages)
+    assert turn is not None
+    assert (turn.total.misses.hits, turn.total.false_alarms.hits) == (0, 0)
+    plain = in_turn(population(), source_candidates(), "mechanism", seed=0)
+    assert plain is not None
+    assert plain.total.misses.hits == 8  # "idle" and "weak" pass
+
+
+@pytest.mark.parametrize("half", ["tuning", "held_out"])
+def test_a_validation_writes_tables_and_a_policy_that_can_be_loaded(tmp_path: Path, half: str) -> None:
+    models = [*population(), *(population("held_out") if half == "held_out" else [])]
+    readings = [
+        AuditedReading(entry=one.entry, reason="", records=list(one.records.values()), skipped={}) for one in models
+    ]
+    gates = choose_for_passages(models, source_candidates(), seed=0)
+    validation = UnitValidation(population="sources", readings=readings, gates=gates, turns=[])
+    lines = report(validation)
+    assert f"| {half.replace('_', ' ')} | 0% [0%, 32%], 0 of 8 | 0% [0%, 19%], 0 of 16 | no model |" in lines
+    assert sum(line.startswith("| last |") for line in lines) == 2
+    if half == "tuning":
+        return
+    remedy = PolicyRemedy(text="show leave-one-out importance", families=["transformer, sources"], accuracy="unchanged")
+    base = PolicyBase(head="# A policy.", name="sources", remedies={"used": [remedy], "points": [remedy]})
+    (tmp_path / "sources.toml").write_text(policy_of(validation, base), encoding="utf-8")
+    policy = load_policy(tmp_path / "sources.toml")
+    assert [check.id for check in policy if check.severity == "gate"] == [USED, POINTS]
+    assert list(policy.record.validated_on) == ["transformer, sources"]
