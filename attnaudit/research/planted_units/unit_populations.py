@@ -127,7 +127,7 @@ def source_models(seeds: Sequence[int]) -> list[tuple[SourcePlan, Half]]:
 
 def _may_be_faithful(plan: SourcePlan) -> bool:
     never = NEVER_FAITHFUL.get(plan.mechanism)
-    return never is None or bool(never) and plan.parameter not in never
+    return never is None or (bool(never) and plan.parameter not in never)
 
 
 def look_of(population: PopulationName, seed: int) -> int:
