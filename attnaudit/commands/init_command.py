@@ -16,7 +16,6 @@ TEMPLATES = {
     "transformer.toml": "transformer.toml",
     "attentions.toml": "attentions.toml",
     "bags.toml": "bags.toml",
-    "sources.toml": "sources.toml",
     "conftest_example.py": "conftest.template",
 }
 

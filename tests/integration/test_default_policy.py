@@ -49,7 +49,6 @@ def test_the_policy_for_transformers_is_installed_and_applies_to_them_alone() ->
     ("name", "families"),
     [
         ("bags.toml", ["bag of vectors"]),
-        ("sources.toml", ["transformer, llama, sources", "transformer, gpt2, sources"]),
         (
             "attentions.toml",
             ["several-site attention", "several-head attention", "several-head attention, bag of vectors"],
