@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from attnaudit.research.planted_transformers.planted_sources import SourcePlan, source_plans
 from attnaudit.research.planted_units.unit_kinds import (
     BRANCHED_KINDS,
     LABEL_KINDS,
@@ -37,19 +36,7 @@ LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "attentions": (ATTENTION_SEEDS,),
     "pictures": (range(10, 12), range(20, 22)),
     "labels": (range(300, 316),),
-    "sources": (range(100, 101), range(101, 103)),
-}
-#: The circuits of passages without a faithful reading, each with its parameters; an empty tuple for all of them. They
-#: have no models in the second look.
-NEVER_FAITHFUL: dict[str, tuple[float, ...]] = {
-    "bag_of_words": (),
-    "looks_without_moving": (),
-    "two_routes": (0.93,),
-    "several_heads": (2.0, 3.0),
-    "idle_passage": (),
-    "from_question": (),
-    "collecting_passage": (),
-    "marked_rows": (0.4, 0.6, 0.8, 1.0),
+    "sources": (range(100, 101),),
 }
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
@@ -115,19 +102,6 @@ def label_models() -> list[tuple[UnitPlan, Half]]:
     """Return the models that assign any number of labels, which are all held out."""
     (seeds,) = LOOKS["labels"]
     return [(plan, "held_out") for plan in unit_plans(("heads", "bag_heads"), seeds, kinds=LABEL_KINDS)]
-
-
-def source_models(seeds: Sequence[int]) -> list[tuple[SourcePlan, Half]]:
-    """Return the models that answer from passages: those of the tuning half, and the held-out models of some seeds."""
-    first, _ = LOOKS["sources"]
-    held_out = [plan for plan in source_plans("held_out", seeds) if plan.seed in first or _may_be_faithful(plan)]
-    tuning = source_plans("tuning", SOURCE_TUNING_SEEDS)
-    return [*((plan, "tuning") for plan in tuning), *((plan, "held_out") for plan in held_out)]
-
-
-def _may_be_faithful(plan: SourcePlan) -> bool:
-    never = NEVER_FAITHFUL.get(plan.mechanism)
-    return never is None or (bool(never) and plan.parameter not in never)
 
 
 def look_of(population: PopulationName, seed: int) -> int:

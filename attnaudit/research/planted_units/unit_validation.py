@@ -16,6 +16,7 @@ from pathlib import Path
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.planted_patches import patch_plans
+from attnaudit.research.planted_transformers.planted_sources import source_plans
 from attnaudit.research.planted_transformers.source_audits import SourceTask, audit_sources
 from attnaudit.research.planted_units.unit_audits import (
     AuditedReading,
@@ -26,11 +27,11 @@ from attnaudit.research.planted_units.unit_audits import (
 )
 from attnaudit.research.planted_units.unit_populations import (
     LOOKS,
+    SOURCE_TUNING_SEEDS,
     PopulationName,
     label_models,
     large_bags,
     look_of,
-    source_models,
     unit_tasks,
 )
 from attnaudit.research.study.text_tables import fixed, markdown_table
@@ -128,7 +129,9 @@ def validate_units(
         readings = audit_all(tasks, out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     if population == "sources":
-        named = [(plan.name, SourceTask(plan=plan, half=half)) for plan, half in source_models(sorted(seeds))]
+        halves: tuple[tuple[Half, Sequence[int]], ...] = (("tuning", SOURCE_TUNING_SEEDS), ("held_out", sorted(seeds)))
+        sources = [SourceTask(plan=plan, half=half) for half, each in halves for plan in source_plans(half, each)]
+        named = [(task.plan.name, task) for task in sources]
         readings = audit_each(named, audit_sources, out=results, jobs=jobs, progress=progress)
     else:
         tasks = [(plan, half) for plan, half in unit_tasks(population) if half == "tuning" or plan.seed in seeds]
