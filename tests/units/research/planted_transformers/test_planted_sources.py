@@ -94,5 +94,5 @@ def test_an_audit_of_passages_separates_the_readings() -> None:
     assert (right.entry.truth, idle.entry.truth, right.entry.encoder) == ("faithful", "unfaithful", "gpt2")
     assert right.skipped == idle.skipped == {}
     values = [{record.check: record.value for record in one.records} for one in (right, idle)]
-    assert set(values[0]) == {"total_effect.standardised", "pointing.logits", "linear_datamodelling_score.32"}
+    assert set(values[0]) == {"permutation_fragility.tvd", "pointing.logits"}
     assert all(values[0][check] > values[1][check] + 0.1 for check in values[0])

@@ -38,7 +38,7 @@ def population(half: str = "tuning") -> list[JudgedModel]:
     return [
         judged(kind, truth, {USED: used, POINTS: points}, half=half, seed=seed, encoder=encoder, fails=fails)
         for kind, (truth, fails, used, points) in KINDS.items()
-        for seed in ((0, 1) if half == "tuning" else (100, 101))
+        for seed in ((0, 1) if half == "tuning" else (100,))
         for encoder in ("gpt2", "llama")
     ]
 
@@ -59,8 +59,16 @@ def test_the_rule_for_passages_can_be_tested_on_mechanisms_that_are_left_out() -
     assert plain.total.misses.hits == 8  # "idle" and "weak" pass
 
 
-@pytest.mark.parametrize("half", ["tuning", "held_out"])
-def test_a_validation_writes_tables_and_a_policy_that_can_be_loaded(tmp_path: Path, half: str) -> None:
+@pytest.mark.parametrize(
+    ("half", "alarms", "misses"),
+    [
+        ("tuning", "0% [0%, 32%], 0 of 8", "0% [0%, 19%], 0 of 16"),
+        ("held_out", "0% [0%, 49%], 0 of 4", "0% [0%, 32%], 0 of 8"),
+    ],
+)
+def test_a_validation_writes_tables_and_a_policy_that_can_be_loaded(
+    tmp_path: Path, half: str, alarms: str, misses: str
+) -> None:
     models = [*population(), *(population("held_out") if half == "held_out" else [])]
     readings = [
         AuditedReading(entry=one.entry, reason="", records=list(one.records.values()), skipped={}) for one in models
@@ -68,7 +76,7 @@ def test_a_validation_writes_tables_and_a_policy_that_can_be_loaded(tmp_path: Pa
     gates = choose_for_passages(models, source_candidates(), seed=0)
     validation = UnitValidation(population="sources", readings=readings, gates=gates, turns=[])
     lines = report(validation)
-    assert f"| {half.replace('_', ' ')} | 0% [0%, 32%], 0 of 8 | 0% [0%, 19%], 0 of 16 | no model |" in lines
+    assert f"| {half.replace('_', ' ')} | {alarms} | {misses} | no model |" in lines
     assert sum(line.startswith("| last |") for line in lines) == 2
     if half == "tuning":
         return
