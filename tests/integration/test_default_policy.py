@@ -51,7 +51,13 @@ def test_the_policy_for_transformers_is_installed_and_applies_to_them_alone() ->
         ("bags.toml", ["bag of vectors"]),
         (
             "attentions.toml",
-            ["several-site attention", "several-head attention", "several-head attention, bag of vectors"],
+            [
+                "several-site attention",
+                "several-head attention",
+                "several-head attention, bag of vectors",
+                "several-head attention, multi-label",
+                "several-head attention, bag of vectors, multi-label",
+            ],
         ),
     ],
 )

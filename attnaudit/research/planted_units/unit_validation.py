@@ -55,7 +55,7 @@ VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
     "large_bags": ("bag of vectors",),
     "attentions": ("several-site attention", "several-head attention"),
-    "labels": ("several-head attention, multi-label",),
+    "labels": ("several-head attention, multi-label",),  # added to the policy for "attentions"
     "sources": ("transformer, sources",),
 }
 
