@@ -121,7 +121,9 @@ class RunFolder:
             raise ReportError(f"--audit-resume {self.path}: this run has passed. Start a new run.")
         self._require_shards()  # another process may have ended the run before this one locked it
         unfinished = [file for file in self.path.rglob(".*") if is_unfinished(file)]
-        for file in {*self._parts.glob("*.*"), *unfinished}:
+        # Only shards whose numbers this run uses may be removed at its end. If it refuses shards, they must be kept.
+        complete = self._parts.glob(f"{SHARDS}/*/*/{COMPLETE}")
+        for file in {*self._parts.glob("*.*"), *complete, *unfinished}:
             self._guard(file.unlink)
 
     def _require_shards(self) -> None:

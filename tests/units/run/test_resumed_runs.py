@@ -91,6 +91,17 @@ def test_shards_that_would_not_be_used_are_refused(tmp_path: Path) -> None:
         refuse_unused_shards(options(interrupted(tmp_path / "data", model="demo")), "main")
 
 
+def test_complete_shards_that_a_resumed_run_refuses_are_kept(tmp_path: Path) -> None:
+    path = interrupted(tmp_path)
+    shards = ShardFolder(path / "parts" / "shards" / "main", PLAN)
+    (shards.path / "000000.parquet").write_bytes(b"numbers")
+    shards.mark_complete()
+    resumed = RunFolder(tmp_path, "run")
+    begin_run(resumed, CONTEXT, resume=True)
+    resumed.remove_parts()  # the run ends without numbers, because the seed, for example, is a different one
+    assert (shards.path / "000000.parquet").read_bytes() == b"numbers"
+
+
 def test_code_of_the_user_belongs_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     class Scaled(nn.Module):
         def forward(self, states: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
