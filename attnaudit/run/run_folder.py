@@ -24,7 +24,7 @@ from attnaudit.processes import is_unfinished, lock_file, replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
-from attnaudit.run.stored_shards import COMPLETE
+from attnaudit.run.stored_shards import COMPLETE, PLAN
 
 #: The name of the folder of the shards, in the folder of the parts.
 SHARDS = "shards"
@@ -133,6 +133,11 @@ class RunFolder:
             ReportError: It has none.
         """
         if not (self._parts / SHARDS).is_dir():
+            if any(self.path.glob(f"*/{PLAN}")):
+                raise ReportError(
+                    f"--audit-resume {self.path}: `attnaudit measure` wrote this folder. First merge it and the "
+                    f"folders of the other parts: attnaudit merge {self.path} … --into reports/merged"
+                )
             raise ReportError(
                 f"--audit-resume {self.path}: the folder contains no shards, so there is nothing to resume. The run "
                 "ended, or it was interrupted before the first shard was measured. Start a new run."

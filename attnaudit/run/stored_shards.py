@@ -250,7 +250,10 @@ def read_plan(path: Path) -> ShardPlan:
     except OSError as error:
         raise _unreadable(path, error) from error
     except msgspec.MsgspecError as error:
-        raise ReportError(f"{path} does not contain the settings of the shards: {error}. Start a new run.") from error
+        raise ReportError(
+            f"{path} is damaged ({error}), so the shards next to it cannot be used. Remove them, and measure "
+            "them again."
+        ) from error
 
 
 def read_record(path: Path) -> ShardRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.errors import ChangedModelError, ReportError
 from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
 from attnaudit.run.partial_measurement import merge_shards
+from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
 from tests.small_models import WORDS, adapter, dataset
 
@@ -318,3 +320,12 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     same(measured(run / "parts" / "shards" / "main"), measured(None))
     with pytest.raises(ReportError, match="already exists"):
         merge_shards([first, second], run)
+    (second / PLAN.folder_name() / "plan.json").write_text("{}")
+    with pytest.raises(ReportError, match=r"plan.json is damaged \(.*\).*Remove them, and measure them again"):
+        merge_shards([first, second], tmp_path / "reports" / "again")
+
+
+def test_parts_are_merged_before_they_are_judged(tmp_path: Path) -> None:
+    first, _second = parts(tmp_path, 2)
+    with pytest.raises(ReportError, match=rf"attnaudit merge {re.escape(str(first))} … --into"):
+        RunFolder(first.parent, first.name).resume()
