@@ -2,8 +2,7 @@
 
 Many classifiers read their logits from a single token, such as [CLS]. After the attention of the last layer, the states
 of all other tokens have no effect on the logits. The modules that follow this attention therefore run only on the state
-of the token that is read. In a model with six layers, this saves about an eighth of a pass. If a pass without gradients
-needs no other weights of the last attention, the attention itself computes only the query of this token.
+of the token that is read. In a model with six layers, this saves about an eighth of a pass.
 
 A model that reads tokens other than the expected one would get wrong logits. In the output of the last layer, the
 states of all other tokens are therefore set to NaN, so that such a model returns NaN instead.
@@ -14,18 +13,16 @@ Shapes: B rows, T tokens, m features.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
-from attnaudit.adapters.huggingface.equal_states import is_linear
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
-from attnaudit.adapters.huggingface.function_call import FunctionCall, only_query_used
+from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.layout import Layout
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Observer
@@ -44,23 +41,18 @@ class LastLayer:
         layer: The layer.
         modules: The linear layers and normalisations that run after the last attention of the layer.
         read_tokens: The token that the logits are read from: "first" or "last".
-        attention: The module of its last attention.
-        of_queries: The linear layers that compute nothing but the queries of this attention.
     """
 
     layer: nn.Module
     modules: tuple[nn.Module, ...]
     read_tokens: ReadTokens
-    attention: nn.Module
-    of_queries: tuple[nn.Module, ...] = ()
 
-    def logits(self, mask: Tensor, run: Callable[[], Tensor], *, one_query: bool = False) -> Tensor:
+    def logits(self, mask: Tensor, run: Callable[[], Tensor]) -> Tensor:
         """Run the model, but run `modules` only on the token that the logits are read from.
 
         Args:
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
             run: Runs the model and returns the logits (B, C).
-            one_query: Whether the fused kernel computes the last attention, and only the query of this token is used.
 
         Raises:
             AdapterError: The logits of some row depend on another token.
@@ -77,10 +69,6 @@ class LastLayer:
                 return None
             return (states.gather(1, index.to(states.device).expand(-1, 1, states.shape[2])), *args[1:])
 
-        def distribute(_module: nn.Module, _args: object, output: Any) -> Any:
-            one_state = isinstance(output, Tensor) and tuple(output.shape[:-1]) == (rows, 1)
-            return output.expand(-1, width, -1) if one_state and _current_mask.get() is mask else None
-
         def remove_others(_module: nn.Module, _args: object, output: Any) -> Any:
             if _current_mask.get() is not mask:
                 return None
@@ -89,14 +77,9 @@ class LastLayer:
             states_read.append(states.detach())
             return states if isinstance(output, Tensor) else (states, *output[1:])
 
-        of_queries = self.of_queries if one_query else ()
-        handles: list[Any] = [module.register_forward_pre_hook(select) for module in (*self.modules, *of_queries)]
-        handles += [module.register_forward_hook(distribute) for module in of_queries]
+        handles = [module.register_forward_pre_hook(select) for module in self.modules]
         token = _current_mask.set(mask)
-        with ExitStack() as stack:
-            stack.enter_context(temporary_hooks([*handles, self.layer.register_forward_hook(remove_others)]))
-            if one_query:
-                stack.enter_context(only_query_used(self.attention, positions))
+        with temporary_hooks([*handles, self.layer.register_forward_hook(remove_others)]):
             try:
                 logits = run()
             finally:
@@ -165,20 +148,4 @@ def find_last_layer(
     leaves = [module for module in layer.modules() if not list(module.children()) and list(module.parameters())]
     with temporary_hooks([module.register_forward_pre_hook(note) for module in leaves]):
         run(observer)
-    if not after:
-        return None
-    return LastLayer(layer=layer, modules=tuple(after.values()), read_tokens=read_tokens, attention=last.module)
-
-
-def with_layers_of_queries(last_layer: LastLayer, agrees: Callable[[LastLayer], bool]) -> LastLayer:
-    """Find the linear layers that compute nothing but the queries of the last attention.
-
-    Args:
-        last_layer: The last layer, without them.
-        agrees: Whether the logits of some texts are the same if only the query of one token is computed.
-    """
-    for module in last_layer.layer.modules():
-        if is_linear(module) and not any(module is one for one in last_layer.modules):
-            longer = replace(last_layer, of_queries=(*last_layer.of_queries, module))
-            last_layer = longer if agrees(longer) else last_layer
-    return last_layer
+    return LastLayer(layer=layer, modules=tuple(after.values()), read_tokens=read_tokens) if after else None

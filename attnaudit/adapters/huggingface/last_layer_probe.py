@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.input_builder import single_row
-from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer, with_layers_of_queries
+from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer
 from attnaudit.adapters.huggingface.logit_comparison import gives
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens
 from attnaudit.adapters.huggingface.runner import Runner
@@ -49,27 +49,3 @@ def last_layer_at_read_token(runner: Runner, read_tokens: ReadTokens) -> LastLay
     with torch.no_grad():
         alone = single_row(batch, 1)
         return last_layer if gives(lambda: shorter.logits(alone), runner.logits(alone)) else None
-
-
-def with_single_query(runner: Runner, last_layer: LastLayer) -> LastLayer:
-    """Add the linear layers that compute nothing but the queries of the last attention.
-
-    The comparison runs on texts with and without padding.
-
-    Args:
-        runner: Runs the model with the fused kernel, and with all queries of the last attention.
-        last_layer: The last layer, without these linear layers.
-    """
-    batch = runner.builder.synthetic()
-    texts = (batch, single_row(batch, 1))
-    with torch.no_grad():
-        expected = [runner.logits(inputs) for inputs in texts]
-
-        def agrees(candidate: LastLayer) -> bool:
-            shorter = replace(runner, last_layer=candidate)
-            return all(
-                gives(lambda inputs=inputs: shorter.logits(inputs), logits)  # type: ignore[misc]
-                for inputs, logits in zip(texts, expected, strict=True)
-            )
-
-        return with_layers_of_queries(last_layer, agrees)

@@ -22,7 +22,6 @@ from attnaudit.adapters.huggingface.last_layer import LastLayer
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
 from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
 from attnaudit.adapters.huggingface.output_heads import Head
-from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
 from attnaudit.adapters.huggingface.wrapped_models import name_of
@@ -98,18 +97,7 @@ class Runner:
         with self.once_for_equal_states():
             if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
                 return run()
-            return self.last_layer.logits(mask, run, one_query=self._uses_one_query(self.last_layer, mask, observer))
-
-    def _uses_one_query(self, last_layer: LastLayer, mask: Tensor, observer: Observer | None) -> bool:
-        """Return whether a pass uses only one query of the last attention: that of the token the logits are read from.
-
-        The result is always False with gradients, whose passes record the states of all tokens.
-        """
-        if torch.is_grad_enabled() or not self.selects_queries:
-            return False
-        if isinstance(observer, Recorder):
-            return observer.uses_one_query(self.layout.calls[-1].site.key, read_positions(mask, last_layer.read_tokens))
-        return isinstance(observer, FusedObserver)
+            return self.last_layer.logits(mask, run)
 
     def once_for_equal_states(self) -> AbstractContextManager[None]:
         """Return the context of a pass in which `first_linears` run only on the distinct states."""
