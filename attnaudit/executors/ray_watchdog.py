@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,8 +20,8 @@ from pathlib import Path
 
 #: The environment variable that marks the processes of Ray. They inherit it from the process that starts Ray.
 MARK = "ATTNAUDIT_RAY"
-#: The seconds between two searches for marked processes.
-INTERVAL = 0.1
+#: The seconds between two searches for marked processes, while their processes are ended and before.
+INTERVAL, INTERVAL_BEFORE = 0.1, 1.0
 #: The watchdog ends after it has found no marked process for this number of seconds. In this time, a process that was
 #: being started when its parent was killed appears.
 QUIET = 2.0
@@ -71,16 +72,39 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def with_children(known: set[tuple[int, str]], mark: str) -> set[tuple[int, str]]:
+    """Return the marked processes, the known ones, and their children, as ids with the times at which they started.
+
+    Some processes of Ray overwrite their environment with a title, so that they lose the mark. They are found as
+    children of the process that started them, while it runs.
+    """
+    started, parents = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if fields[0] not in "ZX":  # it has not ended
+                started[int(folder.name)], parents[int(folder.name)] = fields[19], int(fields[1])
+    running = {process for process, start in known if started.get(process) == start}
+    running |= set(marked(mark)) & set(started)
+    while found := {process for process, parent in parents.items() if parent in running} - running:
+        running |= found
+    return {(process, started[process]) for process in running}
+
+
 def main(mark: str) -> None:
-    """Wait until standard input is closed, and then kill all processes with a mark.
+    """Wait until standard input is closed, and then kill all processes with a mark, and their children.
 
     Args:
         mark: The value of the environment variable `MARK` in these processes.
     """
+    known: set[tuple[int, str]] = set()
+    while not select.select([sys.stdin], [], [], INTERVAL_BEFORE)[0]:
+        known = with_children(known, mark)
     quiet = QUIET_AFTER_STOP if sys.stdin.buffer.read() else QUIET  # a killed process sends nothing
     last = time.monotonic()
     while time.monotonic() - last < quiet:
-        for process in marked(mark):
+        known = with_children(known, mark)
+        for process, _ in known:
             last = time.monotonic()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)

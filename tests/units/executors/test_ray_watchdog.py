@@ -75,6 +75,27 @@ def test_what_is_left_after_a_run_ends_with_the_watchdog(sleeping: subprocess.Po
     assert marked(mark) == []
 
 
+#: Starts a process without the mark, as if it had overwritten its environment, and ends before it.
+LOSES_THE_MARK = """
+import os, subprocess, sys, time
+from attnaudit.executors.ray_watchdog import MARK
+environment = {name: value for name, value in os.environ.items() if name != MARK}
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment)
+print(child.pid, flush=True)
+time.sleep(3)
+"""
+
+
+def test_a_process_without_the_mark_ends_too_if_its_parent_had_it(sleeping: subprocess.Popen[bytes]) -> None:
+    watchdog = RayWatchdog()
+    with subprocess.Popen([sys.executable, "-c", LOSES_THE_MARK], stdout=subprocess.PIPE, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+    assert not ended(child)
+    watchdog.end()
+    wait_for_end(child)
+
+
 def test_a_watchdog_that_was_killed_is_no_error() -> None:
     watchdog = RayWatchdog()
     assert watchdog._process is not None
