@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.layer_states import LayerStates
-from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, close, largest_difference
 from attnaudit.adapters.huggingface.runner import Runner
 
 
@@ -18,14 +20,14 @@ def computes_blocks_exactly(runner: Runner) -> bool:
     if not runner.kernel.calls_attention_function:
         return False
     sites = runner.layout.sites
+    keys = [site.key for site in sites]
     batch = runner.builder.synthetic()
     with torch.no_grad():
         for inputs in (batch, single_row(batch, 1)):
             whole = runner.run(inputs)
-            try:
-                trace = runner.run(inputs, sites=[site.key for site in sites], blocks=[site.key for site in sites])
             # An attention function that cannot be called for some of the queries may fail with any exception.
-            except Exception:
+            trace = attempt(partial(runner.run, inputs, sites=keys, blocks=keys))
+            if trace is None:
                 return False
             assert isinstance(trace.cache, LayerStates)
             if not close(trace.logits, whole.logits):

@@ -1,13 +1,18 @@
-"""Comparison of logits that are computed in two ways."""
+"""Comparison of logits that are computed in two ways, and attempts to run a model in a faster way."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from torch import Tensor
 
 #: Largest difference in logits that rounding in float32 explains, for absolute logits up to 1.
 TOLERANCE = 1e-4
+
+R = TypeVar("R")
+_LOGGER = logging.getLogger(__name__)
 
 
 def largest_difference(a: Tensor, b: Tensor) -> float:
@@ -26,9 +31,18 @@ def close(logits: Tensor, expected: Tensor) -> bool:
 
 def gives(compute: Callable[[], Tensor], expected: Tensor) -> bool:
     """Return whether `compute` returns the expected logits. The result is False if `compute` raises an exception."""
+    logits = attempt(compute)
+    return logits is not None and close(logits, expected)
+
+
+def attempt(compute: Callable[[], R]) -> R | None:
+    """Return the result of a faster way to run a model, or None if the model cannot be run in this way.
+
+    The model is then run in the slower way. Its own code may fail with any exception, which is logged at the level
+    DEBUG.
+    """
     try:
-        logits = compute()
-    # A model that cannot be run in part may fail with any exception.
+        return compute()
     except Exception:
-        return False
-    return close(logits, expected)
+        _LOGGER.debug("A faster way to run the model failed; the slower way is used.", exc_info=True)
+        return None

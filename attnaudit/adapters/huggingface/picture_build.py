@@ -13,7 +13,7 @@ from attnaudit.adapters.donors import Donors, InDistribution, reading_donors
 from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
 from attnaudit.adapters.huggingface.input_builder import single_row
-from attnaudit.adapters.huggingface.logit_comparison import close
+from attnaudit.adapters.huggingface.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.patch_grid import Erased, PatchGrid, find_patches
@@ -201,11 +201,12 @@ def deletes_exactly(runner: PictureRunner) -> bool:
     mask = inputs.mask[TEXT][:2].clone()
     mask[0, [first, first + 2]] = False
     rows = torch.arange(2, device=builder.device)
-    try:
+
+    def both_ways() -> tuple[torch.Tensor, torch.Tensor]:
         variants = builder.keep(inputs, TEXT, rows, mask)
         with torch.no_grad():
-            together, alone = runner.logits(variants), runner.logits(single_row(variants, 0))
+            return runner.logits(variants)[:1], runner.logits(single_row(variants, 0))
+
     # An architecture with a fixed number of positions, such as one with relative position biases, fails in many ways.
-    except Exception:
-        return False
-    return close(together[:1], alone)
+    found = attempt(both_ways)
+    return found is not None and close(*found)

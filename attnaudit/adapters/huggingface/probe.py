@@ -9,6 +9,7 @@ Shapes: B rows, T tokens, V variants, C classes, H heads, Q queries, K keys.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.gradient_probe import batches_gradients_exactly
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
 from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
-from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, close, gives, largest_difference
+from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, close, gives, largest_difference
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.token_mixing import unseen_mixers
@@ -345,12 +346,9 @@ def selects_queries_exactly(runner: Runner) -> bool:
                 first, last = read_positions(mask, "first"), read_positions(mask, "last")
                 queries[site.key] = torch.stack([first, last, (first + last) // 2], dim=1)
             whole = runner.run(inputs)
-            try:
-                trace = selecting.run(inputs, sites=tuple(queries), queries=queries)
             # An attention function that cannot be called for some of the queries may fail with any exception.
-            except Exception:
-                return False
-            if not close(trace.logits, whole.logits):
+            trace = attempt(partial(selecting.run, inputs, sites=tuple(queries), queries=queries))
+            if trace is None or not close(trace.logits, whole.logits):
                 return False
             for key, positions in queries.items():
                 for r, at in enumerate(positions.T):

@@ -17,6 +17,29 @@ Truth = Literal["faithful", "unfaithful", "graded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CircuitPlan:
+    """One model to build with a circuit.
+
+    Attributes:
+        mechanism: The name of the mechanism of the circuit.
+        family: The family of the model.
+        seed: The seed. It decides all details of the model and of its rows.
+        parameter: The parameter of the circuit, such as the share of rows with a marker.
+    """
+
+    mechanism: str
+    family: Family
+    seed: int
+    parameter: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the model, and of its folder."""
+        part = f"-{self.parameter:g}" if self.parameter else ""
+        return f"{self.mechanism}-{self.family}-{self.seed}{part}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
     """One attention head.
 

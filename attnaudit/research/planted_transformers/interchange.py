@@ -27,9 +27,8 @@ from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapte
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.instances import Instance
 from attnaudit.readings import Reading, parse
+from attnaudit.research.planted_units.truth_rule import smallest_set
 
-#: The share of a reading's weight that the exchanged positions have.
-COVERED = 0.8
 #: The number of donors of each text.
 DONORS = 12
 
@@ -90,7 +89,7 @@ def interchange(
         embeddings = adapter.embed(inputs)[TEXT]
         site = adapter.sites()[_layer(adapter, chosen)]
         weights = _attention(inputs, trace.attention[site.key][:, list(heads)], chosen)
-        places = _smallest_set(weights)
+        places = smallest_set(weights)
         within = weights * places
         within = within / within.sum(1, keepdim=True).clamp_min(1e-12)
         donor_values = torch.einsum("bt,bthd->bhd", within, own)
@@ -166,13 +165,6 @@ def _attention(inputs: Inputs, attention: Tensor, reading: Reading) -> Tensor:
     rows = attention[torch.arange(len(attention)), :, length - 1 if last else torch.zeros_like(length)]
     shown = rows.mean(1) * inputs.real()
     return shown / shown.sum(1, keepdim=True).clamp_min(1e-12)
-
-
-def _smallest_set(weights: Tensor) -> Tensor:
-    """Return (B, T) True at the smallest set of tokens with 80% of the weight."""
-    ordered, index = weights.sort(dim=1, descending=True)
-    before = ordered.cumsum(1) - ordered
-    return torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, before < COVERED)
 
 
 @contextmanager

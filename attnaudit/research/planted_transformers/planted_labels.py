@@ -37,7 +37,8 @@ from attnaudit.research.planted_transformers.circuit_texts import (
 from attnaudit.research.planted_transformers.compile_weights import POOLER, WIDTH, compile_model
 from attnaudit.research.planted_transformers.compiled_circuits import AVERAGE_GAIN, FAMILIES, TO_JUNK
 from attnaudit.research.planted_transformers.feature_space import FeatureSpace
-from attnaudit.research.planted_transformers.interchange import COVERED, interchange
+from attnaudit.research.planted_transformers.interchange import interchange
+from attnaudit.research.planted_units.truth_rule import COVERED
 
 LABELS = CLASS_NAMES[:3]
 HEADS = 4

@@ -26,7 +26,7 @@ from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.checkpoint_files import quiet
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.instances import Dataset, Instance
-from attnaudit.research.planted_transformers.circuit_parts import Design, LabelledReading
+from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, Design, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, make_rows
 from attnaudit.research.planted_transformers.compile_weights import MIDDLE, NOISE, WIDTH, layer_matrices, readout
 from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, variant
@@ -46,26 +46,10 @@ IDENTITY = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchPlan:
-    """One model to build.
+class PatchPlan(CircuitPlan):
+    """One vision transformer to build. Its family is "vit", or "deit" with a distillation token."""
 
-    Attributes:
-        mechanism: The name of the circuit.
-        family: The family: "vit", or "deit" with a distillation token.
-        seed: The seed. It decides the depth, the heads, the classes, the pictures and the weights.
-        parameter: The parameter of the circuit.
-    """
-
-    mechanism: str
     family: PictureFamily
-    seed: int
-    parameter: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        part = f"-{self.parameter:g}" if self.parameter else ""
-        return f"{self.mechanism}-{self.family}-{self.seed}{part}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import torch
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.instances import Dataset, Instance
-from attnaudit.research.planted_transformers.circuit_parts import LabelledReading
+from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, DECOYS
 from attnaudit.research.planted_transformers.compile_weights import compile_model
 from attnaudit.research.planted_transformers.compiled_circuits import Variant
@@ -40,26 +40,10 @@ LM_NOISE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePlan:
-    """One model to build.
+class SourcePlan(CircuitPlan):
+    """One language model to build."""
 
-    Attributes:
-        mechanism: The name of the circuit.
-        family: The family.
-        seed: The seed of the weights, of the rows and of the details of the circuit.
-        parameter: The parameter of the circuit.
-    """
-
-    mechanism: str
     family: SourceFamily
-    seed: int
-    parameter: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        part = f"-{self.parameter:g}" if self.parameter else ""
-        return f"{self.mechanism}-{self.family}-{self.seed}{part}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

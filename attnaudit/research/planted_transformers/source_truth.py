@@ -31,11 +31,10 @@ import torch
 from torch import Tensor
 
 from attnaudit.research.planted_transformers.circuit_parts import LabelledReading
-from attnaudit.research.planted_transformers.interchange import COVERED, hooked_values
+from attnaudit.research.planted_transformers.interchange import hooked_values
 from attnaudit.research.planted_transformers.planted_sources import PlantedSources
-from attnaudit.research.planted_units.truth_rule import KnownTruth, judged
+from attnaudit.research.planted_units.truth_rule import DONORS, KnownTruth, draw_donors, judged, smallest_set
 
-DONORS = 4
 #: The largest difference between the measured and the constructed share of a graded reading.
 GRADED_WITHIN = 0.1
 
@@ -100,16 +99,16 @@ def _truth_of_heads(planted: PlantedSources, model: Any, layer: int, heads: Sequ
         marked = torch.tensor([row.marked for row in planted.rows])
         shown = plain.weights[:, list(heads)].mean(1) * (prompts.passage >= 0)
         shown = shown / shown.sum(1, keepdim=True).clamp_min(1e-12)
-        places = _smallest_set(shown)
+        places = smallest_set(shown)
         given = torch.einsum("bt,bthm->bhm", _normalised(shown * places), plain.values)
         count = len(passages[0])
         sums = torch.stack([(shown * (prompts.passage == p)).sum(1) for p in range(count)], dim=1)
-        cited, order = _smallest_set(sums), sums.argsort(dim=1, descending=True)
+        cited, order = smallest_set(sums), sums.argsort(dim=1, descending=True)
         own = torch.zeros(plain.values.shape[2])
         own[list(heads)] = 1.0
         read = plain.weights * places[:, None] * own[:, None]  # (B, H, T)
         before = torch.einsum("bht,bthm->bhm", read, plain.values)
-        donors, has_donor = _donors(plain.predicted, marked, planted.plan.seed)
+        donors, has_donor = draw_donors(plain.predicted, marked, planted.plan.seed)
         used, points = torch.zeros(2, len(passages))
         for donor in donors.T:
             wanted = plain.predicted[donor]
@@ -134,15 +133,6 @@ def _exchanged(
     for number, place in enumerate(mine if theirs else []):
         new[place] = passages[donor][theirs[number % len(theirs)]]
     return new
-
-
-def _donors(predicted: Tensor, marked: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Return (B, D) the numbers of donors, drawn at random, and (B,) whether a row has any."""
-    other = (predicted[:, None] != predicted) & (marked[:, None] == marked)
-    has_donor = other.any(1)
-    chances = torch.where(has_donor[:, None], other, torch.ones_like(other)).double()
-    generator = torch.Generator().manual_seed(seed)
-    return torch.multinomial(chances, DONORS, replacement=True, generator=generator), has_donor
 
 
 def _prompts(tokenizer: Any, passages: Sequence[Sequence[str]], questions: Sequence[str]) -> _Prompts:
@@ -190,10 +180,3 @@ def _run(model: Any, prompts: _Prompts, ids: Sequence[int], layer: int, change: 
 
 def _normalised(weights: Tensor) -> Tensor:
     return weights / weights.sum(1, keepdim=True).clamp_min(1e-12)
-
-
-def _smallest_set(weights: Tensor) -> Tensor:
-    """Return (B, N) True at the smallest set of columns with 80% of the weight."""
-    ordered, index = weights.sort(dim=1, descending=True)
-    before = ordered.cumsum(1) - ordered
-    return torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, before < COVERED)

@@ -21,7 +21,7 @@ from attnaudit.instances import Dataset
 from attnaudit.processes import replace_file, spread
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted.planted_population import EXCLUDED_FILE, POPULATION_FILE
-from attnaudit.research.planted_transformers.circuit_parts import Family, LabelledReading
+from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, Family, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import (
     CLASS_NAMES,
     CLASS_WORDS,
@@ -33,8 +33,9 @@ from attnaudit.research.planted_transformers.circuit_texts import (
 )
 from attnaudit.research.planted_transformers.compile_weights import compile_model
 from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, variant
-from attnaudit.research.planted_transformers.interchange import COVERED, interchange
+from attnaudit.research.planted_transformers.interchange import interchange
 from attnaudit.research.planted_transformers.trained_circuits import TRAINED, train_model
+from attnaudit.research.planted_units.truth_rule import COVERED
 
 #: Part of every model's key. Increase it when the code that builds models changes, so that all models are built again.
 BUILD = 2
@@ -51,26 +52,8 @@ GRADED_WITHIN = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerPlan:
-    """One model to build.
-
-    Attributes:
-        mechanism: The name of its mechanism.
-        family: The family of the model.
-        seed: The seed. It decides the depth, the number of heads and classes, the texts and the weights.
-        parameter: The parameter of the circuit, such as the share of texts with a marker.
-    """
-
-    mechanism: str
-    family: Family
-    seed: int
-    parameter: float = 0.0
-
-    @property
-    def folder(self) -> str:
-        """The name of the checkpoint folder."""
-        part = f"-{self.parameter:g}" if self.parameter else ""
-        return f"{self.mechanism}-{self.family}-{self.seed}{part}"
+class TransformerPlan(CircuitPlan):
+    """One model to build."""
 
     @property
     def key(self) -> str:
@@ -195,7 +178,7 @@ def _not_writable(path: Path, error: OSError) -> ModelError:
 
 def _finished(out: Path, plan: TransformerPlan) -> list[dict[str, Any]] | None:
     """Return the records of a finished model; None if it does not exist or was built by other code."""
-    folder = out / plan.folder
+    folder = out / plan.name
     try:
         content = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -209,13 +192,13 @@ def _finished(out: Path, plan: TransformerPlan) -> list[dict[str, Any]] | None:
 def _describe(plan: TransformerPlan, records: list[dict[str, Any]]) -> str:
     shares = ", ".join(f"{row['kind']} {row['verified_by']['value']:.2f}" for row in records)
     excluded = "".join(f"; excluded: {reason}" for row in records for reason in row["excluded_because"])
-    return f"{plan.folder}: right on {shares}{excluded}"
+    return f"{plan.name}: right on {shares}{excluded}"
 
 
 def _build_one(out: Path, plan: TransformerPlan) -> list[dict[str, Any]]:
     """Build, store, reload and verify one model, and return the records of its readings."""
     torch.set_num_threads(1)
-    folder = out / plan.folder
+    folder = out / plan.name
     try:
         built = _compile(out, plan) if plan.mechanism in {c.mechanism for c in CIRCUITS} else _train(out, plan)
         adapter = load_model(str(folder)).adapter
@@ -233,8 +216,8 @@ def _build_one(out: Path, plan: TransformerPlan) -> list[dict[str, Any]]:
 def _save(out: Path, plan: TransformerPlan, model: Any, tokenizer: Any, data: str, rows: list[tuple[str, str]]) -> None:
     replace_file(out / data, as_csv(rows))
     with quiet():
-        model.save_pretrained(out / plan.folder)
-    tokenizer.save_pretrained(out / plan.folder)
+        model.save_pretrained(out / plan.name)
+    tokenizer.save_pretrained(out / plan.name)
 
 
 def _compile(out: Path, plan: TransformerPlan) -> _BuiltModel:
@@ -286,7 +269,7 @@ def _record(
     text = reading.text(plan.family)
     share, evidence, unmet = verify_reading(reading, text, adapter, data, plan.seed)
     return {
-        "folder": plan.folder,
+        "folder": plan.name,
         "kind": f"{plan.mechanism}.{reading.role}",
         "mechanism": plan.mechanism,
         "truth": reading.truth,

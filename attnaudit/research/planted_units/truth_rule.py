@@ -194,12 +194,9 @@ def _points(
     seed: int,
 ) -> Tensor:
     """Return (B,) whether the prediction follows the attended units of donors, but not their other units."""
-    attended = _smallest_set(reading)
+    attended = smallest_set(reading)
     order = reading.argsort(dim=1, descending=True)
-    other = (predicted[:, None] != predicted) & (rows.marked[:, None] == rows.marked)
-    has_donor = other.any(1)
-    chances = torch.where(has_donor[:, None], other, torch.ones_like(other)).double()
-    donors = torch.multinomial(chances, DONORS, replacement=True, generator=torch.Generator().manual_seed(seed))
+    donors, has_donor = draw_donors(predicted, rows.marked, seed)
 
     def hold(head: int, own: Tensor) -> Tensor:
         return weights[head] if head in held else own
@@ -220,6 +217,24 @@ def _points(
     return (2 * follows >= DONORS) & has_donor
 
 
+def draw_donors(predicted: Tensor, marked: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Draw rows with another predicted class, and equally marked, for each row.
+
+    Args:
+        predicted: (B,) predicted classes.
+        marked: (B,) whether a row is marked.
+        seed: The seed.
+
+    Returns:
+        (B, D) the numbers of the donors, and (B,) whether a row has any. If not, its donors are any rows.
+    """
+    other = (predicted[:, None] != predicted) & (marked[:, None] == marked)
+    has_donor = other.any(1)
+    chances = torch.where(has_donor[:, None], other, torch.ones_like(other)).double()
+    generator = torch.Generator().manual_seed(seed)
+    return torch.multinomial(chances, DONORS, replacement=True, generator=generator), has_donor
+
+
 def _in_order(order: Tensor, chosen: Tensor) -> Tensor:
     """Return the numbers of the chosen units, in descending order of their weights."""
     return order[chosen[order]]
@@ -231,8 +246,8 @@ def _margin(logits: Tensor, predicted: Tensor) -> Tensor:
     return own - logits.scatter(1, predicted[:, None], -torch.inf).amax(1)
 
 
-def _smallest_set(weights: Tensor) -> Tensor:
-    """Return (B, T) True at the smallest set of units with 80% of the weight."""
+def smallest_set(weights: Tensor) -> Tensor:
+    """Return (B, T) True at the smallest set of units with 80% of the weight, given weights (B, T) that sum to one."""
     ordered, index = weights.sort(dim=1, descending=True)
     before = ordered.cumsum(1) - ordered
     return torch.zeros_like(weights, dtype=torch.bool).scatter(1, index, before < COVERED)

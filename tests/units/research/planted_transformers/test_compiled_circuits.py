@@ -106,7 +106,7 @@ def test_the_full_population_is_large_and_half_of_its_mechanisms_are_held_out() 
     assert truths["graded"] >= 30
     halves = Counter(one.half for one in (*CIRCUITS, *TRAINED))
     assert abs(halves["tuning"] - halves["held_out"]) <= 3
-    folders = [plan.folder for plan in transformer_plans()]
+    folders = [plan.name for plan in transformer_plans()]
     assert len(set(folders)) == len(folders)
 
 

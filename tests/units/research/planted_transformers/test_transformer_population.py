@@ -64,9 +64,9 @@ def test_finished_models_are_kept_and_damaged_ones_built_again(
     notes: list[str] = []
     assert build_transformers(folder, progress=lambda _done, _total, note: notes.append(note)) == records
     assert notes == []
-    (folder / PLANS[0].folder / "model.safetensors").unlink()
+    (folder / PLANS[0].name / "model.safetensors").unlink()
     assert build_transformers(folder, progress=lambda _done, _total, note: notes.append(note)) == records
-    assert [note.split(":")[0] for note in notes] == [PLANS[0].folder]
+    assert [note.split(":")[0] for note in notes] == [PLANS[0].name]
     monkeypatch.setattr(transformer_population, "BUILD", transformer_population.BUILD + 1)
     assert transformer_population._finished(folder, PLANS[1]) is None
 
@@ -74,7 +74,7 @@ def test_finished_models_are_kept_and_damaged_ones_built_again(
 def test_a_wrong_label_is_excluded_with_the_reason(population: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = population
     built = transformer_population._compile(folder, PLANS[0])
-    adapter: Any = load_model(str(folder / PLANS[0].folder)).adapter
+    adapter: Any = load_model(str(folder / PLANS[0].name)).adapter
     data = transformer_population.load(str(folder / built.data))
     idle = next(reading for reading in built.readings if reading.truth == "unfaithful")
     lie = LabelledReading(role="lie", layer=idle.layer, heads=idle.heads, truth="faithful")
