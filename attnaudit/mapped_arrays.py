@@ -34,6 +34,22 @@ LIBRARY = re.compile(r"/torch/lib/libtorch_(cpu|cuda|python)\.so$")
 _maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
+def temporary_folder() -> str:
+    """Return the folder of temporary files.
+
+    Raises:
+        AuditError: The environment variable TMPDIR names a folder that cannot be used. Python would use another folder
+            without notice.
+    """
+    named = os.environ.get("TMPDIR")
+    if named and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):
+        raise AuditError(
+            f"TMPDIR {named}: this is not a folder that can be written to. Set the environment variable TMPDIR to the "
+            "folder for temporary files, or unset it."
+        )
+    return tempfile.gettempdir()
+
+
 @contextlib.contextmanager
 def temporary_files() -> Iterator[None]:
     """Raise an error that names the folder of temporary files if one of them cannot be written or read.
@@ -69,7 +85,7 @@ def in_file(array: NDArray[T]) -> NDArray[T]:
     """
     if not array.size:
         return array
-    with tempfile.TemporaryFile(prefix="attnaudit-") as file:
+    with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
         file.write(np.ascontiguousarray(array).data)
         file.flush()
         return _view(np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape))
@@ -86,7 +102,7 @@ def new_in_file(length: int, dtype: DTypeLike) -> NDArray[Any]:
     Raises:
         AuditError: There is not enough space for the file.
     """
-    with tempfile.TemporaryFile(prefix="attnaudit-") as file:
+    with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
         # Otherwise, a full disk would be noticed when the array is written, and the system would kill this process.
         _reserve(file.fileno(), length * np.dtype(dtype).itemsize)
         return _view(np.memmap(file, dtype=dtype, mode="w+", shape=(length,)))

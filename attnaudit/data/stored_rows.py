@@ -16,6 +16,7 @@ from attnaudit.data.line_index import LineIndex
 from attnaudit.data.row_parsing import InstanceReader, Row
 from attnaudit.errors import DataError
 from attnaudit.instances import Instance
+from attnaudit.mapped_arrays import temporary_folder
 
 
 class RowReader(InstanceReader):
@@ -91,6 +92,7 @@ class CopiedRows:
 
     Raises:
         DataError: There are no rows, a row is invalid, or the temporary file cannot be written.
+        AuditError: The environment variable TMPDIR names a folder that cannot be used.
     """
 
     def __init__(self, instances: Iterable[Instance], name: str, *, given_ids: bool) -> None:
@@ -99,7 +101,8 @@ class CopiedRows:
         self._ends = array("q", [0])
         encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Instance)
-        self._file = tempfile.TemporaryFile(prefix="attnaudit-")  # noqa: SIM115 - open as long as this object
+        folder = temporary_folder()
+        self._file = tempfile.TemporaryFile(prefix="attnaudit-", dir=folder)  # noqa: SIM115 - open as long as this object
         for instance in instances:
             content = encoder.encode(instance)
             try:

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
-from attnaudit.mapped_arrays import in_file, new_in_file, temporary_files
+from attnaudit.mapped_arrays import in_file, new_in_file, temporary_files, temporary_folder
 from attnaudit.processes import return_free_memory, return_large_arrays
 
 #: Data sets with more rows are put together in files.
@@ -49,7 +49,9 @@ class AssembledShards:
     @temporary_files()
     def __init__(self, n: int) -> None:
         self.n = n
-        self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-") if n > ROWS_IN_MEMORY else None
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        if n > ROWS_IN_MEMORY:
+            self.folder = tempfile.TemporaryDirectory(prefix="attnaudit-", dir=temporary_folder())
         self._sequences: NDArray[np.void] = np.zeros(0, dtype="V1")
         self.predicted: Integers = self._array(np.int64)
         self.scalars: dict[str, Floats] = {}

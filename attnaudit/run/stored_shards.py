@@ -38,7 +38,7 @@ FIELDS = {
     "data_sha256": "the data",
     "rows": "the number of rows",
     "needs": "the measures that the checks need",
-    "policy_sha256": "the policy",
+    "policy_sha256": "the policy, or the code of its checks",
     "code_sha256": "the code of attnaudit",
     "custom_code_sha256": "your own code of the model or a measure",
     "attnaudit": "the version of attnaudit",

@@ -100,6 +100,21 @@ def test_an_array_that_does_not_fit_on_the_disk_is_an_error_at_once() -> None:
         new_in_file(1 << 55, np.float64)
 
 
+@pytest.mark.parametrize("is_file", [False, True], ids=["missing", "a file"])
+def test_a_folder_in_tmpdir_that_cannot_be_used_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_file: bool
+) -> None:
+    wrong = tmp_path / "nowhere"
+    if is_file:
+        wrong.write_text("")
+    monkeypatch.setenv("TMPDIR", str(wrong))
+    for use in (lambda: in_file(np.arange(3)), lambda: new_in_file(3, np.float64)):
+        with pytest.raises(AuditError, match=f"TMPDIR {wrong}: this is not a folder that can be written to"):
+            use()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert in_file(np.arange(3)).tolist() == [0, 1, 2]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_that_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

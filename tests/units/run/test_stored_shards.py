@@ -171,7 +171,7 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
             r"the donors \(the rows, draws or seed of InDistribution\), which .*f\.\.\., not none",
         ),
         ("data_sha256", r"the data \(SHA-256 f+\.\.\., not SHA-256 2222"),
-        ("policy_sha256", r"the policy \(SHA-256 f+\.\.\., not none"),
+        ("policy_sha256", r"the policy, or the code of its checks \(SHA-256 f+\.\.\., not none"),
         ("code_sha256", "the code of attnaudit"),
         ("custom_code_sha256", "your own code of the model or a measure"),
         ("seed", r"seed \(1, not 0\)"),
