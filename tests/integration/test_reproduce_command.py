@@ -38,7 +38,7 @@ def test_one_row_of_jain_wallace_on_the_embedded_data(tmp_path: Path) -> None:
         assert row.notes == ()
         assert all(line.paper is None for line in row.lines)
         assert all(line.ours is not None for line in row.lines), table.name
-        assert {figure.row for figure in table.figures} == {row.name}
+        assert {figure.row for figure in table.figures if figure.row} == {row.name}  # strip plots show all rows: ""
     again = reproduce("jain-wallace", "--quick", *only, folder=tmp_path)
     assert again.stdout == done.stdout  # nothing is trained or measured again
     pages = {path.relative_to(papers): path.read_text(encoding="utf-8") for path in papers.rglob("*.[mh]*")}

@@ -247,12 +247,24 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
         reason = f"Both values are at the same end of their scale in {_all(saturated)} that would count."
         return Answer(verdict="saturated", reason=reason, left_out=left_out)
     if left_out:
-        reason = f"None of the {plural(len(left_out), 'row')} that were run counts (see the rows left out)."
+        start = f"None of the {plural(len(left_out), 'row')} that were run counts"
         if len(left_out) == 1:
-            reason = "The only row that was run does not count (see the rows left out)."
+            start = "The only row that was run does not count"
         cause: OpenCause = "untrained" if _untrained(excluded) else "unfinished"
+        reason = f"{start}: {_why_excluded(excluded)} (see the rows left out)."
         return Answer(verdict="undecided", reason=reason, left_out=left_out, cause=cause)
     return Answer(verdict="not run", reason=NOTHING_RUN)
+
+
+def _why_excluded(excluded: Sequence[Case]) -> str:
+    """Return why rows do not count, as a part of a sentence. The number of rows is given if there are several."""
+    untrained = len(_untrained(excluded))
+    found = (
+        ("a model missed the required score", untrained),
+        ("planned seeds or recorded scores are missing", len(excluded) - untrained),
+    )
+    several = len(excluded) > 1
+    return ", and ".join(f"{why} in {plural(n, 'row')}" if several else why for why, n in found if n)
 
 
 def _untrained(excluded: Sequence[Case]) -> list[Case]:

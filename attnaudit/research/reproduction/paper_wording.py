@@ -31,7 +31,7 @@ OPEN_HEAD = ("cause", "claims", "what would decide them")
 #: Cause -> its description, and what would decide the claim.
 CAUSES: Mapping[OpenCause, tuple[str, str]] = {
     "untrained": (
-        "Rows were run, but none counts: in each row, a model missed the paper's score",
+        "Rows were run, but none counts: in one or more rows, a model missed the paper's score",
         "models that reach the paper's score, from the paper's word vectors and full training data; more seeds do not "
         "help",
     ),

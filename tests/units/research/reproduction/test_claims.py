@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -202,7 +204,16 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert "not counted: 1 row at the end of the scale" in saturated.evidence
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
     assert holds_in_every_case([UNTRAINED], what="drop").reason == (
-        "The only row that was run does not count (see the rows left out)."
+        "The only row that was run does not count: a model missed the required score (see the rows left out)."
+    )
+    unfinished = replace(UNTRAINED, unfinished=True)
+    assert holds_in_every_case([UNTRAINED, UNTRAINED, unfinished], what="drop").reason == (
+        "None of the 3 rows that were run counts: a model missed the required score in 2 rows, and planned seeds or "
+        "recorded scores are missing in 1 row (see the rows left out)."
+    )
+    assert holds_in_every_case([unfinished], what="drop").reason == (
+        "The only row that was run does not count: planned seeds or recorded scores are missing (see the rows left "
+        "out)."
     )
 
 
@@ -290,12 +301,12 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
     page = paper_pages.claims_page({"synthetic": left_out})
     assert "| [synthetic](synthetic.md) | 0 | 0 | 1 | 0 | 0 |" in page
     assert (
-        "| Rows were run, but none counts: in each row, a model missed the paper's score. | 1 | models that reach"
-        in page
+        "| Rows were run, but none counts: in one or more rows, a model missed the paper's score. | 1 | models that "
+        "reach" in page
     )
     index = paper_pages.index_html({"synthetic": left_out})
     assert '<a href="synthetic.html">Synthetic</a>' in index
     assert "Tying | makes &lt;fragile&gt;." in index
     assert left_out.findings[0].reason in index
-    assert "Rows were run, but none counts: in each row, a model missed the paper&#39;s score." in index
+    assert "Rows were run, but none counts: in one or more rows, a model missed the paper&#39;s score." in index
     assert "http" not in index.replace("http-equiv", "")
