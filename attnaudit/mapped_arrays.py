@@ -25,6 +25,8 @@ from attnaudit.errors import AuditError
 
 T = TypeVar("T", bound=np.generic)
 
+#: If a data set has more rows, their numbers are in files.
+ROWS_IN_MEMORY = 20_000
 #: The first line of a mapping in /proc/PID/smaps: its start and end, its permissions, and the path of its file.
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
 #: The path of a library that torch loads when it is imported. These libraries stay loaded until the process ends.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Integers
 from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
@@ -65,16 +65,19 @@ class LazyInstances(Sequence[Instance]):
 
         found = _packed(ids())
         order = _order(found)
-        repeated = _repeated(found, order)
-        if repeated and rows.given_ids:
-            before, again = rows.read(repeated[0])
+        earlier = _earlier(found, order)
+        if earlier.any() and rows.given_ids:
+            line = int(np.flatnonzero(earlier)[0])  # the first of the lines that repeat an id
+            place = int(np.flatnonzero(order == line)[0])
+            before, again = rows.read([int(order[place - 1]), line])
             raise DataError(
                 f"{again.where}: column 'id': {again.id!r} was given before, in {before.where}. Make the ids unique, "
                 "or remove the column: ids are then derived from the content."
             )
-        if repeated:
-            found = _packed(_numbered(found, {row for _, row in repeated}))
+        if earlier.any():
+            found = _packed(_numbered(found, earlier))
             order = _order(found)
+        del earlier
         self._order = in_file(order)
         self.ids = _Strings(_mapped(found.take(order)))
         self.labels = _Labels(in_file(np.array(codes, dtype=np.int32)[order]), [*labels])
@@ -237,33 +240,36 @@ def _mapped(strings: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(strings.type, len(strings), buffers, strings.null_count, strings.offset)
 
 
-def _order(ids: pa.Array) -> Any:
+def _order(ids: pa.Array) -> Integers:
     """Return the order that sorts ids. UTF-8 sorts as Python's strings do; equal ids keep their order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.table({"id": ids, "line": np.arange(len(ids), dtype=np.int64)})
     order = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("line", "ascending")])
-    return order.to_numpy().astype(np.int64)
+    sorted_lines: Integers = order.to_numpy().astype(np.int64)
+    return sorted_lines
 
 
-def _repeated(ids: pa.Array, order: Any) -> list[tuple[int, int]]:
-    """Return pairs of lines with the same id that follow each other in the order, sorted by the second line."""
+def _earlier(ids: pa.Array, order: Integers) -> NDArray[np.int32]:
+    """Return, for each line, the number of earlier lines with the same id.
+
+    Args:
+        ids: The ids of the n lines.
+        order: (n,) The order that sorts the ids.
+    """
     import pyarrow.compute as pc
 
     ordered = ids.take(order)
     same = pc.equal(ordered.slice(1), ordered.slice(0, max(0, len(ordered) - 1))).to_numpy(zero_copy_only=False)
-    places = np.flatnonzero(same)
-    pairs = zip(order[places].tolist(), order[places + 1].tolist(), strict=True)
-    return sorted(pairs, key=lambda pair: pair[1])
+    places = np.arange(len(order), dtype=np.int32)
+    firsts = np.maximum.accumulate(np.where(np.append(False, same)[: len(order)], 0, places))
+    earlier = np.empty(len(order), dtype=np.int32)
+    earlier[order] = places - firsts
+    return earlier
 
 
-def _numbered(ids: pa.Array, repeated: set[int]) -> Iterator[str]:
+def _numbered(ids: pa.Array, earlier: NDArray[np.int32]) -> Iterator[str]:
     """Yield the ids, with the endings "#2", "#3" and so on for repetitions, as `InstanceReader` does."""
-    counts: Counter[str] = Counter()
     for line, one in enumerate(_Strings(ids)):
-        if line in repeated:
-            counts[one] += 1
-            yield f"{one}#{counts[one] + 1}"
-        else:
-            yield one
+        yield f"{one}#{earlier[line] + 1}" if earlier[line] else one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
-from attnaudit.mapped_arrays import in_file, new_in_file, temporary_files, temporary_folder
+from attnaudit.mapped_arrays import ROWS_IN_MEMORY, new_in_file, temporary_files, temporary_folder
 from attnaudit.processes import return_free_memory, return_large_arrays
 
-#: Data sets with more rows are put together in files.
-ROWS_IN_MEMORY = 20_000
 #: After this number of rows, memory is returned to the operating system, if the numbers are in files.
 RELEASE_EVERY = 16_384
 
@@ -70,11 +67,11 @@ class AssembledShards:
         self._summaries = self._builder()
         self._tokens: list[list[str]] = []
         self._interned: dict[str, str] = {}  # one string object per distinct token
-        self._token_ends = array("q")
         self._token_file: BinaryIO | None = None
         if self.folder is not None:
             return_large_arrays()
             self._token_file = (Path(self.folder.name) / "tokens").open("wb")
+            self._token_ends: Integers = self._array(np.int64)
 
     def _path(self) -> Path | None:
         """Return the path of a new file; None if all numbers are in memory."""
@@ -97,7 +94,7 @@ class AssembledShards:
             self._sequences = self._array(f"V{len(shard.sequences[0])}")
         self._sequences[first:stop] = np.frombuffer(b"".join(shard.sequences), dtype=self._sequences.dtype)
         self.predicted[first:stop] = shard.predicted
-        self._add_tokens(shard.tokens)
+        self._add_tokens(shard.tokens, first)
         for name, numbers in shard.scalars.items():
             if name not in self.scalars:
                 self.scalars[name] = self._new_scalar()
@@ -140,13 +137,14 @@ class AssembledShards:
         column[:] = np.nan
         return column
 
-    def _add_tokens(self, tokens: Sequence[Sequence[str]]) -> None:
+    def _add_tokens(self, tokens: Sequence[Sequence[str]], first: int) -> None:
+        """Add the tokens of the next rows, of which the first is the row `first`."""
         if self._token_file is None:
             self._tokens += [[self._interned.setdefault(token, token) for token in row] for row in tokens]
             return
-        for row in tokens:
+        for number, row in enumerate(tokens, start=first):
             self._token_file.write(msgspec.msgpack.encode(row))
-            self._token_ends.append(self._token_file.tell())
+            self._token_ends[number] = self._token_file.tell()
 
     @property
     @temporary_files()
@@ -155,8 +153,7 @@ class AssembledShards:
         if self.folder is None or self._token_file is None:
             return self._tokens
         self._token_file.flush()
-        ends = in_file(np.array(self._token_ends, dtype=np.int64))
-        return FiledStrings(Path(self.folder.name) / "tokens", ends)
+        return FiledStrings(Path(self.folder.name) / "tokens", self._token_ends)
 
     def sequences(self) -> NDArray[np.void]:
         """Return a hash (n,) of the tokens of each instance."""
@@ -175,7 +172,7 @@ class AssembledShards:
             column = found[name] = builder.column()
             digest = hashlib.sha256(column.ends.data).digest()
             if digest not in known:
-                known[digest] = column.ends if self.folder is None else in_file(column.ends)
+                known[digest] = column.ends
             column.ends = known[digest]
         return found
 

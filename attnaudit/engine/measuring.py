@@ -14,7 +14,7 @@ import numpy as np
 
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.arrays import Integers
-from attnaudit.engine.assembled_shards import ROWS_IN_MEMORY, AssembledShards
+from attnaudit.engine.assembled_shards import AssembledShards
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.measure_costs import costs_of
@@ -26,7 +26,7 @@ from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
 from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of
-from attnaudit.mapped_arrays import in_file
+from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord
@@ -44,7 +44,7 @@ def measure(
     *,
     model: str,
     seed: int,
-    labels: Sequence[int] | None = None,
+    labels: Sequence[int] | Integers | None = None,
     device: str = "cpu",
     batch_tokens: int | None = None,
     unit: Unit = "tokens",

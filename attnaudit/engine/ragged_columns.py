@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.mapped_arrays import new_in_file
 
 #: An array of numbers of any type.
 Array: TypeAlias = NDArray[Any]
@@ -216,12 +217,30 @@ class RaggedBuilder:
 
     def column(self) -> RaggedColumn:
         """Return the column of all rows."""
-        counts = [np.zeros(0, dtype=np.int32), *self._counts]
-        if self._path is not None and (file := self._path.with_suffix(".counts")).exists():
-            counts = [np.fromfile(file, dtype=np.int32)]
-        ends = np.cumsum(np.concatenate(counts), dtype=np.int64)
         if self._path is None:
+            ends = np.cumsum(np.concatenate([np.zeros(0, dtype=np.int32), *self._counts]), dtype=np.int64)
             chunks = [chunk for chunk in self._chunks if len(chunk)]
             return RaggedColumn(np.concatenate(chunks) if chunks else np.zeros(0), ends)
         self._path.touch()
-        return FiledColumn(self._path, self._dtype, self._shape, ends)
+        return FiledColumn(self._path, self._dtype, self._shape, _ends(self._path.with_suffix(".counts")))
+
+
+def _ends(path: Path) -> Integers:
+    """Return the positions at which rows end, in a temporary file.
+
+    Args:
+        path: A file with the number of values of each row. If it does not exist, there are no rows.
+    """
+    rows = path.stat().st_size // np.dtype(np.int32).itemsize if path.exists() else 0
+    if not rows:
+        return np.zeros(0, dtype=np.int64)
+    ends: Integers = new_in_file(rows, np.int64)
+    end = 0
+    with path.open("rb") as file:
+        for first in range(0, rows, ENDS_AT_ONCE):
+            counts = np.fromfile(file, dtype=np.int32, count=ENDS_AT_ONCE)
+            block = ends[first : first + len(counts)]
+            np.cumsum(counts, dtype=np.int64, out=block)
+            block += end
+            end = int(block[-1])
+    return ends

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from attnaudit.arrays import Integers
+from attnaudit.data import label_indices
 from attnaudit.errors import DataError
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset, labels_of
+from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
 from attnaudit.model_families import audited_family
 from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.adapters.protocol import Capabilities
     from attnaudit.data.draws import Draws
+
+
+def indices_of_labels(rows: Dataset, capabilities: Capabilities) -> Integers:
+    """Return the class index of each row as an (n,) array, in a temporary file if there are many rows.
+
+    Raises:
+        DataError: The model does not know a label (see `attnaudit.data.label_indices`).
+    """
+    found = label_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
+    indices = np.array(found, dtype=np.int64)
+    return indices if len(indices) <= ROWS_IN_MEMORY else in_file(indices)
 
 
 def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:

@@ -26,7 +26,7 @@ from attnaudit.records import (
 )
 from attnaudit.run.audit_items import item_by_id
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.audited_data import data_notes, data_record, model_record
+from attnaudit.run.audited_data import data_notes, data_record, indices_of_labels, model_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
@@ -36,6 +36,7 @@ from attnaudit.run.text_progress import TextProgress
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.arrays import Integers
     from attnaudit.checks.paired_gate import BaselineNumbers, PairedGate
     from attnaudit.data.draws import Draws
     from attnaudit.records import Baseline
@@ -279,7 +280,6 @@ class AuditSession:
 
     def _measure_rows(self, model: str, data: str, progress: TextProgress | None) -> Measurements:
         """Measure a model on a data set that can be read, as `_measure` does."""
-        from attnaudit.data import label_indices
         from attnaudit.engine.measuring import measure
         from attnaudit.engine.planning import refusals, refuse_unauditable
         from attnaudit.run.rounding_effects import measured_in_float32
@@ -292,8 +292,8 @@ class AuditSession:
         self._model_sha256[model] = loaded.sha256
         gates = SequentialGates(self._sequential_gates(model), gated=max(1, len(self._gates)))
 
-        def labels_of(rows: Dataset) -> list[int]:  # refuses labels that the model does not know
-            return label_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
+        def labels_of(rows: Dataset) -> Integers:  # refuses labels that the model does not know
+            return indices_of_labels(rows, capabilities)
 
         if not gates.gates or draws.hashed == "rows":
             first = draws.first(limit)
