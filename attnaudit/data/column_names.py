@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from attnaudit.data.cell_values import shorten
@@ -28,11 +29,18 @@ class Column(StrEnum):
     PASSAGES = "passages"
 
 
+_NAMES: Final = frozenset(Column)
 #: Columns that are not required, but whose absence changes the audit.
 _MISSED: Final = (Column.LABEL, Column.QUERY, Column.LABELS, Column.POSITION, Column.PASSAGES, Column.ANSWER)
 _MISSING: Final = "column 'text' is missing."
 _USUAL_TEXT_COLUMNS: Final = ("sentence", "review", "content", "comment", "body", "document", "tweet", "premise")
 _USUAL_FILE_COLUMNS: Final = ("path", "filename", "file_name", "filepath", "file_path", "image", "image_path")
+
+
+def described_columns(columns: Iterable[str], file: Path) -> str:
+    """Return the description of the rows of a file. It names the columns that are ignored."""
+    ignored = [column for column in columns if column not in _NAMES]
+    return f"Rows of {file.name}." + (f" Ignored columns: {', '.join(map(repr, ignored))}." if ignored else "")
 
 
 def check_columns(columns: Iterable[str], where: str, *, hint: str = "") -> None:

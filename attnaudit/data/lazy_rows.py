@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.data.column_names import described_columns
 from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
@@ -211,8 +212,10 @@ def load_lazily(path: Path) -> Dataset:
     Raises:
         DataError: The file cannot be read, or a row is invalid.
     """
-    instances = LazyInstances(JsonLines(path))
-    return dataset_of(instances, name=path.stem, source=str(path), description=f"Rows of {path.name}.")
+    rows = JsonLines(path)
+    instances = LazyInstances(rows)  # reads all rows, so that all columns are known
+    description = described_columns(rows.columns, path)
+    return dataset_of(instances, name=path.stem, source=str(path), description=description)
 
 
 def _packed(ids: Iterable[str]) -> pa.Array:

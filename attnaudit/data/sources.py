@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attnaudit.data.cell_values import shorten
-from attnaudit.data.column_names import Column, check_columns
+from attnaudit.data.column_names import Column, check_columns, described_columns
 from attnaudit.data.files import SUFFIX_LIST, SUFFIXES, read, require_data_file
 from attnaudit.data.hugging_face import is_of_datasets, is_saved_folder, rows_of, saved_dataset
 from attnaudit.data.parquet_files import ParquetRows, parquet_parts, require_equal_columns
@@ -30,7 +30,6 @@ from attnaudit.registry import datasets, has_random_order
 LARGE_FILE = 8 * 1024**2
 #: Approximate number of bytes that a row needs in memory in addition to its texts.
 BYTES_PER_ROW = 200
-_COLUMNS = {column.value for column in Column}
 EXPECTED_ROWS = "Expected a Dataset, or an iterable of Instance objects or of dicts with the key 'text' or 'file'."
 
 
@@ -90,7 +89,7 @@ def load_file(path: Path, *, in_memory: bool = True) -> Dataset:
         return _load_parts([rows], path, in_memory=False)
     table = read(path)
     instances = to_instances(table.rows, str(path), all_text=table.all_text, folder=path.parent)
-    return dataset_of(instances, name=path.stem, source=str(path), description=_describe(table.columns, path))
+    return dataset_of(instances, name=path.stem, source=str(path), description=described_columns(table.columns, path))
 
 
 def _load_folder(folder: Path, *, in_memory: bool) -> Dataset:
@@ -128,13 +127,7 @@ def _load_parts(parts: Sequence[ParquetRows], path: Path, *, in_memory: bool) ->
         rows = LazyInstances(CopiedRows(converted, str(path), given_ids=Column.ID in parts[0].used))
     else:
         rows = require_rows(list(instances(InstanceReader(str(path), folder=folder))), str(path))
-    return dataset_of(rows, name=path.stem, source=str(path), description=_describe(parts[0].columns, path))
-
-
-def _describe(columns: Iterable[str], path: Path) -> str:
-    ignored = [column for column in columns if column not in _COLUMNS]
-    description = f"Rows of {path.name}."
-    return f"{description} Ignored columns: {', '.join(map(repr, ignored))}." if ignored else description
+    return dataset_of(rows, name=path.stem, source=str(path), description=described_columns(parts[0].columns, path))
 
 
 def failure_of(registered: object, name: str, error: BaseException) -> DataError:

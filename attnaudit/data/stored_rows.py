@@ -56,12 +56,16 @@ class JsonLines:
     Args:
         path: The file.
 
+    Attributes:
+        columns: The names of the columns of the rows that were read, in the order of their first occurrence.
+
     Raises:
         DataError: The file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.given_ids = False
+        self.columns: dict[str, None] = {}
         self._lines = LineIndex(path)
         self._reader = RowReader(str(path), folder=path.parent)
 
@@ -77,6 +81,7 @@ class JsonLines:
                 raise not_utf8(error, where, offset) from error
             row: Row = (number, parse_line(line.rstrip("\r\n"), where))
             self.given_ids = Column.ID in row[1]
+            self.columns.update(dict.fromkeys(row[1]))
             yield self._reader.from_row(row)
 
 

@@ -49,6 +49,12 @@ def test_lazy_instances_are_those_in_memory_sorted_by_id(
     assert labels_of(lazy.instances)[1:3] == [one.label for one in by_id(complete.instances)[1:3]]
 
 
+def test_ignored_columns_are_named_as_in_memory(tmp_path: Path) -> None:
+    path = written(tmp_path, [{"text": "good", "split": "test"}, {"text": "bad", "split": "test", "note": ""}])
+    complete, lazy = load_file(path), load_lazily(path)
+    assert lazy.description == complete.description == "Rows of rows.jsonl. Ignored columns: 'split', 'note'."
+
+
 def test_consecutive_rows_are_read_when_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, [{"text": f"text {i}"} for i in range(9)])
     expected = by_id(load_file(path).instances)
