@@ -238,7 +238,9 @@ def _in_pytest(
     (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     reports = folder / f"workers{workers}"
     command = [sys.executable, "-m", "pytest", str(folder / "test_policy.py"), "--rootdir", str(folder), "-q"]
-    command += ["-p", "no:cacheprovider", "-n", str(workers), "--model", options.models[0], "--data", options.data[0]]
+    # The conftest.py of the user is imported under the name "conftest", too. Only this mode allows equal names.
+    command += ["--import-mode", "importlib", "-p", "no:cacheprovider", "-n", str(workers)]
+    command += ["--model", options.models[0], "--data", options.data[0]]
     command += ["--audit-reports", str(reports), "--audit-seed", str(options.seed), "--audit-device", options.device]
     command += ["--audit-unit", options.unit, "--audit-allow-partial"]
     if options.max_instances is not None:
