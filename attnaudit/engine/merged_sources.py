@@ -8,9 +8,13 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Integers
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import in_file
+from attnaudit.mapped_arrays import new_in_file
 from attnaudit.statistics.group_names import GroupNames
+
+#: The number of sequences that are copied at once. It limits the memory.
+ROWS_AT_ONCE = 2**16
 
 
 def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable]) -> list[str]:
@@ -63,9 +67,17 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
         sequences: (n,) the hash of the token sequence of each instance.
     """
     order = np.argsort(sequences, kind="stable")  # np.unique would need three times as much memory
-    ordered = sequences[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    del ordered
-    codes = np.empty(len(sequences), dtype=np.int64)
-    codes[order] = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
-    return GroupNames(in_file(codes), lambda code: f"row {ids[code]}")
+    blocks = [slice(first, first + ROWS_AT_ONCE) for first in range(0, len(order), ROWS_AT_ONCE)]
+    begins = np.ones(len(order), dtype=np.bool_)  # whether a sequence differs from the one before it in this order
+    for block in blocks:
+        before = max(0, block.start - 1)
+        some = sequences[order[before : block.stop]]
+        begins[before + 1 : block.stop] = some[1:] != some[:-1]
+    firsts = order[begins]
+    codes: Integers = new_in_file(len(order), np.int64)
+    run = -1  # the last run of equal sequences of the block before
+    for block in blocks:
+        runs = run + np.cumsum(begins[block])
+        codes[order[block]] = firsts[runs]
+        run = int(runs[-1])
+    return GroupNames(codes, lambda code: f"row {ids[code]}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
-from attnaudit.engine.merged_sources import merged_sources
+from attnaudit.engine.merged_sources import merged_rows, merged_sources
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.instances import Dataset, Instance
 from attnaudit.statistics.groups import Groups
@@ -198,3 +198,14 @@ def test_the_chosen_rows_keep_their_sources() -> None:
     chosen = np.array([" 1" in one.id or one.id == "001" for one in found.instances])
     assert list(found.only(chosen).sources) == [found.sources[i] for i in np.flatnonzero(chosen)]
     assert len(found.groups(chosen)) == len(TEXTS)
+
+
+@given(st.lists(st.sampled_from(["one", "two", "three"]), min_size=1, max_size=20), st.integers(1, 5))
+def test_many_rows_without_sources_have_the_same_groups_in_blocks_of_any_size(texts: list[str], at_once: int) -> None:
+    rows = instances_of([(text, None) for text in texts])
+    sequences = [text.ljust(8).encode() for text in texts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnaudit.engine.merged_sources.ROWS_AT_ONCE", at_once)
+        found = merged_rows([one.id for one in rows], np.frombuffer(b"".join(sequences), dtype="V8"))
+    assert list(found) == merged_sources(rows, sequences)
+    assert found.distinct() == len(set(texts))
