@@ -302,16 +302,16 @@ class TotalEffect(WhereReplaced):
             return None
         mask = np.zeros(len(measurements), dtype=np.bool_)
         mask[chosen] = True
-        changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask))
+        changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask, logits.shape[1]))
         changes[mask & ~self._rearranged(measurements)] = 0.0
         return changes, standard.probabilities(logits)
 
-    def _rearranged_logits(self, measurements: Measurements, chosen: Mask) -> OtherLogits:
-        """Return the logits of the chosen instances under their rearrangements."""
+    def _rearranged_logits(self, measurements: Measurements, chosen: Mask, classes: int) -> OtherLogits:
+        """Return the logits of the chosen instances, one per class, under their rearrangements."""
         return OtherLogits(
             measurements.vector(f"{self.column}.centred_logits"),
             chosen & self._rearranged(measurements),
-            _logits(measurements).shape[1],
+            classes,
         )
 
     def _through_scale(self, measurements: Measurements, index: TotalEffectIndex) -> Floats:
@@ -319,7 +319,8 @@ class TotalEffect(WhereReplaced):
         logits, counted = _logits(measurements), self._counted(measurements)
         standard = StandardisedLogits.of(logits, index.rows)
         assert standard is not None  # the index was computed with it
-        of_changes = standard.derivatives_of_changes(logits, self._rearranged_logits(measurements, counted))
+        others = self._rearranged_logits(measurements, counted, logits.shape[1])
+        of_changes = standard.derivatives_of_changes(logits, others)
         outputs = standard.probabilities(logits)
         of_deviations = standard.derivatives_of_deviation(logits, outputs - index.rows.mean(outputs))
         derivative = index.derivative(np.nan_to_num(of_changes, nan=0.0), of_deviations)
