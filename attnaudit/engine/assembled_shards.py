@@ -70,6 +70,7 @@ class AssembledShards:
         self._token_file: BinaryIO | None = None
         if self.folder is not None:
             return_large_arrays()
+            return_free_memory()
             self._token_file = (Path(self.folder.name) / "tokens").open("wb")
             self._token_ends: Integers = self._array(np.int64)
 
@@ -95,10 +96,12 @@ class AssembledShards:
         self._sequences[first:stop] = np.frombuffer(b"".join(shard.sequences), dtype=self._sequences.dtype)
         self.predicted[first:stop] = shard.predicted
         self._add_tokens(shard.tokens, first)
-        for name, numbers in shard.scalars.items():
+        for name in shard.scalars:
             if name not in self.scalars:
-                self.scalars[name] = self._new_scalar()
-            self.scalars[name][first:stop] = numbers
+                self.scalars[name] = self._array(np.float64)
+                self.scalars[name][:first] = np.nan
+        for name, column in self.scalars.items():
+            column[first:stop] = shard.scalars.get(name, np.nan)
         summaries = Rows(shard.summaries.reshape(-1), np.full(len(shard), shard.summaries.shape[1], dtype=np.int64))
         self._summaries.add(*summaries)
         for builders, columns in ((self._vectors, shard.vectors), (self._states, shard.states)):
@@ -120,7 +123,7 @@ class AssembledShards:
         self.batch_size = max(self.batch_size, shard.batch_size)
         self.repeated_rows += shard.repeated_rows
         self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)
-        if first // RELEASE_EVERY < stop // RELEASE_EVERY:
+        if not first or first // RELEASE_EVERY < stop // RELEASE_EVERY:
             self.release_memory()
 
     def release_memory(self) -> None:
@@ -131,11 +134,6 @@ class AssembledShards:
     def _array(self, dtype: DTypeLike) -> NDArray[Any]:
         """Return an array (n,) of zeros, in memory or in a file."""
         return np.zeros(self.n, dtype=dtype) if self.folder is None else new_in_file(self.n, dtype)
-
-    def _new_scalar(self) -> Floats:
-        column: Floats = self._array(np.float64)
-        column[:] = np.nan
-        return column
 
     def _add_tokens(self, tokens: Sequence[Sequence[str]], first: int) -> None:
         """Add the tokens of the next rows, of which the first is the row `first`."""
