@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from attnaudit.errors import did_you_mean, nearest
+from attnaudit.errors import ReportError, did_you_mean, nearest
 from attnaudit.formatting import one_line
 
 
@@ -113,3 +114,26 @@ def add_folder_option(
     """
     shown = description if default is None else f"{description} (default: {default})"
     parser.add_argument(name, type=Path, default=default, required=required, metavar="DIR", help=shown)
+
+
+def require_writable_folder(option: str, folder: Path) -> None:
+    """Check that files can be written to a folder, or that the folder can be created. Nothing is created.
+
+    Commands that work for a long time call this function first, so that a mistake does not waste this time.
+
+    Args:
+        option: The option that names the folder, such as "--out".
+        folder: The folder.
+
+    Raises:
+        ReportError: The path, or a part of it, is a file, or the folder cannot be written to.
+    """
+    remedy = "Give a folder that you may write to, or a path where a folder can be created."
+    try:
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        if not existing.is_dir():
+            raise ReportError(f"{option} {folder}: {existing} is a file. {remedy}")
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ReportError(f"{option} {folder}: cannot be written to ({error.strerror or error}). {remedy}") from error

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from attnaudit import __version__
-from attnaudit.command_parser import add_folder_option, whole_number
+from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
 from attnaudit.errors import AuditError
 from attnaudit.formatting import terminal_safe
 from attnaudit.progress import progress_bar
@@ -62,7 +62,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.jobs < 1:
         raise AuditError(f"--jobs {options.jobs}: expected at least 1.")
+    require_writable_folder("--out", options.out)
     if not options.render:
+        require_writable_folder("--models", options.models)
         with progress_bar("gallery", unit="models", print_notes=True) as progress:
             gallery = make_gallery(
                 options.models,

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from attnaudit.command_parser import whole_number
+from attnaudit.command_parser import require_writable_folder, whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
@@ -87,6 +87,7 @@ def run(options: argparse.Namespace) -> int:
             batch_tokens=options.batch_tokens,
         )
         audit.validate()
+        require_writable_folder("--out", Path(options.out))
         read_conftests()
         policy = load_policy(Path(options.policy))
         with progress_bar("measuring", unit="texts") as progress:

@@ -18,6 +18,7 @@ from attnaudit.data.column_names import Column, check_columns, reject_duplicates
 from attnaudit.data.parquet_files import ParquetRows
 from attnaudit.data.row_parsing import Row
 from attnaudit.errors import DataError, nearest, require_regular_file
+from attnaudit.formatting import plural
 
 SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 #: The suffixes as a phrase, for messages.
@@ -234,7 +235,7 @@ def _parse_csv(text: str, path: Path) -> Table:
             _check_header(columns, where)
         elif len(fields) != len(columns):
             raise DataError(
-                f"{where}: found {len(fields)} fields, expected {len(columns)} as in the header "
+                f"{where}: found {plural(len(fields), 'field')}, expected {len(columns)} as in the header "
                 f"({', '.join(shorten(name) for name in columns)}). Put fields that contain commas in double quotes."
             )
         else:

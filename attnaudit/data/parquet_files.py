@@ -88,7 +88,7 @@ class ParquetRows:
         )
 
     def _unreadable(self, error: Exception) -> DataError:
-        first = (str(error).splitlines() or ["unknown"])[0]
+        first = (str(error).splitlines() or ["unknown"])[0].rstrip(".")
         return DataError(
             f"{self.path}: this is not a readable Parquet file: {first}. Write the file again, for example with "
             "pandas.DataFrame.to_parquet."

@@ -158,11 +158,6 @@ class AuditOptions:
         policy: Policy = self._resolved["policy"]
         return policy
 
-    def policy_description(self) -> str:
-        """Return the origin of the thresholds, as audit.json records it: a policy file with its hash, or Python."""
-        policy = self.load_policy()
-        return "declared in Python" if policy is None else f"{policy.record.file} (sha256 {policy.record.sha256})"
-
     def require_writable_reports(self) -> None:
         """Create the folder of the reports.
 

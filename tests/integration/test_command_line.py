@@ -67,6 +67,35 @@ def test_a_path_of_the_wrong_kind_is_one_clear_error(
     assert message in shown.out + shown.err
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("measure", "--model", "demo", "--policy", str(ROOT / "audits" / "policy.toml"), "--out"), 2),
+        (("gallery", "--out"), 1),
+        (("gallery", "--models"), 1),
+        (("plant", "--out"), 1),
+        (("validate", "--out"), 1),
+        (("reproduce", "jain-wallace", "--out"), 1),
+    ],
+)
+@pytest.mark.parametrize("name", ["file.txt", "file.txt/folder"])
+def test_a_long_command_refuses_a_file_as_its_folder_before_it_works(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    status: int,
+    name: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.txt").write_text("")
+    assert cli.main([*words, name]) == status
+    shown = capsys.readouterr()
+    assert f"attnaudit: {words[-1]} {name}: file.txt is a file. Give a folder" in shown.err
+    assert shown.out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     written.parent.mkdir()

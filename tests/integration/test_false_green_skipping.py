@@ -10,7 +10,6 @@ from tests.audited_project import GREEN, LENGTH, PEAK, RED, AuditedProject
 pytestmark = pytest.mark.slow
 
 LAST_LINES = "\n@audit(PEAK, LENGTH)\ndef test_faithful(check):\n    check.enforce()\n"
-LENGTH_ONLY = "if check.check is LENGTH:\n        "
 
 
 def with_body(body: str, source: str = GREEN, *, decorator: str = "") -> str:

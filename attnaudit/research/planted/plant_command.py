@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from attnaudit.command_parser import add_folder_option, one_of, whole_number
+from attnaudit.command_parser import add_folder_option, one_of, require_writable_folder, whole_number
 from attnaudit.errors import ModelError
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -61,13 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
         The exit code 0.
 
     Raises:
-        ModelError: An option is invalid, or a file or folder cannot be written.
+        AuditError: An option is invalid, or a file or folder cannot be written.
     """
     seeds = arguments.seeds if arguments.seeds is not None else QUICK_SEEDS if arguments.quick else SEEDS
     jobs = arguments.jobs if arguments.jobs is not None else processors()
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if value < 1:
             raise ModelError(f"--{name} {value}: expected a whole number of at least 1.")
+    require_writable_folder("--out", arguments.out)
     from attnaudit.research.planted import planted_population
 
     started = time.monotonic()

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnaudit.command_parser import add_folder_option, whole_number
+from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
 from attnaudit.formatting import terminal_safe
 from attnaudit.processes import processors
@@ -114,6 +114,7 @@ def run(options: argparse.Namespace) -> int:
             f"--data-root {options.data_root}: there is no such folder. Expected a folder with corpora, laid out as "
             "docs/reproduction.md describes; leave the option out to use the packaged movie sentences."
         )
+    require_writable_folder("--out", options.out or OUT)
     import torch
 
     from attnaudit.progress import progress_bar

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from attnaudit.command_parser import add_folder_option, whole_number
+from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, require_seed
 from attnaudit.formatting import terminal_safe
@@ -103,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
     for policy in policies:
         # Planting models may take hours. An invalid policy is an error before that.
         read_policy(policy)
+    require_writable_folder("--out", options.out)
     population = options.population or _plant(options, jobs)
     with progress_bar("measuring") as progress:
         validation, chosen = validate(

@@ -28,7 +28,7 @@ def test_parquet_dictionary_and_large_strings(tmp_path: Path) -> None:
 def test_unreadable_parquet(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"PAR1 this is not a table")
-    refused(path, "not a readable Parquet file")
+    refused(path, "not a readable Parquet file", "not a parquet file. Write the file again")
 
 
 def test_truncated_parquet(tmp_path: Path) -> None:
