@@ -148,14 +148,14 @@ def find_first_linears(layout: Layout, run: Callable[[], object]) -> FirstLinear
         module.register_forward_pre_hook(note_in(layer))
         for layer in layout.distinct_layers
         for module in layer.modules()
-        if _is_linear(module)
+        if is_linear(module)
     ]
     with temporary_hooks(handles):
         run()
     return FirstLinears(modules=tuple(found.values())) if found else None
 
 
-def _is_linear(module: nn.Module) -> bool:
+def is_linear(module: nn.Module) -> bool:
     """Return whether a module is a linear layer, which computes the output of each state from this state alone."""
     from transformers.pytorch_utils import Conv1D
 

@@ -12,7 +12,9 @@ features of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +26,24 @@ from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, widened
 #: The attention function of an architecture. It is called with (module, query, key, value, mask, ...), and returns the
 #: output (B, Q, H, d) and the weights (B, H, Q, K).
 EagerAttention = Callable[..., tuple[Tensor, Tensor]]
+#: In the pass that the current thread or task is running: an attention module, and the positions (B,) of its only
+#: queries whose outputs are used. None if the outputs of all queries are used.
+_used_queries: ContextVar[tuple[nn.Module, Tensor] | None] = ContextVar("attnaudit_used_queries", default=None)
+
+
+@contextmanager
+def only_query_used(module: nn.Module, positions: Tensor) -> Iterator[None]:
+    """Inside the context, `fused_attention` computes only one query of each row in the calls of an attention module.
+
+    Args:
+        module: The attention module.
+        positions: (B,) positions of the queries. The outputs of all other queries are NaN.
+    """
+    token = _used_queries.set((module, positions))
+    try:
+        yield
+    finally:
+        _used_queries.reset(token)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +141,23 @@ class FunctionCall:
 def fused_attention(call: FunctionCall) -> Tensor:
     """Return the output (B, Q, H, d) of the fused kernel.
 
-    The kernel uses the mask and the causality of the call, as the architecture's own function does.
+    The kernel uses the mask and the causality of the call, as the architecture's own function does. Inside
+    `only_query_used`, it computes the output of only one query, and the outputs of all others are NaN.
     """
+    used = _used_queries.get()
+    if used is None or used[0] is not call.module:
+        return _fused(call)
+    return alone_among_nan(_fused(call.at(used[1][:, None])), used[1], call.query.shape[2])
+
+
+def alone_among_nan(values: Tensor, positions: Tensor, width: int) -> Tensor:
+    """Return values (B, 1, ...) at one position (B,) of each row, among NaN at the other positions (B, T, ...)."""
+    everything = values.new_full((len(values), width, *values.shape[2:]), torch.nan)
+    index = positions.to(values.device).reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return everything.scatter_(1, index, values)
+
+
+def _fused(call: FunctionCall) -> Tensor:
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     rest = {**call.rest, "is_causal": call.causal}

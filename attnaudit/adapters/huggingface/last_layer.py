@@ -2,10 +2,12 @@
 
 Many classifiers read their logits from a single token, such as [CLS]. After the attention of the last layer, the states
 of all other tokens have no effect on the logits. The modules that follow this attention therefore run only on the state
-of the token that is read. In a model with six layers, this saves about an eighth of a pass.
+of the token that is read. In a model with six layers, this saves about an eighth of a pass. If a pass without gradients
+needs no other weights of the last attention, the attention itself computes only the query of this token.
 
-A model that reads tokens other than the expected one would get wrong logits. In the output of the last layer, the
-states of all other tokens are therefore set to NaN, so that such a model returns NaN instead.
+A model that reads tokens other than the expected one would get wrong logits. In the output of the last layer, and where
+only one query is computed, the numbers of all other tokens are therefore set to NaN, so that such a model returns NaN
+instead.
 
 Shapes: B rows, T tokens, m features.
 """
@@ -13,16 +15,18 @@ Shapes: B rows, T tokens, m features.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.attention_kernels import Kernel
+from attnaudit.adapters.huggingface.equal_states import is_linear
 from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
-from attnaudit.adapters.huggingface.function_call import FunctionCall
+from attnaudit.adapters.huggingface.function_call import FunctionCall, alone_among_nan, only_query_used
 from attnaudit.adapters.huggingface.layout import Layout
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Observer
@@ -41,14 +45,28 @@ class LastLayer:
         layer: The layer.
         modules: The linear layers and normalisations that run after the last attention of the layer.
         read_tokens: The token that the logits are read from: "first" or "last".
+        attention: The module of its last attention.
+        single_query: Whether passes without gradients may compute only one query of this attention.
+        of_queries: The linear layers that compute nothing but the queries of this attention.
     """
 
     layer: nn.Module
     modules: tuple[nn.Module, ...]
     read_tokens: ReadTokens
+    attention: nn.Module
+    single_query: bool = False
+    of_queries: tuple[nn.Module, ...] = ()
+
+    def without_hooked_layers(self) -> LastLayer:
+        """Return the last layer without the `of_queries` that have hooks. Hooks expect the states of all tokens."""
+        free = [module for module in self.of_queries if not (module._forward_hooks or module._forward_pre_hooks)]
+        return replace(self, of_queries=tuple(free))
 
     def logits(self, mask: Tensor, run: Callable[[], Tensor]) -> Tensor:
         """Run the model, but run `modules` only on the token that the logits are read from.
+
+        With `single_query`, the fused kernel must compute the last attention of the pass. It computes only the query of
+        this token, and `of_queries` run only on its state.
 
         Args:
             mask: (B, T) mask of the stream that the logits are read from, True on tokens.
@@ -69,6 +87,10 @@ class LastLayer:
                 return None
             return (states.gather(1, index.to(states.device).expand(-1, 1, states.shape[2])), *args[1:])
 
+        def distribute(_module: nn.Module, _args: object, output: Any) -> Any:
+            one_state = isinstance(output, Tensor) and tuple(output.shape[:-1]) == (rows, 1)
+            return alone_among_nan(output, positions, width) if one_state and _current_mask.get() is mask else None
+
         def remove_others(_module: nn.Module, _args: object, output: Any) -> Any:
             if _current_mask.get() is not mask:
                 return None
@@ -77,9 +99,14 @@ class LastLayer:
             states_read.append(states.detach())
             return states if isinstance(output, Tensor) else (states, *output[1:])
 
-        handles = [module.register_forward_pre_hook(select) for module in self.modules]
+        of_queries = self.of_queries if self.single_query else ()
+        handles: list[Any] = [module.register_forward_pre_hook(select) for module in (*self.modules, *of_queries)]
+        handles += [module.register_forward_hook(distribute) for module in of_queries]
         token = _current_mask.set(mask)
-        with temporary_hooks([*handles, self.layer.register_forward_hook(remove_others)]):
+        with ExitStack() as stack:
+            stack.enter_context(temporary_hooks([*handles, self.layer.register_forward_hook(remove_others)]))
+            if self.single_query:
+                stack.enter_context(only_query_used(self.attention, positions))
             try:
                 logits = run()
             finally:
@@ -148,4 +175,71 @@ def find_last_layer(
     leaves = [module for module in layer.modules() if not list(module.children()) and list(module.parameters())]
     with temporary_hooks([module.register_forward_pre_hook(note) for module in leaves]):
         run(observer)
-    return LastLayer(layer=layer, modules=tuple(after.values()), read_tokens=read_tokens) if after else None
+    if not after:
+        return None
+    return LastLayer(layer=layer, modules=tuple(after.values()), read_tokens=read_tokens, attention=last.module)
+
+
+class _CapturedCall(FunctionObserver):
+    """An observer that computes the model's own attention, and keeps the last call of an attention module.
+
+    Args:
+        module: The attention module.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.call: FunctionCall | None = None
+
+    def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor]:
+        if call.module is self.module:
+            self.call = call
+        return call.eager()
+
+
+def find_layers_of_queries(last_layer: LastLayer, mask: Tensor, run: Callable[[Observer], object]) -> LastLayer:
+    """Find the linear layers that compute nothing but the queries of the last attention.
+
+    A linear layer is one of them if only queries change when its outputs at all tokens except the one that is read
+    become NaN: the attention must then be called with the same numbers, except for the queries of these tokens. This
+    does not depend on how much the logits depend on the attention.
+
+    Args:
+        last_layer: The last layer, without these linear layers.
+        mask: (B, T) mask of the stream that the logits are read from, True on tokens.
+        run: Runs the model on some tokens, with an observer of its attention.
+
+    Returns:
+        The last layer with these linear layers.
+    """
+    positions = read_positions(mask, last_layer.read_tokens)
+    others = torch.ones_like(mask).scatter(1, positions[:, None], False)
+
+    def remove_others(_module: nn.Module, _args: object, output: Any) -> Any:
+        if not isinstance(output, Tensor) or output.shape[:-1] != mask.shape:
+            return None
+        return output.masked_fill(others[:, :, None].to(output.device), torch.nan)
+
+    def numbers(*modules: nn.Module) -> tuple[list[Tensor], Tensor]:
+        """Return the numbers that the attention is called with, without the other queries, and the other queries.
+
+        The outputs of the modules at all tokens except the one that is read are NaN.
+        """
+        observer = _CapturedCall(last_layer.attention)
+        with temporary_hooks([module.register_forward_hook(remove_others) for module in modules]):
+            run(observer)
+        assert observer.call is not None
+        read = observer.call.at(positions[:, None])
+        given = [read.query, read.key, read.value, read.mask, *read.rest.values()]
+        queries = observer.call.query.transpose(1, 2)
+        return [one for one in given if isinstance(one, Tensor)], queries[others.to(queries.device)]
+
+    unchanged, _ = numbers()
+    candidates = [module for module in last_layer.layer.modules() if is_linear(module)]
+    of_queries = []
+    for module in candidates:
+        given, queries = numbers(module)
+        same = all(torch.equal(one, other) for one, other in zip(given, unchanged, strict=True))
+        if same and bool(queries.isnan().all()):
+            of_queries.append(module)
+    return replace(last_layer, of_queries=tuple(of_queries))

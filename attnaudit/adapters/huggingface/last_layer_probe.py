@@ -6,13 +6,14 @@ Shapes: B rows, T tokens.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.input_builder import single_row
-from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer
+from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer, find_layers_of_queries
 from attnaudit.adapters.huggingface.logit_comparison import gives
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens
 from attnaudit.adapters.huggingface.runner import Runner
@@ -49,3 +50,28 @@ def last_layer_at_read_token(runner: Runner, read_tokens: ReadTokens) -> LastLay
     with torch.no_grad():
         alone = single_row(batch, 1)
         return last_layer if gives(lambda: shorter.logits(alone), runner.logits(alone)) else None
+
+
+def with_single_query(runner: Runner, last_layer: LastLayer) -> LastLayer:
+    """Let passes compute only the query that is read in the last attention, if this does not change the logits.
+
+    The comparison runs on texts with and without padding.
+
+    Args:
+        runner: Runs the model with the fused kernel, and with all queries of the last attention.
+        last_layer: The last layer, whose attention computes all queries.
+
+    Returns:
+        The last layer with `single_query`, and with the linear layers that compute nothing but the queries. The same
+        last layer if this would change the logits.
+    """
+    batch = runner.builder.synthetic()
+    mask = runner.builder.output_mask(batch)
+    with torch.no_grad():
+        found = find_layers_of_queries(last_layer, mask, lambda observer: runner.logits(batch, observer))
+        found = replace(found, single_query=True)
+        shorter = replace(runner, last_layer=found)
+        for inputs in (batch, single_row(batch, 1)):
+            if not gives(partial(shorter.logits, inputs), runner.logits(inputs)):
+                return last_layer
+    return found

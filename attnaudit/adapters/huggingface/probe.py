@@ -23,7 +23,7 @@ from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters, temp
 from attnaudit.adapters.huggingface.fused_attention import FusedComparison
 from attnaudit.adapters.huggingface.gradient_probe import batches_gradients_exactly
 from attnaudit.adapters.huggingface.input_builder import padded_left, single_row
-from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token
+from attnaudit.adapters.huggingface.last_layer_probe import last_layer_at_read_token, with_single_query
 from attnaudit.adapters.huggingface.logit_comparison import TOLERANCE, attempt, close, gives, largest_difference
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens, read_positions
 from attnaudit.adapters.huggingface.runner import Runner
@@ -50,6 +50,9 @@ def probe_model(runner: Runner) -> Facts:
     first_position = first_left_padded_position(runner, read_tokens)
     selects_queries = fuses and selects_queries_exactly(runner)
     as_audited = replace(runner, fuses=fuses, selects_queries=selects_queries)
+    last_layer = last_layer_at_read_token(runner, read_tokens)
+    if last_layer is not None and selects_queries:
+        last_layer = with_single_query(as_audited, last_layer)
     return Facts(
         read_tokens=read_tokens,
         pads_left=pads_left,
@@ -61,7 +64,7 @@ def probe_model(runner: Runner) -> Facts:
         selects_queries=selects_queries,
         batches_gradients=batches_gradients_exactly(as_audited),
         query_blocks=computes_blocks_exactly(as_audited),
-        last_layer=last_layer_at_read_token(runner, read_tokens),
+        last_layer=last_layer,
         first_linears=first_linears_of_equal_states(runner),
     )
 

@@ -228,6 +228,19 @@ class Recorder:
                 "which the input decides which layers run cannot be audited."
             )
 
+    def uses_one_query(self, key: str, positions: Tensor) -> bool:
+        """Return whether the fused kernel computes the output at a site, and no weights of further queries are needed.
+
+        Args:
+            key: The key of the site.
+            positions: (B,) positions of the only query.
+        """
+        if key in self.blocks:
+            return False
+        if key not in self.queries:
+            return key in self.fused
+        return bool((self.queries[key] == positions[:, None]).all())
+
     def attend(self, call: FunctionCall) -> tuple[Tensor, Tensor | None]:
         """Compute a call with the architecture's own function and record its attention.
 

@@ -22,6 +22,7 @@ from attnaudit.adapters.huggingface.last_layer import LastLayer
 from attnaudit.adapters.huggingface.layer_states import LayerStates, recorded_layer_states
 from attnaudit.adapters.huggingface.layout import Layout, recorded_value_states, replaced_embeddings
 from attnaudit.adapters.huggingface.output_heads import Head
+from attnaudit.adapters.huggingface.read_tokens import read_positions
 from attnaudit.adapters.huggingface.recorder import Observer, Recorder
 from attnaudit.adapters.huggingface.site_discovery import discover_layout
 from attnaudit.adapters.huggingface.wrapped_models import name_of
@@ -94,10 +95,26 @@ class Runner:
         def run() -> Tensor:
             return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer, extra)
 
+        last_layer = self._last_layer_of_pass(mask, observer)
+        if mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
+            last_layer = None
         with self.once_for_equal_states():
-            if self.last_layer is None or mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
-                return run()
-            return self.last_layer.logits(mask, run)
+            return run() if last_layer is None else last_layer.logits(mask, run)
+
+    def _last_layer_of_pass(self, mask: Tensor, observer: Observer | None) -> LastLayer | None:
+        """Return `last_layer` for a pass, with all queries of the last attention if the pass needs them.
+
+        A pass with gradients always needs them, because it records the states of all tokens.
+        """
+        last_layer = self.last_layer
+        if last_layer is None or not last_layer.single_query:
+            return last_layer
+        single = isinstance(observer, FusedObserver)
+        if isinstance(observer, Recorder):
+            positions = read_positions(mask, last_layer.read_tokens)
+            single = observer.uses_one_query(self.layout.calls[-1].site.key, positions)
+        single = single and self.selects_queries and not torch.is_grad_enabled()
+        return last_layer.without_hooked_layers() if single else replace(last_layer, single_query=False)
 
     def once_for_equal_states(self) -> AbstractContextManager[None]:
         """Return the context of a pass in which `first_linears` run only on the distinct states."""
