@@ -44,8 +44,8 @@ class FrameRunner(Runner):
             arguments = self.builder.arguments(inputs)
             return class_logits(self.model, self.head, self.kernel, arguments, mask, observer, inputs.extra)
 
-        with self.builder.modules.given(given), self.once_for_equal_states():
-            return run() if self.last_layer is None or mask.shape[1] == 1 else self.last_layer.logits(mask, run)
+        with self.builder.modules.given(given):
+            return self.shortened(mask, observer, run)
 
     def embed(self, inputs: Inputs) -> Tensor:
         """Return the embeddings (B, T, d) of the frames."""

@@ -14,7 +14,7 @@ Shapes: B rows, T tokens, m features.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -220,13 +220,9 @@ def find_layers_of_queries(last_layer: LastLayer, mask: Tensor, run: Callable[[O
             return None
         return output.masked_fill(others[:, :, None].to(output.device), torch.nan)
 
-    def numbers(*modules: nn.Module) -> tuple[list[Tensor], Tensor]:
-        """Return the numbers that the attention is called with, without the other queries, and the other queries.
-
-        The outputs of the modules at all tokens except the one that is read are NaN.
-        """
-        observer = _CapturedCall(last_layer.attention)
-        with temporary_hooks([module.register_forward_hook(remove_others) for module in modules]):
+    def call_with(handles: Sequence[Any], observer: _CapturedCall) -> tuple[list[Tensor], Tensor]:
+        """Return the numbers that the attention is called with, without the other queries, and the other queries."""
+        with temporary_hooks(handles):
             run(observer)
         assert observer.call is not None
         read = observer.call.at(positions[:, None])
@@ -234,11 +230,18 @@ def find_layers_of_queries(last_layer: LastLayer, mask: Tensor, run: Callable[[O
         queries = observer.call.query.transpose(1, 2)
         return [one for one in given if isinstance(one, Tensor)], queries[others.to(queries.device)]
 
-    unchanged, _ = numbers()
-    candidates = [module for module in last_layer.layer.modules() if is_linear(module)]
+    observer, before = _CapturedCall(last_layer.attention), dict[int, nn.Module]()
+
+    def note(module: nn.Module, _args: object) -> None:
+        if observer.call is None:
+            before[id(module)] = module
+
+    linear = [module for module in last_layer.layer.modules() if is_linear(module)]
+    unchanged, _ = call_with([module.register_forward_pre_hook(note) for module in linear], observer)
     of_queries = []
-    for module in candidates:
-        given, queries = numbers(module)
+    for module in before.values():
+        handle = module.register_forward_hook(remove_others)
+        given, queries = call_with([handle], _CapturedCall(last_layer.attention))
         same = all(torch.equal(one, other) for one, other in zip(given, unchanged, strict=True))
         if same and bool(queries.isnan().all()):
             of_queries.append(module)

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.last_layer import LastLayer, find_last_layer, find_layers_of_queries
-from attnaudit.adapters.huggingface.logit_comparison import gives
+from attnaudit.adapters.huggingface.logit_comparison import attempt, gives
 from attnaudit.adapters.huggingface.read_tokens import ReadTokens
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.protocol import TEXT
@@ -68,8 +68,10 @@ def with_single_query(runner: Runner, last_layer: LastLayer) -> LastLayer:
     batch = runner.builder.synthetic()
     mask = runner.builder.output_mask(batch)
     with torch.no_grad():
-        found = find_layers_of_queries(last_layer, mask, lambda observer: runner.logits(batch, observer))
-        found = replace(found, single_query=True)
+        found = attempt(
+            lambda: find_layers_of_queries(last_layer, mask, lambda observer: runner.logits(batch, observer))
+        )
+        found = replace(found or last_layer, single_query=True)
         shorter = replace(runner, last_layer=found)
         for inputs in (batch, single_row(batch, 1)):
             if not gives(partial(shorter.logits, inputs), runner.logits(inputs)):

@@ -45,16 +45,15 @@ class PictureRunner(Runner):
         mask = inputs.mask[TEXT]
         if observer is None and self.fuses:
             observer = FusedObserver(skips_masks=self.selects_queries)
-        if not bool(mask.all()):
-            observer = WithoutPadding(observer, mask)
+        masked = observer if bool(mask.all()) else WithoutPadding(observer, mask)
         given = None if embeddings is None else embeddings.get(TEXT)
 
         def run() -> Tensor:
             arguments = self.builder.arguments(inputs)
-            return class_logits(self.model, self.head, self.kernel, arguments, mask, observer, inputs.extra)
+            return class_logits(self.model, self.head, self.kernel, arguments, mask, masked, inputs.extra)
 
-        with changed_patches(self.grid, inputs, given), self.once_for_equal_states():
-            return run() if self.last_layer is None or mask.shape[1] == 1 else self.last_layer.logits(mask, run)
+        with changed_patches(self.grid, inputs, given):
+            return self.shortened(mask, observer, run)
 
     def embed(self, inputs: Inputs) -> Tensor:
         """Return the embeddings (B, T, d) of the patches, without position embeddings; 0 for special tokens."""

@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, C classes, d features.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -95,9 +95,20 @@ class Runner:
         def run() -> Tensor:
             return class_logits(self.builder.model, self.head, self.kernel, arguments, mask, observer, extra)
 
-        last_layer = self._last_layer_of_pass(mask, observer)
-        if mask.shape[1] == 1 or self._text_has_padding_token(arguments, mask):
-            last_layer = None
+        if self._text_has_padding_token(arguments, mask):
+            with self.once_for_equal_states():
+                return run()
+        return self.shortened(mask, observer, run)
+
+    def shortened(self, mask: Tensor, observer: Observer | None, run: Callable[[], Tensor]) -> Tensor:
+        """Run a pass with `last_layer` and `first_linears`.
+
+        Args:
+            mask: As in `call`.
+            observer: The observer of the pass.
+            run: Runs the model and returns the logits (B, C).
+        """
+        last_layer = None if mask.shape[1] == 1 else self._last_layer_of_pass(mask, observer)
         with self.once_for_equal_states():
             return run() if last_layer is None else last_layer.logits(mask, run)
 
