@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
+from attnaudit.adapters.huggingface import attention_interface
 from attnaudit.adapters.huggingface.recorder import Observer, observing
+from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 
 
 class Kernel(Protocol):
@@ -50,3 +52,12 @@ class InterfaceKernel:
             if observer is not None:
                 stack.enter_context(observing(observer))
             yield
+
+
+def prepare_kernel(model: Any) -> Kernel:
+    """Return the kernel for a model, and make the model call attnaudit's attention function if it can."""
+    if not attention_interface.uses_interface(model):
+        return SoftmaxKernel()
+    attention_interface.register()
+    model.set_attn_implementation(attention_interface.NAME)
+    return InterfaceKernel()

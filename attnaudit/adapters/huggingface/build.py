@@ -20,7 +20,7 @@ from attnaudit.adapters.huggingface import (
     preprocessors,
     recording_build,
 )
-from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface.attention_kernels import prepare_kernel
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
 from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
@@ -30,7 +30,6 @@ from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped, require_runs_in_half
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
-from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.target_heads import SpanHead, TagHead
 from attnaudit.adapters.huggingface.target_inputs import TargetInputs
 from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
@@ -357,11 +356,7 @@ def _build(
         )
     head = head_for(model, tokenizer, task, target, labels=labels, template=template, where=where, classes=classes)
     require_matching_vocabulary(model, tokenizer, where)
-    kernel: Kernel = SoftmaxKernel()
-    if attention_interface.uses_interface(model):
-        attention_interface.register()
-        model.set_attn_implementation(attention_interface.NAME)
-        kernel = InterfaceKernel()
+    kernel = prepare_kernel(model)
     offset = position_offset(model)
     limit = longest_input(tokenizer, model.config, offset)
     if max_tokens is not None:

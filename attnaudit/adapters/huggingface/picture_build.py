@@ -10,18 +10,17 @@ import numpy as np
 import torch
 
 from attnaudit.adapters.donors import Donors, InDistribution, reading_donors
-from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
-from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface import checkpoint_files
+from attnaudit.adapters.huggingface.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.logit_comparison import attempt, close
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.patch_grid import Erased, PatchGrid, find_patches
-from attnaudit.adapters.huggingface.patch_inputs import random_pixels
+from attnaudit.adapters.huggingface.patch_inputs import PatchInputBuilder, random_pixels
 from attnaudit.adapters.huggingface.picture_inputs import PictureEncoder, PictureInputBuilder
 from attnaudit.adapters.huggingface.picture_runner import PictureRunner, prepare_picture_runner
 from attnaudit.adapters.huggingface.probe import probe_model
-from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import AdapterError, AuditError, ModelError
@@ -63,11 +62,7 @@ def build_picture_adapter(
     """
     fixed = require_replacement(erased, where, "patch of the picture")
     head = ClassifierHead(class_names(model.config, where) if classes is None else tuple(classes))
-    kernel: Kernel = SoftmaxKernel()
-    if attention_interface.uses_interface(model):
-        attention_interface.register()
-        model.set_attn_implementation(attention_interface.NAME)
-        kernel = InterfaceKernel()
+    kernel = prepare_kernel(model)
     model.eval()
     encoder = PictureEncoder(processor)
     try:
@@ -89,9 +84,7 @@ def build_picture_adapter(
             encoder=encoder,
             grid=grid,
         )
-        runner = prepare_picture_runner(head, kernel, builder)
-        runner = replace(runner, builder=replace(builder, deletable=deletes_exactly(runner)))
-        return HuggingFaceAdapter(runner, probe_model(runner), original)
+        return adapter_for_patches(head, kernel, builder, original)
     except AuditError:
         raise
     except Exception as error:
@@ -99,6 +92,15 @@ def build_picture_adapter(
             f"{where}: a trial run of the model on random pictures failed ({type(error).__name__}: "
             f"{checkpoint_files.first_line(error)}). This architecture cannot be audited."
         ) from error
+
+
+def adapter_for_patches(
+    head: ClassifierHead, kernel: Kernel, builder: PatchInputBuilder, original: OriginalModel
+) -> HuggingFaceAdapter:
+    """Return the adapter of a model that reads patches, after trial runs that show what the model supports."""
+    runner = prepare_picture_runner(head, kernel, builder)
+    runner = replace(runner, builder=replace(builder, deletable=deletes_exactly(runner)))
+    return HuggingFaceAdapter(runner, probe_model(runner), original)
 
 
 def require_replacement(erased: str | InDistribution | None, where: object, unit: str) -> Erased:

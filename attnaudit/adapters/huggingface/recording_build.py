@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from attnaudit.adapters.donors import Donors, InDistribution, content_hash, reading_donors
-from attnaudit.adapters.huggingface import attention_interface, checkpoint_files
-from attnaudit.adapters.huggingface.attention_kernels import InterfaceKernel, Kernel
+from attnaudit.adapters.huggingface import checkpoint_files
+from attnaudit.adapters.huggingface.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.donor_frames import DonorFrames
 from attnaudit.adapters.huggingface.frame_inputs import FrameInputBuilder, read_waveform
 from attnaudit.adapters.huggingface.frame_modules import find_frames
@@ -23,15 +23,13 @@ from attnaudit.adapters.huggingface.output_heads import ClassifierHead
 from attnaudit.adapters.huggingface.patch_grid import PatchGrid, find_patches
 from attnaudit.adapters.huggingface.patch_inputs import random_pixels
 from attnaudit.adapters.huggingface.picture_build import (
+    adapter_for_patches,
     class_names,
-    deletes_exactly,
     require_replacement,
     with_donors,
 )
-from attnaudit.adapters.huggingface.picture_runner import prepare_picture_runner
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.recordings import RecordingEncoder
-from attnaudit.adapters.huggingface.softmax_hook import SoftmaxKernel
 from attnaudit.adapters.huggingface.spectrogram_inputs import SpectrogramInputBuilder, read_spectrogram
 from attnaudit.adapters.huggingface.spectrogram_places import FrameTimes, PatchSpan, frame_times, patch_spans
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
@@ -78,11 +76,7 @@ def build_recording_adapter(
     require_replacement(erased, where, "patch or frame of the recording")
     _require_fitting(model, extractor, where)
     head = ClassifierHead(class_names(model.config, where, "recording") if classes is None else tuple(classes))
-    kernel: Kernel = SoftmaxKernel()
-    if attention_interface.uses_interface(model):
-        attention_interface.register()
-        model.set_attn_implementation(attention_interface.NAME)
-        kernel = InterfaceKernel()
+    kernel = prepare_kernel(model)
     model.eval()
     encoder = RecordingEncoder(extractor, ARGUMENT)
     try:
@@ -147,9 +141,7 @@ def _of_patches(
         times=times,
         spans=spans,
     )
-    runner = prepare_picture_runner(head, kernel, builder)
-    runner = replace(runner, builder=replace(builder, deletable=deletes_exactly(runner)))
-    return HuggingFaceAdapter(runner, probe_model(runner), original)
+    return adapter_for_patches(head, kernel, builder, original)
 
 
 def _with_donor_spectrograms(

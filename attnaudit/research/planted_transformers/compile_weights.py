@@ -144,6 +144,13 @@ def layer_matrices(heads: Sequence[Head], space: FeatureSpace, family: Family) -
     return query, key, value, torch.cat([matrices[3] for matrices in each], dim=1)
 
 
+def add_to_projections(attention: Any, matrices: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    """Add the matrices of a layer, as `layer_matrices` returns them, to the weights of its attention module."""
+    modules = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+    for module, matrix in zip(modules, matrices, strict=True):
+        module.weight.add_(matrix)
+
+
 def readout(design: Design, space: FeatureSpace) -> Tensor:
     """Return a (C, d) matrix that reads the feature "moved" of every class from the residual stream.
 
@@ -188,13 +195,5 @@ def _fill_gpt2(model: Any, design: Design, space: FeatureSpace, embeddings: Tens
 def _fill_llama(model: Any, design: Design, space: FeatureSpace, embeddings: Tensor) -> None:
     model.model.embed_tokens.weight.copy_(embeddings)
     for layer, heads in zip(model.model.layers, design.layers, strict=True):
-        query, key, value, output = layer_matrices(heads, space, "llama")
-        attention = layer.self_attn
-        for module, matrix in (
-            (attention.q_proj, query),
-            (attention.k_proj, key),
-            (attention.v_proj, value),
-            (attention.o_proj, output),
-        ):
-            module.weight.add_(matrix)
+        add_to_projections(layer.self_attn, layer_matrices(heads, space, "llama"))
     model.score.weight.add_(design.logit_scale * readout(design, space))

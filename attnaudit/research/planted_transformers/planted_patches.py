@@ -28,7 +28,14 @@ from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapte
 from attnaudit.instances import Dataset, Instance
 from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, Design, LabelledReading
 from attnaudit.research.planted_transformers.circuit_texts import CLASS_NAMES, make_rows
-from attnaudit.research.planted_transformers.compile_weights import MIDDLE, NOISE, WIDTH, layer_matrices, readout
+from attnaudit.research.planted_transformers.compile_weights import (
+    MIDDLE,
+    NOISE,
+    WIDTH,
+    add_to_projections,
+    layer_matrices,
+    readout,
+)
 from attnaudit.research.planted_transformers.compiled_circuits import CIRCUITS, variant
 from attnaudit.research.planted_transformers.feature_space import Features, FeatureSpace
 
@@ -163,15 +170,7 @@ def compile_vision(design: Design, family: PictureFamily, patterns: Tensor, *, s
                 parameter.normal_(std=NOISE)
         _fill_embeddings(base.embeddings, family, space, patterns, seed)
         for layer, heads in zip(base.layers, design.layers, strict=True):
-            query, key, value, output = layer_matrices(heads, space, family)
-            attention = layer.attention
-            for module, matrix in (
-                (attention.q_proj, query),
-                (attention.k_proj, key),
-                (attention.v_proj, value),
-                (attention.o_proj, output),
-            ):
-                module.weight.add_(matrix)
+            add_to_projections(layer.attention, layer_matrices(heads, space, family))
         model.classifier.weight.add_(design.logit_scale * readout(design, space))
     return model.eval()
 
