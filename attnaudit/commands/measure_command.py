@@ -6,12 +6,16 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnaudit.command_parser import require_writable_folder, whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.progress import progress_bar
+
+if TYPE_CHECKING:
+    from attnaudit.run import AuditOptions
 
 _SHARD = re.compile(r"([1-9]\d*)/([1-9]\d*)", re.ASCII)
 MEASURED, CANNOT_RUN = 0, 2
@@ -86,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
             worker_timeout=options.worker_timeout,
             batch_tokens=options.batch_tokens,
         )
-        audit.validate()
+        _validate(audit)
         require_writable_folder("--out", Path(options.out))
         read_conftests()
         policy = load_policy(Path(options.policy))
@@ -105,6 +109,18 @@ def run(options: argparse.Namespace) -> int:
         return CANNOT_RUN
     print(terminal_safe(f"Measured {measured} of {plural(total, 'shard')} into {options.out}."))
     return MEASURED
+
+
+def _validate(audit: AuditOptions) -> None:
+    """Validate the options that pytest has as well. The message names them as this command does.
+
+    Raises:
+        AuditError: One of them is invalid.
+    """
+    try:
+        audit.validate()
+    except AuditError as error:
+        raise AuditError(str(error).replace("--audit-", "--")) from None
 
 
 def _part(text: str) -> tuple[int, int]:

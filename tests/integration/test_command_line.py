@@ -96,6 +96,29 @@ def test_a_long_command_refuses_a_file_as_its_folder_before_it_works(
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--threads", "0"),
+        ("--workers", "0"),
+        ("--batch-tokens", "0"),
+        ("--max-instances", "0"),
+        ("--seed", "-1"),
+        ("--device", "tpu"),
+        ("--worker-timeout", "5"),
+    ],
+)
+def test_measure_names_its_options_as_it_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = str(ROOT / "audits" / "policy.toml")
+    assert cli.main(["measure", "--model", "demo", "--policy", policy, "--out", "shards", option, value]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"attnaudit: {option} {value}: ")
+    assert "--audit-" not in shown
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     written.parent.mkdir()
