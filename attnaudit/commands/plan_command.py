@@ -15,6 +15,9 @@ from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.devices import AUTO, NAMES, chosen_device, require_device
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import duration, plural, terminal_safe
+from attnaudit.records import CheckCost
+from attnaudit.report.check_costs import PASS_UNIT, CostLine
+from attnaudit.run.cost_probe import CostEstimate, MemoryEstimate, estimate_cost
 from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run, require_run_folder
@@ -159,8 +162,6 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
         return []
     from attnaudit.adapters.loading import load_model
     from attnaudit.data.draws import open_draws
-    from attnaudit.engine.shard_measuring import PASSES_BY_ROWS
-    from attnaudit.run.cost_probe import estimate_cost
 
     if options.device != AUTO:
         require_device("--device", options.device)
@@ -170,20 +171,67 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     cost = estimate_cost(
         loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=chosen_device(options.device)
     )
-    cells = [["check", "time", "saved if left out", "passes per row"]]
-    for check in cost.checks:
-        passes = sum(check.passes.get(kind, 0) for kind in PASSES_BY_ROWS) / cost.rows
-        cells.append([check.check, duration(check.seconds), duration(check.alone), f"{passes:,.3g}"])
+    return ["", *_cost_lines(cost)]
+
+
+def _cost_lines(cost: CostEstimate) -> list[str]:
+    """Return the table of what each check costs, and the sentences around it."""
+    table, memory = cost.costs, cost.memory
+
+    def cells(name: str, line: CheckCost | CostLine, saved: str, growth: str) -> list[str]:
+        passes = [line.passes.forward, line.passes.partial, line.passes.backward]
+        counts = [f"{count if cost.exact_passes else _rounded(count):,}" for count in passes]
+        return [name, *counts, duration(line.seconds), saved, growth]
+
+    rows = [["check", "forward", "partial", "backward", "time", "saved if left out", "memory"]]
+    for one in table.checks:
+        growth = _mebibytes(None if memory is None else memory.checks[one.check])
+        rows.append(cells(one.check, one, duration(one.own_seconds), growth))
+    rows.append(cells("shared by several checks", table.shared, "-", "-"))
+    rows.append(cells("all together", table.total, "-", _mebibytes(None if memory is None else memory.total)))
+    estimated = f"The passes are estimated from {plural(cost.probed, 'row')}. They depend on the lengths of the texts."
+    if cost.exact_passes:
+        estimated = "All rows were measured, so the numbers of passes are exact."
     return [
+        f"Measuring {plural(cost.rows, 'row')} takes about {duration(table.total.seconds)} and at least "
+        f"{cost.highest / 2**20:,.0f} MiB of memory. Loading, statistics and the report take further time.",
         "",
-        f"Measuring {plural(cost.rows, 'row')} takes about {duration(cost.seconds)} and at least "
-        f"{cost.memory / 2**20:,.0f} MiB of memory, estimated from {plural(cost.probed, 'row')}. Loading, statistics "
-        "and the report take further time.",
-        *_aligned(cells, left=(0,)),
-        "Checks that need the same measure share the time for computing it, so the times do not add up. A pass is one "
-        "row, or one variant of a row, that runs through the model.",
+        *_aligned(rows, left=(0,)),
+        "",
+        f"forward, partial, backward: the number of passes. {PASS_UNIT} {estimated}",
+        "time: the time of all measures that the check needs. A measure that several checks need is computed once, but "
+        "counts for each of them. “saved if left out” is the time of the measures that no other check needs.",
+        *_memory_lines(memory),
+        *(
+            f"{one.check}: trains {plural(one.models_trained, 'model')}. The passes of training are not counted."
+            for one in table.checks
+            if one.models_trained
+        ),
         *(f"{check}: the model does not support this check." for check in cost.unmeasurable),
     ]
+
+
+def _memory_lines(memory: MemoryEstimate | None) -> list[str]:
+    """Return a sentence that says what the column “memory” shows."""
+    if memory is None:
+        return ["memory: not measured, because this system does not report the peak memory of a part of a process."]
+    return [
+        f"memory: how much the memory of the process grows at most beyond the {memory.before / 2**20:,.0f} MiB for the "
+        "model, the data and the libraries, while only the measures that the check needs are computed for a full batch "
+        f"({plural(memory.rows, 'row')}, {memory.tokens:,} tokens with padding). It can differ by about a tenth if "
+        "you run this command again."
+    ]
+
+
+def _rounded(count: int) -> int:
+    """Round an estimated number to three significant digits."""
+    return round(count, min(0, 3 - len(str(count))))
+
+
+def _mebibytes(size: int | None) -> str:
+    if size is None:
+        return "not measured"
+    return "< 1 MiB" if size < 2**20 else f"{size / 2**20:,.0f} MiB"
 
 
 def _cells(plan: GatePlan, rows: int | None) -> list[str]:

@@ -58,6 +58,7 @@ class AssembledShards:
         self.passes: Counter[str] = Counter()
         self.measure_seconds: defaultdict[str, float] = defaultdict(float)
         self.measure_passes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.measure_uses: defaultdict[str, set[str]] = defaultdict(set)
         self.batch_size = self.repeated_rows = 0
         self.repeated_difference = 0.0
         self._rows = 0
@@ -120,6 +121,8 @@ class AssembledShards:
             self.measure_seconds[name] += seconds
         for name, counts in shard.measure_passes.items():
             self.measure_passes[name].update(counts)
+        for name, used in shard.measure_uses.items():
+            self.measure_uses[name].update(used)
         self.batch_size = max(self.batch_size, shard.batch_size)
         self.repeated_rows += shard.repeated_rows
         self.repeated_difference = max(self.repeated_difference, shard.repeated_difference)

@@ -24,14 +24,15 @@ from attnaudit.engine.batched_influences import batched_influences, squared_norm
 from attnaudit.engine.clean_pass import differentiable
 from attnaudit.engine.explanations import explanation_scores, mean_over_queries
 from attnaudit.engine.scopes import Scope, scope_of
-from attnaudit.readings import PREDICTED, Reading
+from attnaudit.engine.shared_work import SharesWork, shared_result
+from attnaudit.readings import PREDICTED, Reading, named
 
 #: Largest number of influences (of a token on a hidden state) that are in memory at once, as a multiple of the token
 #: budget.
 INFLUENCES_PER_BUDGET_TOKEN = 64
 
 
-class AttentionReading:
+class AttentionReading(SharesWork):
     """One batch under one reading of the model's attention.
 
     The attributes `adapter`, `instances`, `positions`, `seed`, `budget`, `pass_counts`, `inputs`, `device`, `real`,
@@ -45,7 +46,7 @@ class AttentionReading:
     """
 
     def __init__(self, batch: Batch, reading: Reading | None = None) -> None:
-        self.batch = batch
+        self.batch, self.spent = batch, batch.spent
         self.adapter = batch.adapter
         self.instances, self.positions = batch.instances, batch.positions
         self.seed, self.budget, self.pass_counts = batch.seed, batch.budget, batch.pass_counts
@@ -60,6 +61,10 @@ class AttentionReading:
         self.site: Site = self.scope.site
         self.memo: dict[str, Any] = {}
         self._influences = (0, torch.empty(0, 0))
+
+    def shared_name(self, name: str) -> str:
+        """Return the name under which the work for a result is counted. It contains the reading."""
+        return named(name, self.reading.text if self.reading is not None else "")
 
     @property
     def logits(self) -> Tensor:
@@ -193,15 +198,15 @@ class AttentionReading:
         """
         return self.batch.gradients[""], self.batch.gradients[self.site.key]
 
-    @cached_property
+    @shared_result
     def gradient_attention_detached(self) -> tuple[Tensor, Tensor]:
         """The same gradients as `gradient`, but with the attention weights treated as constants."""
         if not self.adapter.capabilities.decodes:
             gradients = self.batch.gradients_attention_detached
             return gradients[""], gradients[self.site.key]
         with differentiable(self.device):
-            self.pass_counts["decode"] += 1
-            self.pass_counts["backward"] += 1
+            self.batch.count("decode", "reweighted_rows", len(self.instances))
+            self.batch.count("backward", "backward_rows", len(self.instances))
             weights = self.batch.trace.attention[self.site.key].detach()[:, None, :, 0, :]
             condition = self.batch.trace.decoder_condition
             logits = protocol.decode_logits(self.adapter, self.hidden, weights, condition)[:, 0, :]
@@ -245,7 +250,7 @@ class AttentionReading:
         """
         if self.adapter.capabilities.influences or self._batches_gradients:
             return self._influence_from_block(position)
-        self.pass_counts["backward"] += 1
+        self.batch.count("backward", "backward_rows", len(self.instances))
         with differentiable(self.device):
             # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
             states = self.influenced_states[:, position, :]
@@ -264,19 +269,24 @@ class AttentionReading:
         The influences on one block of positions are cached. The token budget limits the size of the block.
         """
         start, block = self._influences
+        self.use("influences")
         if not start <= position < start + block.shape[1]:
-            rows, width = self.real.shape
-            count = max(1, min(self.budget // rows, INFLUENCES_PER_BUDGET_TOKEN * self.budget // (rows * width)))
-            positions = slice(position, min(width, position + count))
-            if self.adapter.capabilities.influences:
-                self.pass_counts["influence"] += 1
-                adapter = cast(SharingAdapter, self.adapter)
-                with torch.no_grad():
-                    block = adapter.influence(self.inputs, self.batch.shared_states, positions)
-            else:
-                block = batched_influences(self.batch, self._influenced_states, positions)
+            with self.sharing("influences"):
+                block = self._block_of_influences(position)
             start, self._influences = position, (position, block)
         return self.batch.sum_by_unit(block[:, position - start].double().square()).sqrt()
+
+    def _block_of_influences(self, first: int) -> Tensor:
+        """Return the influences (B, P, T) on the states of P positions from `first`."""
+        rows, width = self.real.shape
+        count = max(1, min(self.budget // rows, INFLUENCES_PER_BUDGET_TOKEN * self.budget // (rows * width)))
+        positions = slice(first, min(width, first + count))
+        if not self.adapter.capabilities.influences:
+            return batched_influences(self.batch, self._influenced_states, positions)
+        self.batch.count("influence", "backward_rows", rows * (positions.stop - positions.start))
+        adapter = cast(SharingAdapter, self.adapter)
+        with torch.no_grad():
+            return adapter.influence(self.inputs, self.batch.shared_states, positions)
 
 
 def _normalised(weights: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from attnaudit.engine.clean_pass import differentiable, probabilities
 from attnaudit.engine.failures import refuse_not_finite
 from attnaudit.engine.held_attention import masked_with_attention_held
 from attnaudit.engine.scopes import Scope
+from attnaudit.engine.shared_work import shared_result
 from attnaudit.errors import AdapterError
 from attnaudit.metrics.edge_adversary import Candidates, vertices_and_edges
 
@@ -233,6 +234,7 @@ class AttentionView(AttentionReading):
         """
         if self.token_logits is not None:
             token_logits, bias = self.token_logits
+            self._count_decoded("decode", weights)
             return self._finite(weights[:, :, 0] @ token_logits + bias[:, None], weights)
         return self.decode_by_model(weights)
 
@@ -299,11 +301,11 @@ class AttentionView(AttentionReading):
         narrow = weights.to(torch.promote_types(self.hidden.dtype, torch.float32))
         capabilities = self.adapter.capabilities
         if capabilities.decodes:
-            self.pass_counts["decode"] += 1
+            self._count_decoded("decode", weights)
             hidden, condition = self.hidden.detach(), self.batch.decoder_condition
             return protocol.decode_logits(self.adapter, hidden, self._all_heads(narrow), condition).double()
         if capabilities.replays:
-            self.pass_counts["replay"] += 1
+            self._count_decoded("replay", weights)
             adapter, queries = cast(TransformerAdapter, self.adapter), self.scope.query_positions(self.inputs)
             return adapter.replay(self.inputs, self.batch.trace, self.site, queries, self._all_heads(narrow)).double()
         embeddings = {name: value.detach() for name, value in self.embeddings.items()}
@@ -324,6 +326,9 @@ class AttentionView(AttentionReading):
         all_heads = self._all_heads(narrow)
         return torch.stack([run(all_heads[:, v]) for v in range(all_heads.shape[1])], dim=1)
 
+    def _count_decoded(self, call: str, weights: Tensor) -> None:
+        self.batch.count(call, "reweighted_rows", weights.shape[0] * weights.shape[1])
+
     def _all_heads(self, weights: Tensor) -> Tensor:
         """Return the rows (B, V, H, T) of all heads, given rows (B, V, H', T) of the H' heads in scope.
 
@@ -333,7 +338,7 @@ class AttentionView(AttentionReading):
             return weights
         return self.scope.replace_heads(self.at_query(self.batch.trace.attention[self.site.key].detach()), weights)
 
-    @cached_property
+    @shared_result
     def edge_candidates(self) -> Candidates:
         """Candidate adversarial attentions on the vertices and edges of the simplex. See `vertices_and_edges`.
 

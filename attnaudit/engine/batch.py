@@ -25,7 +25,8 @@ from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, probabilities
 from attnaudit.engine.failures import refuse_not_finite
-from attnaudit.engine.unit_masks import UnitMasks
+from attnaudit.engine.shared_work import shared_result
+from attnaudit.engine.unit_masks import SharesUnitMasks
 
 #: How tokens are erased: "deletion" removes their ids and encodes the rest again; "mask" replaces them by the mask id.
 Operator = Literal["deletion", "mask"]
@@ -49,24 +50,15 @@ ERASING = "texts with tokens erased"
 ERASED, REPLACED = "with some of its tokens erased", "under replaced attention"
 
 
-class Batch(CleanPass):
+class Batch(SharesUnitMasks, CleanPass):
     """A batch that all measures share. Its methods run the model under interventions, or on texts with erased units.
 
     A variant is an instance with one of these changes. Variants run in parts that fit the token budget. Erasures that
     give the same text run only once.
-
-    Attributes:
-        unit_masks: the outputs with units masked one by one, if a measure has computed them in passes that it needed
-            for other results; otherwise None.
     """
 
-    unit_masks: UnitMasks | None = None
-
     def read_by(self, adapter: ModelAdapter, *, keep_graph: bool) -> Batch:
-        """Return a batch of the same instances for another adapter, such as a copy of the model.
-
-        The new batch reports no progress.
-        """
+        """Return a batch of the same instances for another adapter, such as a copy. It reports no progress."""
         return Batch(
             adapter,
             self.instances,
@@ -116,7 +108,6 @@ class Batch(CleanPass):
             for start in range(0, variants, step):
                 part = slice(start, min(variants, start + step))
                 count = part.stop - part.start
-                self.count_forward(rows * count)
                 blocks = too_large_to_hold(self.adapter, self.inputs, rows * count, sites or ())
                 logits = self._run_repeated(count, intervene(part), sites, blocks)
                 chunks.append(logits.double().reshape(rows, count, -1))
@@ -132,7 +123,9 @@ class Batch(CleanPass):
         only = [site for site in self.adapter.sites() if sites is not None and site.key in sites]
         if len(only) == 1 and self.adapter.capabilities.replays and self.adapter.capabilities.resumes:
             adapter = cast(TransformerAdapter, self.adapter)
+            self.count("resume", "resumed_rows", len(self.instances) * count)
             return adapter.resume(self.inputs, self.trace, only[0], count, intervene, blocks=blocks)
+        self.count_forward(len(self.instances) * count)
         inputs = repeated(self.inputs, count)
         return run_for(self.adapter, inputs, sites, intervene=intervene, blocks=blocks).logits
 
@@ -159,13 +152,14 @@ class Batch(CleanPass):
         by_mask = operator == "mask" and self.unit != "sources"
         return self._leave_one_out_by_mask if by_mask else self._leave_one_out_by_deletion
 
-    @cached_property
+    @shared_result
     def _leave_one_out_by_deletion(self) -> Tensor:
         return self._run_leave_one_out("deletion", self.real)
 
-    @cached_property
+    @shared_result
     def _leave_one_out_by_mask(self) -> Tensor:
-        return self._run_leave_one_out("mask", self.real) if self.unit_masks is None else self.unit_masks.without
+        known = self.known_unit_masks
+        return self._run_leave_one_out("mask", self.real) if known is None else known.without
 
     def _run_leave_one_out(self, operator: Operator, among: Tensor) -> Tensor:
         output = self._undefined_probabilities(*self.real.shape)
@@ -189,7 +183,7 @@ class Batch(CleanPass):
         """Return the class probabilities of texts in which only some units are kept.
 
         Special tokens are always kept. Variants that are equal run only once. The results of variants that lack a
-        single unit are those of `leave_one_out`, and those of single units may be those of `unit_masks`.
+        single unit are those of `leave_one_out`, and those of single units may be those of `known_unit_masks`.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
@@ -207,9 +201,9 @@ class Batch(CleanPass):
         if bool(lacks_one.any()):
             output[lacks_one] = self.leave_one_out(operator)[rows[lacks_one], erased[lacks_one].int().argmax(1)]
         known = lacks_one
-        if self.unit_masks is not None and operator == "mask":
+        if operator == "mask" and (masks := self.known_unit_masks) is not None:
             alone = (keep.sum(1) == 1) & erased.any(1) & ~lacks_one
-            output[alone] = self.unit_masks.alone[rows[alone], keep[alone].int().argmax(1)]
+            output[alone] = masks.alone[rows[alone], keep[alone].int().argmax(1)]
             known = known | alone
         others = (keep.any(1) & ~known).nonzero()[:, 0]
         if len(others):
@@ -296,7 +290,7 @@ class Batch(CleanPass):
         output = self._undefined_probabilities(len(units))
         with torch.no_grad():
             for chunk in torch.split(torch.arange(len(units), device=self.device), SINGLE_MASKS_AT_ONCE):
-                self.pass_counts["logits_masked"] += 1
+                self.count("logits_masked", "single_mask_rows", len(chunk))
                 logits = adapter.logits_with_single_masks(
                     self.inputs, self.shared_states, row, units[chunk], alone=alone, held=held
                 )
@@ -399,7 +393,7 @@ class Batch(CleanPass):
         refuse_not_finite(logits, self.instances, ERASED, rows=rows)
         return probabilities(logits)
 
-    @cached_property
+    @shared_result
     def shared_states(self) -> object:
         """The result of the adapter's `share`: states from which erasures and influences of this batch are computed."""
         self.count_forward(len(self.instances))
@@ -427,8 +421,7 @@ class Batch(CleanPass):
             costs = adapter.variant_cost(self.inputs, self.shared_states, rows[order], read[order])
             sizes = sizes_of_batches(costs.tolist(), self.budget, per_pass=tokens_per_pass(adapter, self.device.type))
             for chunk in torch.split(order, sizes):
-                self.pass_counts[name] += 1
-                self.pass_counts["resumed_rows"] += len(chunk)
+                self.count(name, "resumed_rows", len(chunk))
                 of_chunk = self.inputs, self.shared_states, rows[chunk], stays[chunk]
                 if operator == "deletion":
                     logits = adapter.logits_without(*of_chunk)

@@ -92,7 +92,7 @@ def _gradient_norms(batch: Batch, states: Tensor, places: Tensor) -> Tensor:
         # norm() has gradient 0 at 0, where the square root of a sum of squares would give NaN.
         norms = states.to(torch.promote_types(states.dtype, torch.float32)).norm(dim=-1)
         for part in torch.split(places.T, together):
-            batch.pass_counts["backward"] += 1
+            batch.count("backward", "backward_rows", part.numel())
             selected = torch.zeros(*part.shape, norms.shape[1]).to(norms).scatter(2, part[..., None], 1.0)
             (gradients,) = torch.autograd.grad(
                 norms, batch.embeddings[TEXT], selected, is_grads_batched=True, retain_graph=True

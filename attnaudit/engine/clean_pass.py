@@ -23,8 +23,10 @@ from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
+from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
+from attnaudit.records import RowKind
 
 #: The unit that attention and all statistics refer to. With "words", the tokens of a word are one unit. With "sources",
 #: the tokens of a passage are one unit, and units are erased by deletion only.
@@ -90,7 +92,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-class CleanPass:
+class CleanPass(SharesWork):
     """One batch, its clean pass, and the values computed from this pass.
 
     Args:
@@ -101,8 +103,8 @@ class CleanPass:
         keep_graph: whether to keep the autograd graph of the clean pass. Measures that differentiate through the pass
             need it.
         budget: largest number of tokens (rows × length) in one forward pass of variants.
-        pass_counts: kind of pass -> number of passes. The batch adds its passes to this dictionary, which all batches
-            of an audit share.
+        pass_counts: name of a call -> how often it was made, and kind of rows (see `RowKind`) -> number of rows. The
+            batch adds its passes to this dictionary, which all batches of an audit share.
         unit: "tokens", "words" or "sources". The values of a word or a passage are stored at the position of its first
             token.
         progress: called during batches that take long. Measures that do other long work, such as training a copy of
@@ -220,10 +222,14 @@ class CleanPass:
             embedded = self.adapter.embed(self.inputs)
         return {name: value.detach().requires_grad_(self.keep_graph) for name, value in embedded.items()}
 
+    def count(self, call: str, kind: RowKind, rows: int) -> None:
+        """Add one call with this number of rows to `pass_counts`."""
+        self.pass_counts[call] += 1
+        self.pass_counts[kind] += rows
+
     def count_forward(self, rows: int) -> None:
         """Add one forward pass with this number of rows to `pass_counts`."""
-        self.pass_counts["forward"] += 1
-        self.pass_counts["forward_rows"] += rows
+        self.count("forward", "forward_rows", rows)
 
     def _fast_passes(self) -> AbstractContextManager[None]:
         """Return the context in which the clean pass runs."""
@@ -249,7 +255,7 @@ class CleanPass:
                 blocks=blocks,
             )
 
-    @cached_property
+    @shared_result
     def _trace_of_all_sites(self) -> Trace:
         self.count_forward(len(self.instances))
         keys = [site.key for site in self.adapter.sites()]
@@ -362,7 +368,7 @@ class CleanPass:
 
         A gradient is 0 where f does not depend on x.
         """
-        self.pass_counts["backward"] += 1
+        self.count("backward", "backward_rows", len(self.instances))
         target = self.target(logits)
         if self.adapter.capabilities.precision == "float16":
             target = (probabilities(logits).gather(1, self.predicted[:, None])[:, 0] * self._gradient_scale).sum()
@@ -386,7 +392,7 @@ class CleanPass:
         slope = (confidence * (1 - confidence)).clamp(min=2.0**-24)
         return torch.exp2(-slope.log2().round())
 
-    @cached_property
+    @shared_result
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the clean pass, in the form that `gradients_of` returns.
 
@@ -395,7 +401,7 @@ class CleanPass:
         with differentiable(self.device):
             return self.gradients_of(self.trace)
 
-    @cached_property
+    @shared_result
     def gradients_attention_detached(self) -> dict[str, Tensor]:
         """The gradients of a second pass over the same inputs, in the form that `gradients_of` returns.
 
@@ -416,7 +422,7 @@ class CleanPass:
                 )
             return self.gradients_of(trace)
 
-    @cached_property
+    @shared_result
     def attention_gradients(self) -> dict[str, Tensor]:
         """Site key -> gradients ∂f/∂α with the shape of the weights in the clean pass.
 

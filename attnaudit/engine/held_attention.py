@@ -65,7 +65,7 @@ def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tupl
         (V, C) probabilities with the attention of the clean pass, and (V, C) probabilities with the attention that the
         model computes from the masked texts; both float64.
     """
-    scope, site = reading.scope, reading.site
+    batch, scope, site = reading.batch, reading.scope, reading.site
     adapter, queries = cast(TransformerAdapter, reading.adapter), scope.query_positions(reading.inputs)
     held = scope.select_heads(_clean_row(reading))
 
@@ -74,10 +74,10 @@ def held_and_live(reading: AttentionReading, rows: Tensor, keep: Tensor) -> tupl
         live = at_query(trace, trace.attention[site.key].detach(), site.key, positions)
         # The pass may have less padding than the batch.
         weights = scope.replace_heads(live, held[rows_of_pass][:, None, :, : live.shape[2]].to(live.dtype))
-        reading.pass_counts["replay"] += 1
+        batch.count("replay", "reweighted_rows", len(rows_of_pass))
         return adapter.replay(variants, trace, site, positions, weights)[:, 0]
 
-    live, replayed = reading.batch.masked_and_replayed(rows, keep, site, queries, replay)
+    live, replayed = batch.masked_and_replayed(rows, keep, site, queries, replay)
     return replayed, live
 
 

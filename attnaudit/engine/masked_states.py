@@ -47,7 +47,7 @@ def masked_from_states(reading: AttentionReading, rows: Tensor, keep: Tensor, mo
                 of_row = None if condition is None else condition[row : row + 1]
                 drawn = []
                 for states in by_draw:
-                    reading.pass_counts["decode"] += 1
+                    reading.batch.count("decode", "reweighted_rows", len(chunk))
                     logits = protocol.decode_logits(reading.adapter, states[row : row + 1], both, of_row)[0].double()
                     refuse_not_finite(logits, reading.instances, ERASED, rows=rows[chunk])
                     drawn.append(probabilities(logits))
@@ -62,10 +62,11 @@ def _states_and_masked_states(reading: AttentionReading, draw: int) -> Tensor:
     """
     name = f"masked states {draw}"
     known = reading.memo.get(name)
+    reading.use(name)
     if known is None:
-        reading.batch.count_forward(len(reading.instances))
         everything = torch.arange(len(reading.instances), device=reading.device)
-        with torch.no_grad():
+        with torch.no_grad(), reading.sharing(name):
+            reading.batch.count_forward(len(reading.instances))
             masked = substituted(reading.adapter, reading.inputs, TEXT, everything, reading.batch.real_tokens, draw)
             states = reading.adapter.run(masked, hidden=True).hidden[reading.site.key]
         known = reading.memo[name] = torch.cat([reading.hidden.detach(), states], dim=1)

@@ -173,7 +173,14 @@ def measure(
         repeated_difference=max(assembled.repeated_difference, repeated.largest_difference if repeated else 0.0),
         **_scores(measurements),
         own_reading=measurements.own_reading,
-        costs=costs_of(plan, adapter, needs, assembled.measure_seconds, assembled.measure_passes),
+        costs=costs_of(
+            plan,
+            adapter,
+            needs,
+            seconds=assembled.measure_seconds,
+            passes=assembled.measure_passes,
+            uses=assembled.measure_uses,
+        ),
     )
 
 

@@ -6,9 +6,11 @@ similar length. Measures that need the same pass of the model share it.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,12 +28,13 @@ from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
-from attnaudit.engine.measure_costs import Spent
+from attnaudit.engine.memory_use import MemoryMeter
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
+from attnaudit.engine.shared_work import Spent
 from attnaudit.engine.unit_strings import EncodedInstances, encode_instances
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -125,6 +128,19 @@ class ShardMeasurer:
         self._encoded: dict[int, EncodedInstances] = {}
         self._kept_tokens = 0
 
+    def restricted_to(self, needs: Sequence[str]) -> ShardMeasurer:
+        """Return an object that measures only some of the needs, with the same model. Call `start` of the result.
+
+        Raises:
+            CheckError: a need is invalid.
+        """
+        other = copy.copy(self)
+        other.plan = resolve(needs, self.adapter)
+        other.scopes = [scope_of(self.adapter, reading) for reading in other.plan.parsed.values()]
+        other.started, other.measured = False, set()
+        other._encoded, other._kept_tokens = {}, 0
+        return other
+
     @property
     def uses_lengths(self) -> bool:
         """Whether a measure needs the lengths of all instances of the data set before the first shard."""
@@ -174,6 +190,7 @@ class ShardMeasurer:
         *,
         progress: ProgressCallback | None = None,
         report: Callable[[int], None] | None = None,
+        memory: MemoryMeter | None = None,
     ) -> ShardNumbers:
         """Compute every needed measure for every instance of a shard. Call `start` first.
 
@@ -181,6 +198,7 @@ class ShardMeasurer:
             shard: the shard.
             progress: called during batches that take long; None to report no progress.
             report: called after every batch with the number of finished instances; None to report no progress.
+            memory: measures the memory of the measures; None to leave it out.
 
         Raises:
             DataError: a row cannot be measured. The message names the row.
@@ -216,7 +234,9 @@ class ShardMeasurer:
                 scopes=self.scopes,
                 inputs=None if encoded.inputs is None else selecting.select_rows(encoded.inputs, positions),
             )
-            self._run_batch(batch, store, first_pass, spent)
+            batch.spent = spent
+            with memory or nullcontext():
+                self._run_batch(batch, store, first_pass, spent)
 
         largest = run_in_batches(
             run,
@@ -263,14 +283,15 @@ class ShardMeasurer:
             repeated_rows=repeated.rows,
             repeated_difference=repeated.largest_difference,
             seconds=time.perf_counter() - began,
-            measure_seconds=dict(spent.seconds),
-            measure_passes={name: dict(counts) for name, counts in spent.passes.items()},
+            measure_seconds={name: work.seconds for name, work in spent.work.items()},
+            measure_passes={name: dict(work.passes) for name, work in spent.work.items()},
+            measure_uses={name: sorted(work.uses) for name, work in spent.work.items() if work.uses},
         )
 
     def _run_batch(self, batch: Batch, store: ColumnStore, first_pass: FirstPass, spent: Spent) -> None:
         """Compute all measures for one batch, and store their columns."""
-        views = {name: AttentionView(batch, reading) for name, reading in self.plan.parsed.items()}
         spent.begin()
+        views = {name: AttentionView(batch, reading) for name, reading in self.plan.parsed.items()}
         _refuse_invalid_logits(batch)
         spent.add("prediction")
         first_pass.add(batch, _refuse_invalid_weights)

@@ -61,6 +61,8 @@ class ShardNumbers:
         measure_seconds: name of a measure -> the wall-clock time that it took, without the measures before it. Work
             that several measures share counts for the first of them.
         measure_passes: name of a measure -> kind of work -> how often it was done for this measure.
+        measure_uses: name of a measure or of a result that several measures share -> the names of the shared results
+            that it uses. Shared results have their own entries in `measure_seconds` and `measure_passes`.
     """
 
     ids: list[str]
@@ -81,6 +83,7 @@ class ShardNumbers:
     seconds: float = 0.0
     measure_seconds: dict[str, float] = field(default_factory=dict)
     measure_passes: dict[str, dict[str, int]] = field(default_factory=dict)
+    measure_uses: dict[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -136,6 +136,7 @@ COST = (
     "seconds",
     "measure_seconds",
     "measure_passes",
+    "measure_uses",
 )
 
 

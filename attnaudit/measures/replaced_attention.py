@@ -72,15 +72,18 @@ def permuted_outputs(view: AttentionView, extent: Extent) -> PermutedOutputs:
         drawn = rearrangements(view, extent, count)
         rows, variants, width = drawn.index.shape
         step = max(view.variants_per_pass, view.budget * variants // max(1, rows * width))
-        parts = [
-            _permuted_logits(view, extent, drawn.index[:, start : start + step]) for start in range(0, variants, step)
-        ]
+        with view.sharing(key):
+            parts = [
+                _permuted_logits(view, extent, drawn.index[:, start : start + step])
+                for start in range(0, variants, step)
+            ]
         view.memo[key] = PermutedOutputs(
             logits=torch.cat(parts, dim=1),
             differs=drawn.differs,
             published=drawn.published,
             distinct=drawn.distinct,
         )
+    view.use(key)
     outputs: PermutedOutputs = view.memo[key]
     return outputs
 
@@ -240,11 +243,15 @@ def _uniform_logits(view: AttentionView, request: Request) -> Tensor:
         if UNIFORM not in view.memo:
             shares = view.batch.real_tokens.double()[:, None, :]
             views = [one for one in request.views if one.reads_same_row(view)]
-            together = view.logits_with_token_shares_by_view(views, shares) if len(views) > 1 else []
-            for one, logits in zip(views, together, strict=False):
-                one.memo[UNIFORM] = logits
-            if not together:
+            if len(views) > 1:
+                with view.batch.sharing(f"{UNIFORM} at {view.site.key}"):
+                    together = view.logits_with_token_shares_by_view(views, shares)
+                for one, logits in zip(views, together, strict=True):
+                    one.memo[UNIFORM] = logits
+            else:
                 view.memo[UNIFORM] = view.logits_with_token_shares(shares)
+        else:
+            view.batch.use(f"{UNIFORM} at {view.site.key}")
         under_uniform: Tensor = view.memo[UNIFORM]
         return under_uniform
 

@@ -109,7 +109,7 @@ def _effects(view: AttentionView, *, held: bool) -> Tensor:
 def _with_live_attention(view: AttentionView) -> UnitMasks:
     """Return the outputs with the attention that the model computes from the masked texts."""
     batch = view.batch
-    return batch.unit_masks or UnitMasks(
+    return batch.known_unit_masks or UnitMasks(
         without=batch.leave_one_out("mask"),
         alone=_one_by_one(view, batch.masked, batch.rows_with_single_masks, alone=True, held=False),
         nothing=_nothing(view, batch.masked),
@@ -119,7 +119,10 @@ def _with_live_attention(view: AttentionView) -> UnitMasks:
 def _with_held_attention(view: AttentionView) -> UnitMasks:
     """Return the outputs with the attention of the clean pass."""
     if gives_both(view):
-        held, view.batch.unit_masks = _with_both(view)
+        name = view.shared_name("held and live attention")
+        with view.batch.sharing(name):
+            held, live = _with_both(view)
+        view.batch.keep_unit_masks(name, live)
         return held
     masked: Masked = view.masked_with_attention_held
     large = view.batch.rows_with_single_masks if view.scope.single_row else []

@@ -30,6 +30,7 @@ from attnaudit.records.check_records import (
     VerdictName,
     WorstOrder,
 )
+from attnaudit.records.cost_records import CheckCost, MeasureCost, Passes, RowKind
 from attnaudit.records.model_records import ConformanceResult, ModelRecord, TargetRecord
 from attnaudit.records.run_records import (
     SCHEMA_VERSION,
@@ -40,7 +41,6 @@ from attnaudit.records.run_records import (
     GateRecord,
     GateState,
     HashedContent,
-    MeasureCost,
     MeasureRecord,
     MissingCase,
     PolicyException,
@@ -64,6 +64,7 @@ __all__ = [
     "BaselineSubject",
     "Breakdown",
     "Chart",
+    "CheckCost",
     "CheckRecord",
     "ConformanceResult",
     "DataRecord",
@@ -84,6 +85,7 @@ __all__ = [
     "MissingCase",
     "ModelRecord",
     "Part",
+    "Passes",
     "Planning",
     "PolicyException",
     "PolicyQuestion",
@@ -95,6 +97,7 @@ __all__ = [
     "Reference",
     "Requirement",
     "Rounding",
+    "RowKind",
     "RunRecord",
     "RunStatus",
     "SamplingError",

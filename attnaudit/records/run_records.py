@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from attnaudit.records.check_records import CheckRecord, Record
+from attnaudit.records.cost_records import CheckCost, MeasureCost
 from attnaudit.records.model_records import ModelRecord
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
@@ -247,24 +248,6 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.sample_seed is not None or self.rows is None
 
 
-class MeasureCost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cost of one measure, without the measures that it requires.
-
-    Attributes:
-        measure: The name of the measure, with its reading.
-        needs: The entries of `MeasureRecord.needs` for which the measure was computed: the measure itself, or measures
-            that require it.
-        seconds: The wall-clock time in seconds, added up over all shards. Work that several measures share counts for
-            the first of them.
-        passes: Kind of work -> how often it was done.
-    """
-
-    measure: str
-    needs: list[str]
-    seconds: float
-    passes: dict[str, int]
-
-
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cost of measuring one model on one data set.
 
@@ -275,7 +258,8 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         seconds: The wall-clock time in seconds.
         instances: The number of instances.
         tokens: The total number of tokens of all instances.
-        passes: Kind of work, such as "forward" or "backward" passes -> how often it was done.
+        passes: Name of a call, such as "forward" -> how often it was made; and kind of rows, such as "forward_rows" ->
+            how many rows these calls had together. The rows that ran a second time are not included.
         batch_size: The largest number of instances in a batch.
         device: The device, such as "cpu" or "cuda:0".
         worker: The pytest-xdist worker that measured; "main" without pytest-xdist.
@@ -291,6 +275,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         own_reading: The model's own reading, which a check audits if it names no reading; "" for a model with a single
             row of attention weights.
         costs: The cost of each measure.
+        check_costs: The cost of each check. Files of earlier versions, which did not count all passes, lack this field.
     """
 
     model: str
@@ -311,6 +296,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     macro_f1: float | None = None
     own_reading: str = ""
     costs: list[MeasureCost] = msgspec.field(default_factory=list)
+    check_costs: list[CheckCost] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,9 +10,10 @@ import shlex
 from collections.abc import Sequence
 from itertools import accumulate
 
-from attnaudit.formatting import number, plural, visible, without_commands
-from attnaudit.records import BaselineComparison, CheckRecord, RunRecord
+from attnaudit.formatting import duration, number, plural, visible, without_commands
+from attnaudit.records import BaselineComparison, CheckCost, CheckRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows
+from attnaudit.report.check_costs import CostLine, table_of
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
@@ -29,6 +30,7 @@ LONGEST_PATH = 500
 #: prevents it.
 LINKED = re.compile(r"(?i)@|#(?=\d)|\bgh-(?=\d)|:(?=//)|:(?=[a-z+-][\w+\\-]*:)")
 RIGHT_ALIGNED = {"Value", "Earlier", "Now", "Change", "Required", "Instances", "No value"}
+COST_COLUMNS = ("Forward passes", "Partial passes", "Backward passes", "Time", "Saved without it")
 LAST_COLUMNS = ("Instances", "No value", "Role")
 #: Largest number of characters of the summary. GitHub refuses comments of more than 65,536 characters.
 MOST_CHARACTERS = 60_000
@@ -97,7 +99,7 @@ def summary(run: RunRecord, *, report: str) -> str:
         lines += ["", *(f"* {_named(check, several)}: {escape(detected(check), LONGEST_REASON)}" for check in gates)]
     lines += ["", *(f"* {escape(note, LONGEST_REASON)}" for note in (*gate_notes(run), *identity_notes(run)))]
     lines += [f"* command: {escape(shlex.join(run.command), LONGEST_REASON)}"]
-    lines += _missing_lines(run)
+    lines += [*_missing_lines(run), *_cost_lines(run, several)]
     top = _fitting(top, MOST_CHARACTERS // 3)
     folded = _fitting(lines, MOST_CHARACTERS // 2)
     return "\n".join([*top, "", *FOLD, "", *folded, "", UNFOLD, "", f"Report: {escape(report, LONGEST_PATH)}", ""])
@@ -164,7 +166,8 @@ def _verdict_lines(run: RunRecord, checks: Sequence[CheckRecord], several: bool)
 
 def _head(names: Sequence[str]) -> list[str]:
     """Return the first two lines of a table."""
-    return [f"| {' | '.join(names)} |", f"|{'|'.join('---:' if name in RIGHT_ALIGNED else '---' for name in names)}|"]
+    right = {*RIGHT_ALIGNED, *COST_COLUMNS}
+    return [f"| {' | '.join(names)} |", f"|{'|'.join('---:' if name in right else '---' for name in names)}|"]
 
 
 def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) -> list[str]:
@@ -218,3 +221,24 @@ def _missing_lines(run: RunRecord) -> list[str]:
             for (model, data, reason), names in checks.items()
         ),
     ]
+
+
+def _cost_lines(run: RunRecord, several: bool) -> list[str]:
+    """Return a table of what each check cost, for each model and data set; nothing if the run did not count passes."""
+    lines = []
+    for measured in run.measured:
+        costs = table_of(measured, run.checks)
+        if not costs.counted or not costs.checks:
+            continue
+        of = f" on {escape(measured.model)}, {escape(measured.data)}" if several else ""
+        lines += ["", f"**Cost of each check{of}**", "", *_head(["Check", *COST_COLUMNS])]
+        for one in costs.checks:
+            lines.append(_cost_row(escape(one.check), one, duration(one.own_seconds)))
+        lines += [_cost_row(f"*{name}*", line, "") for name, line in costs.sums]
+        lines += ["", costs.explanation]
+    return lines
+
+
+def _cost_row(name: str, line: CheckCost | CostLine, saved: str) -> str:
+    counts = [number(count) for count in (line.passes.forward, line.passes.partial, line.passes.backward)]
+    return f"| {' | '.join([name, *counts, duration(line.seconds), saved])} |"

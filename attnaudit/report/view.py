@@ -13,7 +13,7 @@ from attnaudit.report import wording
 from attnaudit.report.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
 from attnaudit.report.check_charts import histogram, strip, strip_range
-from attnaudit.report.check_costs import CheckCost, check_costs
+from attnaudit.report.check_costs import CostTable, table_of
 from attnaudit.report.gate_text import excepted_gates, gate_notes, option_lines
 from attnaudit.report.heatmaps import Heatmap
 from attnaudit.report.matrices import matrix
@@ -189,10 +189,9 @@ class Page:
     baselines: tuple[BaselineTable, ...]
     pictures: tuple[EmbeddedPicture, ...] = ()
 
-    def costs_of(self, measured: MeasureRecord) -> list[CheckCost]:
-        """Return the cost of each check of a model on a data set. The list is empty if the run did not record costs."""
-        records = [one for one in self.run.checks if (one.model, one.data) == (measured.model, measured.data)]
-        return check_costs({one.check: one.needs for one in records}, measured.costs) if measured.costs else []
+    def costs_of(self, measured: MeasureRecord) -> CostTable | None:
+        """Return the cost of each check of a model on a data set; None if the run did not record costs."""
+        return table_of(measured, self.run.checks) if measured.costs else None
 
 
 def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequence[BaselineRun] = ()) -> Page:

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnaudit.checks.base import Check
 from attnaudit.errors import DataError
-from attnaudit.instances import Dataset
+from attnaudit.instances import Dataset, Instance
 from attnaudit.records import MeasureCost
-from attnaudit.report.check_costs import CheckCost, check_costs
+from attnaudit.report.check_costs import CostTable, cost_table
 
 if TYPE_CHECKING:
     from attnaudit.adapters.protocol import ModelAdapter
+    from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """The memory that an audit needs in addition to the model, the data and the libraries.
+
+    Attributes:
+        rows: The number of rows of the measured batch.
+        tokens: Its number of tokens, including padding.
+        before: The memory of the process before this batch, in bytes. On a CUDA device, the memory of its tensors.
+        checks: The id of each check -> the largest growth, in bytes, while only the measures of this check are
+            computed; None if the check trains models, because they would have to be trained again.
+        total: The largest growth while all measures are computed.
+    """
+
+    rows: int
+    tokens: int
+    before: int
+    checks: dict[str, int | None]
+    total: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +46,21 @@ class CostEstimate:
     Attributes:
         rows: The number of rows that the estimate is for.
         probed: The number of rows that were measured.
-        seconds: The estimated wall-clock time of all measures, in seconds. Loading, the statistics of the checks and
-            the report are not included.
-        checks: The estimated cost of each check, the most expensive one first.
-        memory: The peak memory of the process, in bytes, after the longest row was measured. On a CUDA device, the peak
-            memory of the device.
+        costs: The estimated cost of each check, and of all measures together. The time does not include loading, the
+            statistics of the checks and the report.
+        memory: The memory of each check; None if it cannot be measured on this system.
+        highest: The peak memory of the process, in bytes. On a CUDA device, the peak memory of the device.
         unmeasurable: The ids of the checks that the model does not support.
+        exact_passes: Whether all rows of the audit were measured, so that the passes are not estimated.
     """
 
     rows: int
     probed: int
-    seconds: float
-    checks: list[CheckCost]
-    memory: int
+    costs: CostTable
+    memory: MemoryEstimate | None
+    highest: int
     unmeasurable: list[str]
+    exact_passes: bool
 
 
 def estimate_cost(
@@ -47,8 +68,10 @@ def estimate_cost(
 ) -> CostEstimate:
     """Measure some rows, and estimate the cost of all rows.
 
-    The rows are a random sample, so their mean time is an estimate of the mean time of all rows. The longest row is
-    measured before them, because the first use of a function takes longer and must not count.
+    First, the longest row is measured, because the first use of a function takes longer and must not count. If a check
+    trains models, they are trained now. Second, a random sample of the rows is measured. Its mean time and its mean
+    number of passes are estimates of those of all rows. Third, the largest batch of a shard is measured once for each
+    check, and once for all checks together, to find the memory.
 
     Args:
         adapter: The model.
@@ -63,8 +86,10 @@ def estimate_cost(
         AuditError: The rows cannot be measured.
     """
     from attnaudit.data.sampling import sample
-    from attnaudit.engine.measuring import measure
+    from attnaudit.engine.measuring import in_order_of_ids
+    from attnaudit.engine.memory_use import can_measure_memory
     from attnaudit.engine.planning import refusals
+    from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 
     total = data.rows if rows is None else rows
     if total < 0:
@@ -73,28 +98,138 @@ def estimate_cost(
     refused = set(refusals(adapter, sorted({need for named in needs.values() for need in named})))
     measurable = {check: named for check, named in needs.items() if not refused & {*named}}
     wanted = sorted({need for named in measurable.values() for need in named})
-    longest = dataclasses.replace(data, instances=(max(data.instances, key=lambda one: len(one.text)),))
-    chosen = sample(data, probe, 0)
-    for some in (longest, chosen):
-        _, record = measure(adapter, some, wanted, model="the model", seed=0, device=device)
-    factor = total / record.instances
-    costs = [_scaled(cost, factor) for cost in record.costs]
+    measurer = ShardMeasurer(adapter, wanted, seed=0, device=device, batch_tokens=None, unit="tokens")
+    longest = max(data.instances, key=lambda one: len(one.text))
+    batch, tokens = largest_batch(measurer, list(sample(data, SHARD_ROWS, 0).instances), longest)
+    chosen, _ = in_order_of_ids(sample(data, probe, 0).instances)
+    shards, first = [], 0
+    for index, part in enumerate(([longest], chosen, batch)):
+        shards.append(Shard(index=index, first=first, instances=part, alone=True))
+        first += len(part)
+    lengths = [len(units) for shard in shards for units in measurer.encode(shard, keep=True).units]
+    measurer.start(lengths)
+    warm, probed = (_costs(measurer, wanted, shard) for shard in shards[:2])
+    costs = [_estimated(*both, total / len(chosen)) for both in zip(probed, warm, strict=True)]
+    table = cost_table(measurable, costs)
+    highest, memory = _peak_memory(device), None
+    if can_measure_memory(device):
+        trained = {one.check for one in table.checks if one.models_trained}
+        memory = _memory_of_checks(
+            measurer,
+            {check: None if check in trained else measurable[check] for check in measurable},
+            shards[2],
+            lengths,
+            tokens,
+        )
+        highest = max(highest, memory.before + memory.total)
     return CostEstimate(
         rows=total,
-        probed=record.instances,
-        seconds=sum(cost.seconds for cost in costs),
-        checks=check_costs(measurable, costs),
-        memory=_peak_memory(device),
+        probed=len(chosen),
+        costs=table,
+        memory=memory,
+        highest=highest,
         unmeasurable=sorted({*needs} - {*measurable}),
+        exact_passes=total == len(chosen) == len(data.instances),
     )
 
 
-def _scaled(cost: MeasureCost, factor: float) -> MeasureCost:
+def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard) -> list[MeasureCost]:
+    """Return the cost of each measure for the rows of a shard."""
+    from attnaudit.engine.measure_costs import costs_of
+
+    found = measurer.measure(shard)
+    return costs_of(
+        measurer.plan,
+        measurer.adapter,
+        needs,
+        seconds=found.measure_seconds,
+        passes=found.measure_passes,
+        uses=found.measure_uses,
+    )
+
+
+def largest_batch(measurer: ShardMeasurer, rows: list[Instance], longest: Instance) -> tuple[list[Instance], int]:
+    """Return the batch with the most tokens, including padding, of a shard with the given rows and the longest row.
+
+    Args:
+        measurer: Measures the shard.
+        rows: The rows of the shard. If the longest row is not among them, it replaces the last one.
+        longest: The longest row of the data.
+
+    Returns:
+        The rows of the batch, and its number of tokens.
+    """
+    import torch
+
+    from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
+    from attnaudit.engine.unit_strings import encode_instances
+
+    if longest.id not in {one.id for one in rows}:
+        rows = [*rows[:-1], longest]
+    widths = encode_instances(measurer.adapter, rows, measurer.unit).widths
+    order = sorted(range(len(rows)), key=lambda i: (-widths[i], rows[i].id))
+    per_pass = tokens_per_pass(measurer.adapter, torch.device(measurer.device).type)
+    batches, start = [], 0
+    for size in sizes_of_batches([widths[i] for i in order], measurer.budget, per_pass=per_pass):
+        batches.append((size * widths[order[start]], order[start : start + size]))
+        start += size
+    tokens, positions = max(batches, key=lambda one: one[0])
+    return [rows[i] for i in positions], tokens
+
+
+def _memory_of_checks(
+    measurer: ShardMeasurer,
+    needs: Mapping[str, Sequence[str] | None],
+    shard: Shard,
+    lengths: Sequence[int],
+    tokens: int,
+) -> MemoryEstimate:
+    """Measure the memory of each check.
+
+    Args:
+        measurer: Measures all checks. It has started.
+        needs: The id of each check -> its needs; None to leave out the check.
+        shard: A shard with a single batch.
+        lengths: The lengths with which the measurer was started.
+        tokens: The number of tokens of the batch, including padding.
+    """
+    from attnaudit.engine.memory_use import MemoryMeter
+
+    known: dict[tuple[str, ...], int] = {}
+    checks: dict[str, int | None] = {}
+    for check, named in needs.items():
+        if named is None:
+            checks[check] = None
+            continue
+        key = tuple(sorted(named))
+        if key not in known:
+            alone, meter = measurer.restricted_to(key), MemoryMeter(measurer.device)
+            alone.start(lengths)
+            alone.measure(shard, memory=meter)
+            known[key] = meter.growth
+        checks[check] = known[key]
+    meter = MemoryMeter(measurer.device)
+    measurer.measure(shard, memory=meter)
+    return MemoryEstimate(
+        rows=len(shard.instances), tokens=tokens, before=meter.before, checks=checks, total=meter.growth
+    )
+
+
+def _estimated(probed: MeasureCost, first: MeasureCost, factor: float) -> MeasureCost:
+    """Return the cost of a measure for all rows.
+
+    Args:
+        probed: Its cost for the sample.
+        first: Its cost for the first row. If models were trained then, its time is that of the training.
+        factor: The number of all rows, relative to the sample.
+    """
+    trained = first.passes.get("models_trained", 0)
+    passes = {kind: round(count * factor) for kind, count in probed.passes.items()}
     return MeasureCost(
-        measure=cost.measure,
-        needs=cost.needs,
-        seconds=cost.seconds * factor,
-        passes={kind: round(count * factor) for kind, count in cost.passes.items()},
+        measure=probed.measure,
+        needs=probed.needs,
+        seconds=probed.seconds * factor + (first.seconds if trained else 0.0),
+        passes=passes | ({"models_trained": trained} if trained else {}),
     )
 
 

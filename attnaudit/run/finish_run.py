@@ -17,6 +17,7 @@ from attnaudit.records import (
     RunStatus,
     UnvalidatedModel,
 )
+from attnaudit.report.check_costs import with_check_costs
 from attnaudit.run.outcomes import Outcomes
 from attnaudit.run.plan import Plan
 from attnaudit.run.run_folder import MeasuredPart, RunFolder
@@ -127,15 +128,15 @@ def finish_run(folder: RunFolder, context: RunContext, plan: Plan, outcomes: Out
     Raises:
         ReportError: A file cannot be written. audit.json then does not say that the run passed.
     """
-    parts = _in_collection_order(folder.read_parts(), plan)
+    parts, checks = _in_collection_order(folder.read_parts(), plan), outcomes.sorted_records(plan.selected)
     run = msgspec.structs.replace(
         _record(folder, context),
         finished=current_time(),
         environment=parts[0].environment if parts else None,
         models=measured_models(parts),
         data=measured_data(parts),
-        measured=[part.measured for part in parts],
-        checks=outcomes.sorted_records(plan.selected),
+        measured=[with_check_costs(part.measured, checks) for part in parts],
+        checks=checks,
         missing=outcomes.missing(plan.selected),
         unvalidated=list(ending.unvalidated),
         policy=f"{plan.policy.file} (sha256 {plan.policy.sha256})" if plan.policy else "declared in Python",

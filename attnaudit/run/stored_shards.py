@@ -127,6 +127,7 @@ class ShardCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seconds: float
     measure_seconds: dict[str, float]
     measure_passes: dict[str, dict[str, int]]
+    measure_uses: dict[str, list[str]]
 
 
 class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,8 @@ from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.errors import ChangedModelError, ReportError
 from attnaudit.executors.shard_job import Executor, Finished, ShardJob, measured_shard
+from attnaudit.records import Passes
+from attnaudit.report.check_costs import cost_table
 from attnaudit.run.partial_measurement import merge_shards
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.stored_shards import ShardFolder, ShardPlan, StoredShardRunner
@@ -98,6 +100,23 @@ def test_stored_shards_have_the_numbers_of_shards_in_memory_in_any_order(tmp_pat
     assert executor.seen == [2, 1, 0]
     assert expected.tables["ranked_hidden.states"].size
     assert expected.tables["retained.frequent.states"].size
+
+
+def test_the_passes_of_measures_do_not_depend_on_who_measured_a_shard(tmp_path: Path) -> None:
+    """They are stored with each shard. The second run reads all shards, the third one measures one of them again."""
+
+    def costs(run_shards: StoredShardRunner | None) -> list[tuple[str, list[str], dict[str, int]]]:
+        needs = ("permutation", "rearrangement", "leave_one_out.inputs", "gradient.meister.inputs")
+        record = measure(adapter(), ROWS, needs, model="m", seed=0, run_shards=run_shards)[1]
+        assert Passes.of(record.passes) == cost_table({"check": needs}, record.costs).total.passes
+        return [(one.measure, one.needs, one.passes) for one in record.costs]
+
+    here = costs(None)
+    assert any(name.startswith("shared: ") and len(needs) == 2 for name, needs, _ in here)
+    assert costs(runner(tmp_path)) == here
+    assert costs(runner(tmp_path)) == here
+    (ShardFolder(tmp_path, PLAN).path / "000001.json").unlink()
+    assert costs(runner(tmp_path)) == here
 
 
 def test_many_rows_are_kept_in_files_with_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

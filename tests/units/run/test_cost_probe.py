@@ -1,0 +1,125 @@
+"""The estimate of what an audit costs, compared with audits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from attnaudit.checks import Agreement, Check, Comprehensiveness, PermutationFragility, TotalEffect
+from attnaudit.engine import memory_use
+from attnaudit.engine.measuring import measure
+from attnaudit.engine.shard_measuring import ShardMeasurer
+from attnaudit.instances import Dataset
+from attnaudit.measures import AttentionView, Columns, Request
+from attnaudit.measures import measure as declared
+from attnaudit.registry import measures
+from attnaudit.report.check_costs import CostTable, cost_table
+from attnaudit.run.cost_probe import CostEstimate, estimate_cost, largest_batch
+from tests.small_models import WORDS, adapter, dataset
+
+CHECKS: tuple[Check, ...] = (
+    TotalEffect(at_least=0.1),
+    PermutationFragility(at_least=0.1),
+    Agreement(importance="leave_one_out", at_least=0.1),
+    Agreement(importance="gradient", at_least=0.1),
+    Comprehensiveness(at_least=0.1),
+)
+HELD = 96 * 2**20
+
+
+def rows(count: int) -> Dataset:
+    """Return texts of 1 to 12 words."""
+    lengths = np.random.default_rng(0).integers(1, 13, count)
+    texts = [" ".join(WORDS[1 + (i * k) % 14] for k in range(1, 1 + n)) for i, n in enumerate(lengths)]
+    return dataclasses.replace(dataset(texts), rows=count)
+
+
+def estimated(data: Dataset, checks: tuple[Check, ...] = CHECKS, total: int | None = None) -> CostEstimate:
+    return estimate_cost(adapter(), data, checks, probe=32, rows=total, device="cpu")
+
+
+def audited(data: Dataset) -> CostTable:
+    needs = {check.id: check.needs_under_reading() for check in CHECKS}
+    wanted = sorted({need for named in needs.values() for need in named})
+    return cost_table(needs, measure(adapter(), data, wanted, model="m", seed=0)[1].costs)
+
+
+def test_the_passes_of_few_rows_are_exactly_those_of_an_audit() -> None:
+    data = rows(32)
+    cost, actual = estimated(data), audited(data)
+    assert cost.exact_passes
+    assert {one.check: one.passes for one in cost.costs.checks} == {one.check: one.passes for one in actual.checks}
+    assert {one.check: one.own_passes for one in cost.costs.checks} == {
+        one.check: one.own_passes for one in actual.checks
+    }
+    assert cost.costs.shared.passes == actual.shared.passes
+    assert cost.costs.total.passes == actual.total.passes
+
+
+def test_the_passes_of_many_rows_are_close_to_those_of_an_audit() -> None:
+    """They differ because the lengths of 32 texts differ from those of all texts."""
+    data = rows(600)
+    cost, actual = estimated(data), {one.check: one.passes for one in audited(data).checks}
+    assert not cost.exact_passes
+    for one in cost.costs.checks:
+        for kind in ("forward", "partial", "backward"):
+            assert getattr(one.passes, kind) == pytest.approx(getattr(actual[one.check], kind), rel=0.25), one.check
+
+
+def test_the_number_of_rows_scales_the_passes_and_the_time() -> None:
+    data = rows(40)
+    cost, more = estimated(data, total=32), estimated(data, total=3200)
+    assert more.costs.total.passes.partial == 100 * cost.costs.total.passes.partial
+    assert more.costs.total.seconds > 10 * cost.costs.total.seconds
+
+
+@pytest.fixture
+def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register a measure that needs 96 MiB while it is computed."""
+    monkeypatch.setattr(measures, "_known", {name: measures.get(name) for name in measures.names()})
+
+    @declared("greedy_of_a_test")
+    def greedy_of_a_test(view: AttentionView, request: Request) -> Columns:
+        held = torch.ones(HELD // 4)
+        return Columns(scalars={request.name: torch.full_like(view.special_mass, float(held[-1]))})
+
+
+class Greedy(PermutationFragility):
+    """A check that needs the measure."""
+
+    @property
+    def id(self) -> str:
+        return "greedy"
+
+    def needs(self) -> tuple[str, ...]:
+        return ("greedy_of_a_test",)
+
+
+@pytest.mark.skipif(not memory_use.can_measure_memory("cpu"), reason="the system reports no peak memory")
+def test_the_memory_of_a_check_is_that_of_its_measures(greedy: None) -> None:
+    cost = estimated(rows(64), (*CHECKS, Greedy(at_least=0.1)))
+    assert cost.memory is not None
+    assert HELD <= cost.memory.checks["greedy"] < HELD + 32 * 2**20
+    others = [size for check, size in cost.memory.checks.items() if check != "greedy"]
+    assert all(size is not None and size < HELD / 2 for size in others)
+    assert HELD <= cost.memory.total < HELD + 32 * 2**20
+    assert cost.highest >= cost.memory.before + HELD
+
+
+def test_memory_that_cannot_be_measured_is_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_use, "can_measure_memory", lambda _device: False)
+    cost = estimated(rows(10), CHECKS[:1])
+    assert cost.memory is None
+    assert cost.highest > 0
+
+
+def test_the_batch_for_the_memory_is_the_largest_one_and_has_the_longest_row() -> None:
+    measurer = ShardMeasurer(adapter(), ["uniform"], seed=0, device="cpu", batch_tokens=30, unit="tokens")
+    data = dataset(["good", "bad", "bright", "the film is good", " ".join(WORDS[1:13])])
+    *first, longest = data.instances
+    batch, tokens = largest_batch(measurer, first, longest)
+    assert [one.id for one in batch] == [longest.id, *(one.id for one in first[:1])]
+    assert tokens == 24
