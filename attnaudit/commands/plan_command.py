@@ -180,7 +180,9 @@ def _cost_lines(cost: CostEstimate) -> list[str]:
 
     def cells(name: str, line: CheckCost | CostLine, saved: str, growth: str) -> list[str]:
         passes = [line.passes.forward, line.passes.partial, line.passes.backward]
-        counts = [f"{count if cost.exact_passes else _rounded(count):,}" for count in passes]
+        # If every row needs the same number of passes, no rounding is needed.
+        known = [cost.exact_passes or count % cost.rows == 0 for count in passes]
+        counts = [f"{count if exact else _rounded(count):,}" for count, exact in zip(passes, known, strict=True)]
         return [name, *counts, duration(line.seconds), saved, growth]
 
     rows = [["check", "forward", "partial", "backward", "time", "saved if left out", "memory"]]

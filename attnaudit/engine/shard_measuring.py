@@ -191,6 +191,7 @@ class ShardMeasurer:
         progress: ProgressCallback | None = None,
         report: Callable[[int], None] | None = None,
         memory: MemoryMeter | None = None,
+        most: int | None = None,
     ) -> ShardNumbers:
         """Compute every needed measure for every instance of a shard. Call `start` first.
 
@@ -199,6 +200,8 @@ class ShardMeasurer:
             progress: called during batches that take long; None to report no progress.
             report: called after every batch with the number of finished instances; None to report no progress.
             memory: measures the memory of the measures; None to leave it out.
+            most: largest number of rows in one batch; None for no limit. All processes that measure shards of an audit
+                must use the same limit.
 
         Raises:
             DataError: a row cannot be measured. The message names the row.
@@ -245,6 +248,7 @@ class ShardMeasurer:
             widths,
             device=self.device,
             budget=self.budget,
+            most=most,
             per_pass=tokens_per_pass(self.adapter, torch.device(self.device).type),
             report=report,
         )

@@ -123,7 +123,7 @@ class shared_result(Generic[Owner, Result]):  # noqa: N801
 
     def __init__(self, compute: Callable[[Owner], Result]) -> None:
         self._compute = compute
-        self._name = compute.__name__
+        self._name = compute.__name__.lstrip("_")
         self.__doc__ = compute.__doc__
 
     def __get__(self, owner: Owner, _type: type[Owner]) -> Result:

@@ -100,15 +100,16 @@ def estimate_cost(
     wanted = sorted({need for named in measurable.values() for need in named})
     measurer = ShardMeasurer(adapter, wanted, seed=0, device=device, batch_tokens=None, unit="tokens")
     longest = max(data.instances, key=lambda one: len(one.text))
-    batch, tokens = largest_batch(measurer, list(sample(data, SHARD_ROWS, 0).instances), longest)
+    batches = batches_of(measurer, list(sample(data, max(1, min(SHARD_ROWS, total)), 0).instances), longest)
     chosen, _ = in_order_of_ids(sample(data, probe, 0).instances)
     shards, first = [], 0
-    for index, part in enumerate(([longest], chosen, batch)):
+    for index, part in enumerate(([longest], chosen, batches.largest)):
         shards.append(Shard(index=index, first=first, instances=part, alone=True))
         first += len(part)
     lengths = [len(units) for shard in shards for units in measurer.encode(shard, keep=True).units]
     measurer.start(lengths)
-    warm, probed = (_costs(measurer, wanted, shard) for shard in shards[:2])
+    # With as many batches as a shard, the sample has a similar share of padding.
+    warm, probed = (_costs(measurer, wanted, shard, -(-len(chosen) // batches.number)) for shard in shards[:2])
     costs = [_estimated(*both, total / len(chosen)) for both in zip(probed, warm, strict=True)]
     table = cost_table(measurable, costs)
     highest, memory = _peak_memory(device), None
@@ -119,7 +120,7 @@ def estimate_cost(
             {check: None if check in trained else measurable[check] for check in measurable},
             shards[2],
             lengths,
-            tokens,
+            batches.tokens,
         )
         highest = max(highest, memory.before + memory.total)
     return CostEstimate(
@@ -133,11 +134,18 @@ def estimate_cost(
     )
 
 
-def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard) -> list[MeasureCost]:
-    """Return the cost of each measure for the rows of a shard."""
+def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard, most: int) -> list[MeasureCost]:
+    """Return the cost of each measure for the rows of a shard, if a batch has at most this number of rows.
+
+    The batches of Transformers on CPUs are small and have little padding, so their number of rows is not limited.
+    """
+    import torch
+
+    from attnaudit.engine.batch_sizes import tokens_per_pass
     from attnaudit.engine.measure_costs import costs_of
 
-    found = measurer.measure(shard)
+    small = tokens_per_pass(measurer.adapter, torch.device(measurer.device).type) is not None
+    found = measurer.measure(shard, most=None if small else most)
     return costs_of(
         measurer.plan,
         measurer.adapter,
@@ -148,16 +156,28 @@ def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard) -> list[
     )
 
 
-def largest_batch(measurer: ShardMeasurer, rows: list[Instance], longest: Instance) -> tuple[list[Instance], int]:
-    """Return the batch with the most tokens, including padding, of a shard with the given rows and the longest row.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """The batches of a shard.
+
+    Attributes:
+        largest: The rows of the batch with the most tokens, including padding.
+        tokens: Its number of tokens.
+        number: The number of batches.
+    """
+
+    largest: list[Instance]
+    tokens: int
+    number: int
+
+
+def batches_of(measurer: ShardMeasurer, rows: list[Instance], longest: Instance) -> Batches:
+    """Return the batches of a shard with the given rows and the longest row.
 
     Args:
         measurer: Measures the shard.
         rows: The rows of the shard. If the longest row is not among them, it replaces the last one.
         longest: The longest row of the data.
-
-    Returns:
-        The rows of the batch, and its number of tokens.
     """
     import torch
 
@@ -174,7 +194,7 @@ def largest_batch(measurer: ShardMeasurer, rows: list[Instance], longest: Instan
         batches.append((size * widths[order[start]], order[start : start + size]))
         start += size
     tokens, positions = max(batches, key=lambda one: one[0])
-    return [rows[i] for i in positions], tokens
+    return Batches(largest=[rows[i] for i in positions], tokens=tokens, number=len(batches))
 
 
 def _memory_of_checks(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from attnaudit.cli import main
+from attnaudit.engine.memory_use import can_measure_memory
 
 POLICY = """
 [[check]]
@@ -89,11 +91,33 @@ def test_the_cost_of_an_audit_is_estimated_for_each_check(policy: str, capsys: p
     assert main(["plan", "--policy", policy, "--model", "demo", "--rows", "100000", "--effect", "0.02"]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("Measuring 100,000 rows takes about"))
-    assert "MiB of memory, estimated from 32 rows" in lines[start]
-    assert lines[start + 1].split("  ")[0] == "check"
-    shown = {line.split()[0]: line.split()[-1] for line in lines[start + 2 : start + 4]}
-    assert set(shown) == {"agreement.gradient.jain_wallace.inputs", "conicity"}
-    assert all(float(passes) >= 1 for passes in shown.values())
+    assert "MiB of memory" in lines[start]
+    table = [re.split(r"  +", line) for line in lines[start + 2 : start + 7]]
+    assert table[0] == ["check", "forward", "partial", "backward", "time", "saved if left out", "memory"]
+    shown = {row[0]: row[1:] for row in table[1:]}
+    agreement, conicity = shown["agreement.gradient.jain_wallace.inputs"], shown["conicity"]
+    shared, together = shown["shared by several checks"], shown["all together"]
+    assert conicity[:3] == shared[:3] == ["100,000", "0", "0"]
+    assert agreement[0] == together[0]
+    assert int(agreement[2].replace(",", "")) >= 100_000  # a gradient of each row
+    if can_measure_memory("cpu"):
+        assert all(row[-1].endswith(" MiB") for row in (agreement, conicity, together))
+    rest = "\n".join(lines[start + 7 :])
+    assert "A pass is one row, or one changed copy of a row" in rest
+    assert "The passes are estimated from 32 rows." in rest
+
+
+def test_the_passes_of_data_with_few_rows_are_exact(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "few.csv").write_text("text,label\na good film,positive\na bad film,negative\n", encoding="utf-8")
+    assert main(["plan", "--policy", policy, "--model", "demo", "--data", "few.csv", "--effect", "0.02"]) == 0
+    shown = capsys.readouterr().out
+    assert "All rows were measured, so the numbers of passes are exact." in shown
+    (together,) = (line.split() for line in shown.splitlines() if line.startswith("all together"))
+    # Forward: each text, and its states for leave-one-out. Partial: each text without one of its three words, and once
+    # with fixed attention. Backward: with this attention.
+    assert together[2:5] == ["4", "8", "2"]
 
 
 def test_errors_of_the_cost_are_one_line_with_status_2(

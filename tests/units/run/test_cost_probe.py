@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from attnaudit.checks import Agreement, Check, Comprehensiveness, PermutationFragility, TotalEffect
+from attnaudit.checks import (
+    Agreement,
+    Check,
+    Comprehensiveness,
+    InfluenceEntropy,
+    PermutationFragility,
+    TokenProbability,
+    TotalEffect,
+)
 from attnaudit.engine import memory_use
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.shard_measuring import ShardMeasurer
@@ -17,7 +25,7 @@ from attnaudit.measures import AttentionView, Columns, Request
 from attnaudit.measures import measure as declared
 from attnaudit.registry import measures
 from attnaudit.report.check_costs import CostTable, cost_table
-from attnaudit.run.cost_probe import CostEstimate, estimate_cost, largest_batch
+from attnaudit.run.cost_probe import CostEstimate, batches_of, estimate_cost
 from tests.small_models import WORDS, adapter, dataset
 
 CHECKS: tuple[Check, ...] = (
@@ -26,13 +34,15 @@ CHECKS: tuple[Check, ...] = (
     Agreement(importance="leave_one_out", at_least=0.1),
     Agreement(importance="gradient", at_least=0.1),
     Comprehensiveness(at_least=0.1),
+    InfluenceEntropy(at_most=0.9),
+    TokenProbability(at_most=0.9),
 )
 HELD = 96 * 2**20
 
 
 def rows(count: int) -> Dataset:
-    """Return texts of 1 to 12 words."""
-    lengths = np.random.default_rng(0).integers(1, 13, count)
+    """Return texts of 1 to 24 words. A shard of 256 of them has two batches, so that padding matters."""
+    lengths = np.random.default_rng(0).integers(1, 25, count)
     texts = [" ".join(WORDS[1 + (i * k) % 14] for k in range(1, 1 + n)) for i, n in enumerate(lengths)]
     return dataclasses.replace(dataset(texts), rows=count)
 
@@ -61,7 +71,7 @@ def test_the_passes_of_few_rows_are_exactly_those_of_an_audit() -> None:
 
 def test_the_passes_of_many_rows_are_close_to_those_of_an_audit() -> None:
     """They differ because the lengths of 32 texts differ from those of all texts."""
-    data = rows(600)
+    data = rows(256)
     cost, actual = estimated(data), {one.check: one.passes for one in audited(data).checks}
     assert not cost.exact_passes
     for one in cost.costs.checks:
@@ -118,8 +128,8 @@ def test_memory_that_cannot_be_measured_is_not_estimated(monkeypatch: pytest.Mon
 
 def test_the_batch_for_the_memory_is_the_largest_one_and_has_the_longest_row() -> None:
     measurer = ShardMeasurer(adapter(), ["uniform"], seed=0, device="cpu", batch_tokens=30, unit="tokens")
-    data = dataset(["good", "bad", "bright", "the film is good", " ".join(WORDS[1:13])])
+    data = dataset(["the film is good", "good", "bad", "bright", " ".join(WORDS[1:13])])
     *first, longest = data.instances
-    batch, tokens = largest_batch(measurer, first, longest)
-    assert [one.id for one in batch] == [longest.id, *(one.id for one in first[:1])]
-    assert tokens == 24
+    found = batches_of(measurer, first, longest)
+    assert [one.text for one in found.largest] == [longest.text, "the film is good"]
+    assert (found.tokens, found.number) == (24, 2)
