@@ -44,12 +44,14 @@ class Passes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class MeasureCost(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The cost of one measure, without the measures that it requires.
 
+    Results that several measures use, such as the outputs under permuted weights, have entries of their own.
+
     Attributes:
-        measure: The name of the measure, with its reading.
-        needs: The entries of `MeasureRecord.needs` for which the measure was computed: the measure itself, or measures
-            that require it.
-        seconds: The wall-clock time in seconds, added up over all shards. Work that several measures share counts for
-            the first of them.
+        measure: The name of the measure, with its reading; or "shared: " and the name of a result that several measures
+            use.
+        needs: The entries of `MeasureRecord.needs` for which the measure or the result was computed: the measure
+            itself, or measures that require or use it.
+        seconds: The wall-clock time in seconds, added up over all shards.
         passes: Name of a call or kind of rows (see `MeasureRecord.passes`) -> how often it was done.
     """
 
