@@ -173,7 +173,22 @@ KEYS = tuple(map(key_of, (*REPEATED, *SINGLE, *FLAGS)))
 def option_value(config: pytest.Config, option: str) -> Any:
     """Return an option from the command line, or else from the configuration file, or else its default."""
     value = config.getoption(option)
-    return value if value is not None else config.getini(key_of(option))
+    return value if value is not None else configured(config, key_of(option))
+
+
+def configured(config: pytest.Config, key: str) -> Any:
+    """Return a value of the configuration file, or its default.
+
+    Raises:
+        pytest.UsageError: The value is invalid. The message names the key, which that of pytest may leave out.
+    """
+    try:
+        return config.getini(key)
+    except (pytest.UsageError, ValueError) as error:
+        expected = " Expected true or false." if key == "audit_sequential" else ""
+        raise pytest.UsageError(
+            f"{key} in the configuration file: {terminal_safe(str(error)).rstrip('.')}.{expected}"
+        ) from None
 
 
 def names_a_model(config: pytest.Config) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from attnaudit.devices import let_waiting_threads_sleep
 from attnaudit.plugin.audit_plugin import AuditPlugin
-from attnaudit.plugin.command_line import OPTIONS, add_options, audit_options, names_a_model
+from attnaudit.plugin.command_line import OPTIONS, add_options, audit_options, configured, names_a_model
 from attnaudit.plugin.mistyped_names import refuse_mistyped_options
 from attnaudit.plugin.state import MeasurementsRequest
 
@@ -36,7 +36,7 @@ def pytest_load_initial_conftests(
         pytest.UsageError: A conftest ended the program, or an unknown option resembles one of the audit. (If a conftest
             could end the program with status 0, the audit would seem to have passed.)
     """
-    audits = bool(early_config.known_args_namespace.model or early_config.getini("audit_model"))
+    audits = bool(early_config.known_args_namespace.model or configured(early_config, "audit_model"))
     if audits:
         let_waiting_threads_sleep()
     try:

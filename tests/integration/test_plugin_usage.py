@@ -72,6 +72,25 @@ def test_an_invalid_number_in_the_ini_file_is_a_usage_error(project: pytest.Pyte
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("audit_sequential = perhaps", "invalid truth value 'perhaps'. Expected true or false."),
+        ("audit_data = 'rows", "No closing quotation."),
+        ("audit_model = 'tiny", "No closing quotation."),
+    ],
+)
+def test_a_value_of_the_ini_file_that_pytest_refuses_names_its_key(
+    project: pytest.Pytester, line: str, message: str
+) -> None:
+    project.makeini(f"[pytest]\n{line}\n")
+    result = project.runpytest(*([] if "model" in line else ["--model", "tiny"]))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    key = line.partition(" ")[0]
+    assert f"ERROR: {key} in the configuration file: {message}" in result.stderr.str().splitlines()
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
 def test_an_invalid_declaration_is_reported_without_a_traceback(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_audit="""
