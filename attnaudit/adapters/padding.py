@@ -124,11 +124,7 @@ def keep_positions(
         per_token: Names of the entries of `Inputs.extra` with one value per token of this stream, shape (B, T). Their
             values move with the tokens, and are zero on padding. All other entries are copied unchanged.
     """
-    keep = keep & inputs.mask[stream][rows]
-    # A stable sort moves the kept positions to the front and preserves their order.
-    order = (~keep).to(torch.uint8).sort(dim=1, stable=True).indices
-    width = max(1, int(keep.sum(1).max())) if len(rows) else 1
-    order, kept = order[:, :width], keep.gather(1, order)[:, :width]
+    order, kept = kept_positions(keep & inputs.mask[stream][rows])
     ids = inputs.ids[stream][rows].gather(1, order).masked_fill(~kept, pad_id)
     special = inputs.special[stream][rows].gather(1, order) & kept
 
@@ -139,6 +135,22 @@ def keep_positions(
     passages = {name: move(value, -1) for name, value in inputs.passages.items() if name == stream}
     extra = {name: move(value, 0) for name, value in inputs.extra.items() if name in per_token}
     return _variants(inputs, stream, rows, ids, kept, special, words, passages, extra)
+
+
+def kept_positions(keep: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the tokens of copies with only some positions come from.
+
+    Args:
+        keep: (V, T) True at positions to keep.
+
+    Returns:
+        Two (V, W) tensors, where W is the largest number of positions that a copy keeps, but at least 1: the position
+        in the row that each token of a copy comes from, and a mask that is False at the padding of the copies.
+    """
+    # A stable sort moves the kept positions to the front and preserves their order.
+    order = (~keep).to(torch.uint8).sort(dim=1, stable=True).indices
+    width = max(1, int(keep.sum(1).max())) if len(keep) else 1
+    return order[:, :width], keep.gather(1, order)[:, :width]
 
 
 def substitute_positions(inputs: Inputs, stream: str, rows: Tensor, replaced: Tensor, *, mask_id: int) -> Inputs:

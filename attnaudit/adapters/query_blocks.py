@@ -40,6 +40,19 @@ class BlockIntervention(Protocol):
         ...
 
 
+class ErasureIntervention(Protocol):
+    """A function that returns the intervention on the attention of variants in which units are erased."""
+
+    def __call__(self, rows: Tensor, left: Tensor | None, /) -> BlockIntervention:
+        """Return the intervention on V variants that run together.
+
+        Args:
+            rows: (V,) the row of the batch that each variant is made from.
+            left: (V, T) True at the tokens that the variants still have if tokens are deleted; None if they are masked.
+        """
+        ...
+
+
 class BlockAdapter(ModelAdapter, Protocol):
     """The interface of adapters that declare `query_blocks`. It extends `QuerySelectingAdapter`."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from attnaudit.adapters.optional_methods import FastPassAdapter, SharingAdapter, TransformerAdapter, substituted
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
-from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold
+from attnaudit.adapters.query_blocks import BlockIntervention, ErasureIntervention, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.engine.batch_sizes import sizes_of_batches, tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, probabilities
@@ -218,7 +218,7 @@ class Batch(SharesUnitMasks, CleanPass):
         self,
         rows: Tensor,
         keep: Tensor,
-        intervene: Callable[[Tensor], BlockIntervention] | None = None,
+        intervene: ErasureIntervention | None = None,
         *,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
@@ -232,8 +232,8 @@ class Batch(SharesUnitMasks, CleanPass):
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            intervene: a function that gets the rows (v,) of variants that run together, and returns the intervention on
-                their attention. None leaves the attention as the model computes it.
+            intervene: returns the intervention on the attention of variants that run together. None leaves the
+                attention as the model computes it.
             sites: keys of the sites that the intervention changes.
             queries: (B,) position of the single query at these sites whose weights the intervention receives and may
                 change; None for all queries.
@@ -244,7 +244,7 @@ class Batch(SharesUnitMasks, CleanPass):
             (V, C) probabilities, float64.
         """
         if self.unit == "sources":
-            return self._run_erasures(rows, keep, "deletion")
+            return self._run_erasures(rows, keep, "deletion", intervene=intervene, sites=sites)
         if weights is not None and self.adapter.capabilities.shares_masked:
             return self._run_from_shared_states(rows, keep, "mask", 0, len(rows), weights)
         return self._run_erasures(rows, keep, "mask", intervene=intervene, sites=sites, queries=queries)
@@ -303,7 +303,7 @@ class Batch(SharesUnitMasks, CleanPass):
         keep: Tensor,
         operator: Operator,
         *,
-        intervene: Callable[[Tensor], BlockIntervention] | None = None,
+        intervene: ErasureIntervention | None = None,
         sites: Collection[str] = (),
         queries: Tensor | None = None,
         replay: Replay | None = None,
@@ -317,7 +317,7 @@ class Batch(SharesUnitMasks, CleanPass):
             rows: (V,) as in `erase`.
             keep: (V, T) as in `erase`.
             operator: as in `erase`.
-            intervene: as in `masked`; only for the operator "mask".
+            intervene: as in `masked`.
             sites: as in `masked`.
             queries: as in `masked`.
             replay: computes further logits from each pass. The result (V, 2, C) then has the probabilities of the
@@ -346,7 +346,8 @@ class Batch(SharesUnitMasks, CleanPass):
                 for number in range(draws)
             ]
             return torch.stack(each).mean(0)
-        if capabilities.shares_states if operator == "deletion" else capabilities.shares_masked and intervene is None:
+        shares = capabilities.shares_states if operator == "deletion" else capabilities.shares_masked
+        if shares and intervene is None:
             return self._run_from_shared_states(rows, keep, operator, done, total)
         output = self._undefined_probabilities(len(rows), *([] if replay is None else [2]))
         mask, special = self.inputs.mask[TEXT][rows], self.inputs.special[TEXT][rows]
@@ -362,7 +363,8 @@ class Batch(SharesUnitMasks, CleanPass):
                 else:
                     replaced = mask[chunk] & ~stays[chunk]
                     variants = substituted(self.adapter, self.inputs, TEXT, rows[chunk], replaced, draw or 0)
-                intervention = None if intervene is None else intervene(rows[chunk])
+                left = stays[chunk] if operator == "deletion" else None
+                intervention = None if intervene is None else intervene(rows[chunk], left)
                 changed = None if queries is None else dict.fromkeys(sites, queries[rows[chunk]][:, None])
                 whole = sites if queries is None and intervention is not None else ()
                 blocks = too_large_to_hold(self.adapter, variants, len(chunk), whole)

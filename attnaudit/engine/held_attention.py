@@ -9,15 +9,15 @@ Shapes: B instances, T tokens (padded), V variants, H heads, Q queries, K keys, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.optional_methods import TransformerAdapter
-from attnaudit.adapters.protocol import Inputs, Site, Trace
-from attnaudit.adapters.query_blocks import BlockIntervention
+from attnaudit.adapters.padding import kept_positions
+from attnaudit.adapters.protocol import TEXT, Inputs, Site, Trace
+from attnaudit.adapters.query_blocks import BlockIntervention, ErasureIntervention
 from attnaudit.adapters.site_selection import at_query
 from attnaudit.engine.attention_reading import AttentionReading
 from attnaudit.engine.masked_states import masked_from_states
@@ -27,7 +27,8 @@ def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Te
     """Return the class probabilities of texts with masked units, with the attention of the clean pass.
 
     The heads and queries of the reading keep their attention weights of the clean pass. Everything else is computed
-    from the masked text: the states that are weighted, and all other attention.
+    from the masked text: the states that are weighted, and all other attention. Sources are deleted instead of masked:
+    all remaining tokens keep their weights, so that the weights of a query no longer sum to 1.
 
     Args:
         reading: the batch under a reading.
@@ -39,8 +40,8 @@ def masked_with_attention_held(reading: AttentionReading, rows: Tensor, keep: Te
         (V, C) probabilities, float64.
     """
     batch, scope = reading.batch, reading.scope
-    if batch.unit == "sources":  # They are deleted, so that no row of attention can keep its weights.
-        return batch.masked(rows, keep)
+    if batch.unit == "sources":
+        return batch.masked(rows, keep, _hold_remaining(reading), sites=tuple(site.key for site in scope.sites))
     if reading.adapter.capabilities.unitwise and scope.single_row:
         return masked_from_states(reading, rows, keep, most)
     weights = None
@@ -97,7 +98,43 @@ def _clean_row(reading: AttentionReading) -> Tensor:
     return reading.at_query(reading.batch.trace.attention[reading.site.key].detach())
 
 
-def _hold(reading: AttentionReading) -> Callable[[Tensor], BlockIntervention]:
+def _hold_remaining(reading: AttentionReading) -> ErasureIntervention:
+    """Return a function from variants with deleted tokens to the intervention that keeps the weights of all others."""
+    batch, scope, keys = reading.batch, reading.scope, {site.key for site in reading.scope.sites}
+
+    def hold(rows_of_pass: Tensor, left: Tensor | None) -> BlockIntervention:
+        assert left is not None
+        order, kept = kept_positions(left)
+
+        def intervene(site: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
+            if site.key not in keys:
+                return None
+            # The queries of another stream, such as those of a decoder, are not deleted.
+            moves = site.query == TEXT
+            queries = order if moves else torch.arange(live.shape[2] + first, device=live.device).expand(len(order), -1)
+            queries = queries[:, first : first + live.shape[2]]
+            width = reading.inputs.mask[str(site.query)].shape[1]
+            in_scope = scope.row_mask(site, reading.inputs, width)[..., 0]
+            shown = in_scope.any(1).any(0).nonzero()[:, 0]
+            start, stop = int(shown[0]), int(shown[-1]) + 1
+            clean = batch.clean_weights(site, start, stop)[0]
+            places = (queries - start).clamp(0, stop - start - 1)
+            held = clean[rows_of_pass[:, None], :, places].transpose(1, 2)  # (v, H, R, K)
+            columns = order[:, None, None].expand(-1, held.shape[1], held.shape[2], -1)
+            held = held.gather(3, columns) * kept[:, None, None]
+            replaced = in_scope.expand(len(reading.inputs.mask[TEXT]), site.heads, -1)[
+                rows_of_pass[:, None], :, queries
+            ]
+            if moves:
+                replaced = replaced & kept[:, first : first + live.shape[2], None]
+            return torch.where(replaced.transpose(1, 2)[..., None], held.to(live.dtype), live)
+
+        return intervene
+
+    return hold
+
+
+def _hold(reading: AttentionReading) -> ErasureIntervention:
     """Return a function from the rows (v,) of variants to the intervention that gives them the clean weights."""
     batch, scope = reading.batch, reading.scope
     queries = scope.query_positions(reading.inputs) if scope.single_row else None
@@ -108,7 +145,7 @@ def _hold(reading: AttentionReading) -> Callable[[Tensor], BlockIntervention]:
             return _clean_row(reading)[:, :, None]
         return batch.clean_weights(site, first, first + count)[0]
 
-    def hold(rows_of_pass: Tensor) -> BlockIntervention:
+    def hold(rows_of_pass: Tensor, _left: Tensor | None) -> BlockIntervention:
         def intervene(site: Site, live: Tensor, _allowed: Tensor, first: int = 0) -> Tensor | None:
             if site.key not in keys:
                 return None
