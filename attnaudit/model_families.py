@@ -7,7 +7,8 @@ If an audit explains an output other than the class, the last word of the family
 bert, multi-label". Only an entry with the same word covers it, such as "transformer, multi-label". The last word is
 "pictures" for models that read pictures, "recordings" for models that read recordings of sound, and "sources" for
 models that answer from passages. If the units of an audit are not the passages, but their tokens or words, "passages"
-replaces "sources", because a policy that was validated on whole passages says nothing about tokens.
+replaces "sources", because a policy that was validated on whole passages says nothing about tokens. For the same
+reason, "pictures with another erasure" replaces "pictures" if the typical patch does not replace an erased patch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.records import EffectivePolicy, ModelRecord, PolicyValidation, UnvalidatedModel
-from attnaudit.targets import FAMILIES, PASSAGES, PICTURES, RECORDINGS, SOURCES
+from attnaudit.targets import FAMILIES, OTHERWISE_ERASED, PASSAGES, PICTURES, RECORDINGS, SOURCES
 
 #: The family of an adapter with a single row of attention weights that names no family.
 POOLED = "pooled attention"
@@ -55,9 +56,8 @@ def split_target(family: str) -> tuple[str, str]:
         ('transformer, bert', '')
     """
     own, _, last = family.rpartition(", ")
-    return (
-        (own, last) if own and last in (*FAMILIES.values(), SOURCES, PASSAGES, PICTURES, RECORDINGS) else (family, "")
-    )
+    named = (*FAMILIES.values(), SOURCES, PASSAGES, PICTURES, OTHERWISE_ERASED, RECORDINGS)
+    return (own, last) if own and last in named else (family, "")
 
 
 def audited_family(family: str, unit: str) -> str:

@@ -39,6 +39,8 @@ SOURCES = "sources"
 PASSAGES = "passages"
 #: The word that the family of a model ends in if the model reads pictures.
 PICTURES = "pictures"
+#: The words that take its place if an erased patch is not replaced by the typical patch of its picture.
+OTHERWISE_ERASED = "pictures with another erasure"
 #: The word that the family of a model ends in if the model reads recordings of sound.
 RECORDINGS = "recordings"
 #: Kind -> the settings that it takes.

@@ -63,9 +63,10 @@ def transformer(
             or of the next token, the tag of a word, or the span that answers the query.
         query_first: Whether the model reads the query before the text. By default, it does so only if the target is a
             span. A score with a query needs this argument.
-        erased: What replaces an erased patch or frame: "mean" for the mean of the picture or the recording, "mask" for
-            the mask embedding of the model, or an `InDistribution` for units of other rows. None for "mean". Only for
-            models that read pictures or recordings.
+        erased: What replaces an erased patch or frame: "typical" for the most typical patch of the picture, "mean" for
+            the mean of the picture or the recording, "mask" for the mask embedding of the model, or an `InDistribution`
+            for units of other rows. None for "typical" if the model reads pictures, and for "mean" if it reads
+            recordings. Only for models that read pictures or recordings.
         precision: How a model in float16 or bfloat16 is audited: "shipped" in its own precision, "float32" as a float32
             copy. By default, it is audited in its own precision, or as a float32 copy if it reads pictures or does not
             use Transformers' attention interface.

@@ -18,8 +18,12 @@ from attnaudit.adapters.huggingface.wrapped_models import name_of
 from attnaudit.errors import AdapterError, ModelError
 
 #: What replaces an erased patch.
-Erased = Literal["mean", "mask"]
-_DESCRIPTIONS: dict[Erased, str] = {"mean": "the mean patch of its {whole}", "mask": "the mask token of the model"}
+Erased = Literal["typical", "mean", "mask"]
+_DESCRIPTIONS: dict[Erased, str] = {
+    "typical": "the typical patch of its {whole}, which is the patch closest to the mean of all patches",
+    "mean": "the mean patch of its {whole}",
+    "mask": "the mask token of the model",
+}
 #: Names of the special tokens, in their order.
 _SPECIAL_NAMES = ("CLS", "DISTILLATION")
 #: Largest difference that rounding in float32 explains, relative to the largest absolute value.
@@ -80,7 +84,8 @@ class Replacement:
     """What replaces an erased patch.
 
     Attributes:
-        name: "mean" for the mean patch of the picture, "mask" for the mask token of the model.
+        name: "typical" for the typical patch of the picture, "mean" for its mean patch, "mask" for the mask token of
+            the model.
         token: (1, 1, d) mask token; None if something else replaces an erased patch.
         donors: The donors whose patches at the same place replace an erased patch; None if something else replaces it.
     """
@@ -94,7 +99,7 @@ class Replacement:
         return _DESCRIPTIONS[self.name].format(whole=whole)
 
     def embedding(self, patches: Tensor, shown: Tensor | None) -> Tensor:
-        """Return the embedding (B, 1, d) that replaces an erased patch.
+        """Return the embedding (B, 1, d) of the mean patch or of the mask token.
 
         Because a patch embedding is a linear function of the pixels, the mean of the embeddings is the embedding of the
         mean patch.
@@ -109,6 +114,22 @@ class Replacement:
             return patches.mean(1, keepdim=True)
         weights = shown.to(patches)
         return (weights / weights.sum(-1, keepdim=True)) @ patches
+
+
+def typical_patch(values: Tensor) -> Tensor:
+    """Return the place (B,) of the typical patch of each picture: the patch that is closest to the mean of all patches.
+
+    Distances are Euclidean. Unlike the mean of all patches, the typical patch contains nothing of the other patches.
+
+    Args:
+        values: (B, N, p) values of the patches, such as their pixels.
+
+    Examples:
+        >>> typical_patch(torch.tensor([[[0.0], [1.0], [9.0], [2.0]]]))
+        tensor([3])
+    """
+    wide = values.double()
+    return (wide - wide.mean(1, keepdim=True)).square().sum(-1).argmin(1)
 
 
 @dataclass(slots=True)

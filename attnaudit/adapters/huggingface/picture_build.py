@@ -54,13 +54,14 @@ def build_picture_adapter(
         original: The model before it was prepared for the audit.
         where: The folder or the name of the model, for messages.
         classes: Class names in the order of the logits; None for those in the model's configuration.
-        erased: What replaces an erased patch, "mean", "mask" or patches of other pictures; None for "mean".
+        erased: What replaces an erased patch, "typical", "mean", "mask" or patches of other pictures; None for
+            "typical".
 
     Raises:
         ModelError: The image processor, the class names or `erased` do not fit the model.
         AdapterError: The architecture cannot be audited.
     """
-    fixed = require_replacement(erased, where, "patch of the picture")
+    fixed = require_replacement(erased, where, "patch of the picture", ("typical", "mean", "mask"))
     head = ClassifierHead(class_names(model.config, where) if classes is None else tuple(classes))
     kernel = prepare_kernel(model)
     model.eval()
@@ -103,25 +104,29 @@ def adapter_for_patches(
     return HuggingFaceAdapter(runner, probe_model(runner), original)
 
 
-def require_replacement(erased: str | InDistribution | None, where: object, unit: str) -> Erased:
-    """Return the name of what replaces an erased unit. For units of other rows, it is "mean".
+def require_replacement(
+    erased: str | InDistribution | None, where: object, unit: str, allowed: tuple[Erased, ...] = ("mean", "mask")
+) -> Erased:
+    """Return the name of what replaces an erased unit. For units of other rows, it is the default.
 
     Args:
         erased: The replacement that the user asks for; None for the default.
         where: The folder or the name of the model, for messages.
         unit: The unit, such as "patch of the picture".
+        allowed: The names of the possible replacements; the default comes first.
 
     Raises:
         ModelError: There is no such replacement.
     """
     if erased is None or isinstance(erased, InDistribution):
-        return "mean"
-    if erased not in ("mean", "mask"):
+        return allowed[0]
+    if erased not in allowed:
+        typical = f"'typical' (the most typical {unit}), " if "typical" in allowed else ""
         raise ModelError(
-            f"{where}: erased is {erased!r}; expected 'mean' (the mean {unit}), 'mask', or "
+            f"{where}: erased is {erased!r}; expected {typical}'mean' (the mean {unit}), 'mask', or "
             "attnaudit.adapters.InDistribution(donors=...)."
         )
-    return cast(Erased, erased)
+    return erased
 
 
 def with_donors(grid: PatchGrid, donors: Donors) -> PatchGrid:

@@ -23,7 +23,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import DataError
 from attnaudit.input_files import read_picture
 from attnaudit.instances import Instance
-from attnaudit.targets import PICTURES
+from attnaudit.targets import OTHERWISE_ERASED, PICTURES
 
 #: Ids of patches are hashes of their pixels, above the ids of the special tokens.
 _FIRST_PATCH_ID = 2**62
@@ -80,7 +80,8 @@ class PictureInputBuilder(PatchInputBuilder):
 
     @property
     def reads(self) -> str:
-        return PICTURES
+        is_default = self.donors is None and self.grid.replacement.name == "typical"
+        return PICTURES if is_default else OTHERWISE_ERASED
 
     def configuration(self, head: Head) -> str:
         content = {

@@ -19,7 +19,7 @@ from attnaudit.adapters.huggingface.forward_hooks import temporary_hooks
 from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.fused_attention import FusedObserver
 from attnaudit.adapters.huggingface.output_heads import Head
-from attnaudit.adapters.huggingface.patch_grid import PatchGrid
+from attnaudit.adapters.huggingface.patch_grid import PatchGrid, typical_patch
 from attnaudit.adapters.huggingface.patch_inputs import PIXELS, PLACES, SHOWN, PatchInputBuilder
 from attnaudit.adapters.huggingface.recorder import FunctionObserver, Observer
 from attnaudit.adapters.huggingface.runner import Runner, class_logits
@@ -117,6 +117,9 @@ def _replacements(grid: PatchGrid, inputs: Inputs, patches: Tensor) -> Tensor:
     """Return the embeddings (B, T, d) or (B, 1, d) that replace erased patches."""
     donors = grid.replacement.donors
     if donors is None or REPLACED_BY not in inputs.extra:
+        if grid.replacement.name == "typical":
+            place = typical_patch(grid.cut(inputs.extra[PIXELS][:, 0]))
+            return patches.gather(1, place[:, None, None].expand(-1, 1, patches.shape[2]))
         return grid.replacement.embedding(patches, inputs.extra.get(SHOWN))
     chosen = inputs.extra[REPLACED_BY]
     used = sorted(set(chosen.flatten().tolist()))

@@ -14,7 +14,7 @@ from attnaudit.adapters.huggingface import checkpoint_files
 from attnaudit.adapters.huggingface.attention_kernels import Kernel, prepare_kernel
 from attnaudit.adapters.huggingface.donor_frames import DonorFrames
 from attnaudit.adapters.huggingface.frame_inputs import FrameInputBuilder, read_waveform
-from attnaudit.adapters.huggingface.frame_modules import find_frames
+from attnaudit.adapters.huggingface.frame_modules import ErasedFrame, find_frames
 from attnaudit.adapters.huggingface.frame_runner import FrameRunner, prepare_frame_runner
 from attnaudit.adapters.huggingface.input_builder import single_row
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
@@ -175,7 +175,7 @@ def _of_frames(
     _values: torch.Tensor,
     erased: str | InDistribution | None,
 ) -> HuggingFaceAdapter:
-    modules = find_frames(model, require_replacement(erased, name_of(model), ""))
+    modules = find_frames(model, cast(ErasedFrame, require_replacement(erased, name_of(model), "")))
     donors = None
     if isinstance(erased, InDistribution):
         with reading_donors():

@@ -34,7 +34,7 @@ LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "bags": (range(100, 110), range(110, 116)),
     "large_bags": (range(200, 220), range(220, 240), range(240, 260)),
     "attentions": (ATTENTION_SEEDS,),
-    "pictures": (range(10, 12), range(20, 22)),
+    "pictures": (range(22, 25),),
     "labels": (range(300, 316),),
     "sources": (range(100, 101),),
 }
