@@ -40,7 +40,7 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
     assert [check.judge(measured).value is not None for check in checks] == [True, True, True]
     assert {len(row) for row in measured.boxes} == {64}
-    assert any("mean patch of its picture" in note for note in cost.notes)
+    assert any("typical patch of its picture" in note for note in cost.notes)
 
 
 def test_tones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def policy(*validations: PolicyValidation) -> EffectivePolicy:
         (["transformer"], "transformer, vit, pictures", False),
         (["transformer, vit, pictures"], "transformer, vit, pictures", True),
         (["transformer, pictures"], "transformer, vit, pictures", True),
+        (["transformer, vit, pictures"], "transformer, vit, pictures with another erasure", False),
         (["transformer", "transformer, wav2vec2", "transformer, pictures"], "transformer, wav2vec2, recordings", False),
         (["transformer, recordings"], "transformer, wav2vec2, recordings", True),
         (["transformer", "transformer, sources"], "transformer, llama, passages", False),

@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan
+from attnaudit.research.planted_transformers.planted_patches import PatchPlan, patch_plans
+from attnaudit.research.planted_transformers.planted_sources import SourcePlan, source_plans
+from attnaudit.research.planted_transformers.source_audits import SourceTask
+from attnaudit.research.planted_transformers.source_circuits import CIRCUITS_OF_SOURCES
 from attnaudit.research.planted_units.unit_kinds import (
     BRANCHED_KINDS,
     LABEL_KINDS,
@@ -25,19 +30,25 @@ from attnaudit.research.validation.population_schema import Half
 
 PopulationName = Literal["bags", "large_bags", "attentions", "pictures", "labels", "sources"]
 POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures", "labels", "sources")
+HALVES: tuple[Half, ...] = ("held_out", "tuning")
 TUNING_SEEDS = range(4)
-#: The same for models that answer from passages. Each of them takes longer to audit.
-SOURCE_TUNING_SEEDS = range(2)
+#: The same for models that answer from passages, for each half of their mechanisms (`SourceCircuit.half`). Models with
+#: the seed 100 were held out at first. After the check `Pointing` had changed, they became part of the tuning half.
+SOURCE_TUNING_SEEDS: dict[Half, Sequence[int]] = {"tuning": (0, 1, 100), "held_out": (100,)}
 ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
 #: Population -> the seeds of its held-out models, for each look.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "bags": (range(100, 110), range(110, 116)),
     "large_bags": (range(200, 220), range(220, 240), range(240, 260)),
     "attentions": (ATTENTION_SEEDS,),
+    # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
     "pictures": (range(22, 25),),
     "labels": (range(300, 316),),
-    "sources": (range(100, 101),),
+    "sources": (range(101, 104),),
 }
+#: Mechanisms of pictures and passages whose readings all fail both questions. They are not in the looks, except for
+#: `from_question`, in which the answer depends on no passage.
+BLOCKED_TWICE = ("bag_of_words", "evidence_everywhere")
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
@@ -102,6 +113,38 @@ def label_models() -> list[tuple[UnitPlan, Half]]:
     """Return the models that assign any number of labels, which are all held out."""
     (seeds,) = LOOKS["labels"]
     return [(plan, "held_out") for plan in unit_plans(("heads", "bag_heads"), seeds, kinds=LABEL_KINDS)]
+
+
+def picture_plans(seeds: Sequence[int]) -> list[PatchPlan]:
+    """Return the vision transformers of a look, which are all held out, seed by seed."""
+    return [plan for seed in seeds for half in HALVES for plan in patch_plans(half, [seed]) if _in_look(plan)]
+
+
+def source_tasks(seeds: Sequence[int]) -> list[SourceTask]:
+    """Return the models that answer from passages: those of the tuning half, and those of a look, seed by seed."""
+    chosen = [plan for half, each in SOURCE_TUNING_SEEDS.items() for plan in _sources_of(half, each)]
+    held_out = [plan for seed in seeds for plan in source_plans("held_out", [seed]) if _in_look(plan)]
+    return [SourceTask(plan=plan, half="tuning") for plan in chosen] + [
+        SourceTask(plan=plan, half="held_out") for plan in held_out
+    ]
+
+
+def _sources_of(half: Half, seeds: Sequence[int]) -> list[SourcePlan]:
+    """Return the models whose mechanisms belong to one half."""
+    mechanisms = {circuit.mechanism for circuit in CIRCUITS_OF_SOURCES if circuit.half == half}
+    return [plan for plan in source_plans("held_out", seeds) if plan.mechanism in mechanisms]
+
+
+def _in_look(plan: CircuitPlan) -> bool:
+    """Return whether a model of patches or passages has a faithful reading, or a reading that fails only one question.
+
+    Models of the mechanism `from_question` count, too.
+    """
+    if plan.mechanism in ("marked_texts", "marked_rows"):
+        return plan.parameter == 0
+    if plan.mechanism == "several_heads":
+        return plan.parameter == 1
+    return plan.mechanism not in BLOCKED_TWICE
 
 
 def look_of(population: PopulationName, seed: int) -> int:

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
-from attnaudit.research.planted_transformers.planted_patches import patch_plans
-from attnaudit.research.planted_transformers.planted_sources import source_plans
-from attnaudit.research.planted_transformers.source_audits import SourceTask, audit_sources
+from attnaudit.research.planted_transformers.source_audits import audit_sources
 from attnaudit.research.planted_units.unit_audits import (
     AuditedReading,
     audit_all,
@@ -27,11 +25,12 @@ from attnaudit.research.planted_units.unit_audits import (
 )
 from attnaudit.research.planted_units.unit_populations import (
     LOOKS,
-    SOURCE_TUNING_SEEDS,
     PopulationName,
     label_models,
     large_bags,
     look_of,
+    picture_plans,
+    source_tasks,
     unit_tasks,
 )
 from attnaudit.research.study.text_tables import fixed, markdown_table
@@ -116,8 +115,10 @@ def validate_units(
     results = out / population
     seeds = {seed for number, each in enumerate(LOOKS[population], start=1) if look in (None, number) for seed in each}
     if population == "pictures":
-        plans = [plan for half in ("tuning", "held_out") for plan in patch_plans(half, sorted(seeds))]
-        pictures = [(plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files")) for plan in plans]
+        pictures = [
+            (plan.name, PatchTask(plan=plan, half="held_out", pictures=out / "files"))
+            for plan in picture_plans(sorted(seeds))
+        ]
         readings = audit_each(pictures, audit_patches, out=results, jobs=jobs, progress=progress)
         gates = list(read_policy(shipped_policy("transformer")).gates)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
@@ -130,9 +131,7 @@ def validate_units(
         readings = audit_all(tasks, out=results, only=only, jobs=jobs, progress=progress)
         return UnitValidation(population=population, readings=readings, gates=gates, turns=[])
     if population == "sources":
-        halves: tuple[tuple[Half, Sequence[int]], ...] = (("tuning", SOURCE_TUNING_SEEDS), ("held_out", sorted(seeds)))
-        sources = [SourceTask(plan=plan, half=half) for half, each in halves for plan in source_plans(half, each)]
-        named = [(task.plan.name, task) for task in sources]
+        named = [(task.plan.name, task) for task in source_tasks(sorted(seeds))]
         readings = audit_each(named, audit_sources, out=results, jobs=jobs, progress=progress)
     else:
         tasks = [(plan, half) for plan, half in unit_tasks(population) if half == "tuning" or plan.seed in seeds]

@@ -23,7 +23,7 @@ from attnaudit.registry import measures
 from attnaudit.targets import Target
 from tests.small_sources import TEMPLATE, rows, small_language_model
 
-NEEDS = ["attention", "datamodel_score.32", "top_k_drop.1", "top_k_drop.2", "token_effect.held"]
+NEEDS = ["attention", "datamodel_score.32", "top_k_drop.1", "top_k_drop.2", "token_effect.live", "token_effect.held"]
 
 
 def _measured(unit: Any = "sources", batch_tokens: int | None = None, needs: list[str] = NEEDS) -> Measurements:
@@ -78,9 +78,52 @@ def test_the_measures_by_hand(measured: Measurements) -> None:
             / 2
             for i in everything
         ]
-        found = measured.vector("token_effect.held")[number]
+        found = measured.vector("token_effect.live")[number]
         # The engine measures the class that is predicted, which is the string (index 1) if there are no decisions.
         assert np.allclose(found, effects, atol=1e-5)
+
+
+def _held_probability(model: Any, tokenizer: Any, row: Instance, kept: tuple[int, ...]) -> float:
+    """Return p(answer) without the other passages. In the last layer, all remaining tokens keep their weights."""
+    texts = ["".join(f"{row.passages[i]}\n" for i in chosen) for chosen in (range(len(row.passages)), kept)]
+    rest = TEMPLATE.replace("{passages}", "").replace("{text}", row.text).replace("{answer}", str(row.answer))
+    whole, reduced = (torch.tensor([tokenizer(text + rest)["input_ids"]]) for text in texts)
+    ends = np.cumsum([0, *(len(tokenizer(f"{passage}\n")["input_ids"]) for passage in row.passages)])
+    places = [place for i in kept for place in range(ends[i], ends[i + 1])] + list(range(ends[-1], whole.shape[1]))
+    attention, values = model.model.layers[-1].self_attn, []
+
+    def weighted(_module: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        contexts = inputs[0].clone()
+        heads = values[-1].unflatten(-1, (-1, attention.head_dim)).repeat_interleave(2, dim=2)  # two heads share values
+        contexts[0, -2] = torch.einsum("hk,khm->hm", weights, heads[0]).flatten()
+        return (contexts,)
+
+    with torch.no_grad():
+        weights = model(input_ids=whole, output_attentions=True).attentions[-1][0, :, -2][:, places]
+        handles = [
+            attention.v_proj.register_forward_hook(lambda _module, _inputs, output: values.append(output)),
+            attention.o_proj.register_forward_pre_hook(weighted),
+        ]
+        logits = model(input_ids=reduced).logits[0, -2].double()
+        for handle in handles:
+            handle.remove()
+    return float(torch.softmax(logits, -1)[reduced[0, -1]])
+
+
+def test_the_shown_weights_of_the_remaining_tokens_are_kept(measured: Measurements) -> None:
+    model, tokenizer = small_language_model()
+    model.set_attn_implementation("eager")
+    differs = False
+    for number, row in enumerate(rows()[:3]):
+        everything = tuple(range(len(row.passages)))
+        p = {kept: _held_probability(model, tokenizer, row, kept) for kept in ((), everything)}
+        effects = []
+        for i in everything:
+            without = _held_probability(model, tokenizer, row, tuple(other for other in everything if other != i))
+            effects.append((p[everything] - without + _held_probability(model, tokenizer, row, (i,)) - p[()]) / 2)
+        assert np.allclose(measured.vector("token_effect.held")[number], effects, atol=1e-5)
+        differs |= not np.allclose(measured.vector("token_effect.live")[number], effects, atol=1e-3)
+    assert differs
 
 
 def test_what_is_undefined(measured: Measurements) -> None:
@@ -98,6 +141,8 @@ def test_the_batch_does_not_matter(measured: Measurements) -> None:
     alone = _measured(batch_tokens=1)
     for name in ("datamodel_score.32", "top_k_drop.1", "top_k_drop.2.random"):
         assert np.allclose(alone.scalar(name), measured.scalar(name), atol=1e-5, equal_nan=True), name
+    for one, other in zip(alone.vector("token_effect.held"), measured.vector("token_effect.held"), strict=True):
+        assert np.allclose(one, other, atol=1e-5, equal_nan=True)
 
 
 def test_tokens_can_be_units_too() -> None:

@@ -75,7 +75,8 @@ def _vit_logits(model: Any, tokens: Tensor) -> Tensor:
     return logits
 
 
-def test_erased_and_deleted_patches_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize("erased_by", ["typical", "mean"])
+def test_erased_and_deleted_patches_by_hand(erased_by: str, tmp_path: Path) -> None:
     model, processor = small_image_classifier()
     instance = pictures(tmp_path)[1]
     embeddings = model.vit.embeddings
@@ -85,8 +86,12 @@ def test_erased_and_deleted_patches_by_hand(tmp_path: Path) -> None:
         patches = pixels.unfold(2, PATCH, PATCH).unfold(3, PATCH, PATCH).permute(0, 2, 3, 1, 4, 5).flatten(1, 2)
         flat = patches.flatten(2) @ embeddings.patch_embeddings.projection.weight.flatten(1).T
         flat = flat + embeddings.patch_embeddings.projection.bias
-    mean_patch = patches.mean(1).flatten(1) @ embeddings.patch_embeddings.projection.weight.flatten(1).T
-    mean_patch = mean_patch + embeddings.patch_embeddings.projection.bias
+    if erased_by == "mean":
+        replacement = flat.mean(1)
+    else:
+        mean = sum(patches[0]) / len(patches[0])
+        distances = [float((patch - mean).square().sum()) for patch in patches[0]]
+        replacement = flat[:, distances.index(min(distances))]
     positions = embeddings.position_embeddings
 
     def probabilities(chosen: Tensor, kept: list[int]) -> Tensor:
@@ -104,7 +109,7 @@ def test_erased_and_deleted_patches_by_hand(tmp_path: Path) -> None:
 
         def erased(places: list[int]) -> Tensor:
             changed = flat.clone()
-            changed[:, places] = mean_patch
+            changed[:, places] = replacement
             return probabilities(changed, everything)
 
         changes = [whole - erased([i]) + erased(without(i)) - erased(everything) for i in everything]
@@ -112,7 +117,7 @@ def test_erased_and_deleted_patches_by_hand(tmp_path: Path) -> None:
     leaf = flat.clone().requires_grad_(True)
     (gradient,) = torch.autograd.grad(probabilities(leaf, everything)[predicted], leaf)
     data = Dataset(name="pictures", source="test", description="", instances=(instance,))
-    found, _ = measure(transformer(model, processor), data, needs, model="vit", seed=0)
+    found, _ = measure(transformer(model, processor, erased=erased_by), data, needs, model="vit", seed=0)
     assert np.allclose(found.vector("leave_one_out.inputs.change")[0], deleted, atol=1e-5)
     assert np.allclose(found.vector("token_effect.live")[0], effects, atol=1e-5)
     norms = gradient[0].norm(dim=-1).numpy()
@@ -143,19 +148,38 @@ def test_equal_pictures_have_equal_ids_and_other_pictures_do_not(tmp_path: Path)
 
 
 def test_what_replaces_a_patch_is_declared() -> None:
-    assert "mean patch of its picture" in _adapter().capabilities.erasure
+    assert "the typical patch of its picture" in _adapter().capabilities.erasure
+    assert "the mean patch of its picture" in _adapter(erased="mean").capabilities.erasure
     assert "mask token" in _adapter("beit_with_mask_token", erased="mask").capabilities.erasure
     assert not _adapter("beit").capabilities.deletion
     assert _adapter("beit").capabilities.reading == "mean@layer=-1,heads=mean"
     with pytest.raises(ModelError, match=r"the model has no mask token\. Use erased = 'mean'"):
         _adapter("vit", erased="mask")
-    with pytest.raises(ModelError, match="erased is 'blur'; expected 'mean'"):
+    with pytest.raises(ModelError, match="erased is 'blur'; expected 'typical'"):
         _adapter("vit", erased="blur")
 
 
 def test_the_replacement_is_part_of_the_configuration() -> None:
-    one, other = (_adapter("beit_with_mask_token", erased=erased).configuration for erased in ("mean", "mask"))
-    assert one != other
+    every = ("typical", "mean", "mask")
+    assert len({_adapter("beit_with_mask_token", erased=erased).configuration for erased in every}) == 3
+    assert _adapter().configuration == _adapter(erased="typical").configuration
+
+
+def test_another_replacement_gives_another_family() -> None:
+    assert _adapter().family == "transformer, vit, pictures"
+    assert _adapter(erased="mean").family == "transformer, vit, pictures with another erasure"
+
+
+def test_the_typical_patch_does_not_depend_on_the_other_pictures(tmp_path: Path) -> None:
+    adapter, instances = _adapter(), pictures(tmp_path)
+
+    def effects(chosen: list[Instance]) -> list[Any]:
+        data = Dataset(name="pictures", source="test", description="", instances=tuple(chosen))
+        found, _ = measure(adapter, data, ["token_effect.live"], model="vit", seed=0)
+        return list(found.vector("token_effect.live"))
+
+    for together, instance in zip(effects(instances), instances, strict=True):
+        assert np.allclose(together, effects([instance])[0], atol=1e-6)
 
 
 def test_a_folder(tmp_path: Path) -> None:
