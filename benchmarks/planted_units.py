@@ -1,10 +1,10 @@
 """Validate policies on planted bags, heads, hops and patches: `python -m benchmarks.planted_units DIR`.
 
 The command plants the models, decides the truth of their readings, audits them, and writes `planted_units.md` and the
-policies for bags, several attentions and passages to DIR. Results of single models are stored in DIR, so a run that was
-stopped resumes. With `--population`, only one is planted. Large bags are audited with the gates of `audits/bags.toml`,
-and models of several labels with those of `audits/attentions.toml`. With `--look`, only the held-out models of one look
-are audited.
+policies for bags, several attentions, pictures and passages to DIR. Results of single models are stored in DIR, so a
+run that was stopped resumes. With `--population`, only one is planted. Large bags are audited with the gates of
+`audits/bags.toml`, models of several labels with those of `audits/attentions.toml`, and pictures with those of the
+policy for Transformers. With `--look`, only the held-out models of one look are audited.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ left out.
 SUBJECTS: dict[PopulationName, tuple[str, str]] = {
     "bags": ("bags of feature vectors with a single attention", "bags"),
     "attentions": ("models with several heads or hops of pooled attention", "attentions"),
+    "pictures": ("vision transformers", "pictures"),
     "sources": ("language models that answer from passages", "sources"),
 }
 WRITTEN = "`python -m benchmarks.planted_units` wrote this file. docs/planted_units.md describes the planted models."

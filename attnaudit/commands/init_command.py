@@ -16,6 +16,8 @@ TEMPLATES = {
     "transformer.toml": "transformer.toml",
     "attentions.toml": "attentions.toml",
     "bags.toml": "bags.toml",
+    "pictures.toml": "pictures.toml",
+    "sources.toml": "sources.toml",
     "conftest_example.py": "conftest.template",
 }
 

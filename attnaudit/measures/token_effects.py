@@ -5,7 +5,8 @@ adding it to an empty text:
 
     e_i = ½ [f(x) - f(x without i)] + ½ [f(i alone) - f(nothing)]
 
-A removed token is replaced by the mask token or the unknown token, so lengths and positions do not change. The two
+A removed token is replaced by the mask token or the unknown token, so lengths and positions do not change. A source is
+deleted instead: the tokens that are left keep their "held" attention weights, but get other positions. The two
 contributions are the last and the first term of a Shapley value (Shapley 1953). The first contribution above is 0 for a
 token whose information another token repeats. The second contribution is 0 for tokens that have an effect only
 together. With "held" attention, the attention rows that are shown to people keep their weights while tokens are

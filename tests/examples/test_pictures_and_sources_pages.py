@@ -65,7 +65,7 @@ def test_tones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = examples("sources.md")
-    assert set(found) == {"questions.jsonl", "attnaudit.toml", "sources.toml", "reviews.py"}
+    assert set(found) == {"questions.jsonl", "attnaudit.toml", "citations.toml", "reviews.py"}
     assert found["attnaudit.toml"].splitlines()[0].removeprefix("template = ").strip('"') in found["reviews.py"]
     monkeypatch.chdir(tmp_path)
     for name, content in found.items():
@@ -76,7 +76,7 @@ def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     Path("checkpoint/attnaudit.toml").write_text(found["attnaudit.toml"], encoding="utf-8")
     loaded, data = load_model("checkpoint"), load(Path("questions.jsonl"))
     assert loaded.family == "transformer, llama, sources"
-    checks = tuple(load_policy(Path("sources.toml")))
+    checks = tuple(load_policy(Path("citations.toml")))
     needs = sorted({need for check in checks for need in check.needs_under_reading()})
     measured, _ = measure(loaded.adapter, data, needs, model="checkpoint", seed=0, unit="sources")
     assert all(len(row) == 4 for row in measured.tokens)

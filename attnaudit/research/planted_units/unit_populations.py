@@ -31,6 +31,8 @@ from attnaudit.research.validation.population_schema import Half
 PopulationName = Literal["bags", "large_bags", "attentions", "pictures", "labels", "sources"]
 POPULATIONS: tuple[PopulationName, ...] = ("bags", "large_bags", "attentions", "pictures", "labels", "sources")
 HALVES: tuple[Half, ...] = ("held_out", "tuning")
+#: If a smaller share of the evidence bypasses the head of a model with two routes, the head is used.
+USED_ROUTE = 0.5
 TUNING_SEEDS = range(4)
 #: The same for models that answer from passages, for each half of their mechanisms (`SourceCircuit.half`). Models with
 #: the seed 100 were held out at first. After the check `Pointing` had changed, they became part of the tuning half.
@@ -46,9 +48,12 @@ LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "labels": (range(300, 316),),
     "sources": (range(101, 104),),
 }
-#: Mechanisms of pictures and passages whose readings all fail both questions. They are not in the looks, except for
-#: `from_question`, in which the answer depends on no passage.
+#: Mechanisms of pictures and passages whose readings all fail both questions. They are not in the looks. The mechanism
+#: `from_question` is, because its answer depends on no passage.
 BLOCKED_TWICE = ("bag_of_words", "evidence_everywhere")
+#: Mechanisms of pictures and of passages without a faithful reading. Only the first seed of a look has them.
+UNFAITHFUL_PICTURES = ("looks_without_moving", "moved_to_neighbour")
+UNFAITHFUL_SOURCES = ("idle_passage", "collecting_passage", "looks_without_moving", "from_question")
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
@@ -116,17 +121,30 @@ def label_models() -> list[tuple[UnitPlan, Half]]:
 
 
 def picture_plans(seeds: Sequence[int]) -> list[PatchPlan]:
-    """Return the vision transformers of a look, which are all held out, seed by seed."""
-    return [plan for seed in seeds for half in HALVES for plan in patch_plans(half, [seed]) if _in_look(plan)]
+    """Return the vision transformers of a look, which are all held out. Its first seed has more mechanisms."""
+    return [
+        plan
+        for seed in seeds
+        for half in HALVES
+        for plan in patch_plans(half, [seed])
+        if _in_look(plan, () if seed == LOOKS["pictures"][0][0] else UNFAITHFUL_PICTURES)
+    ]
 
 
 def source_tasks(seeds: Sequence[int]) -> list[SourceTask]:
-    """Return the models that answer from passages: those of the tuning half, and those of a look, seed by seed."""
-    chosen = [plan for half, each in SOURCE_TUNING_SEEDS.items() for plan in _sources_of(half, each)]
-    held_out = [plan for seed in seeds for plan in source_plans("held_out", [seed]) if _in_look(plan)]
-    return [SourceTask(plan=plan, half="tuning") for plan in chosen] + [
-        SourceTask(plan=plan, half="held_out") for plan in held_out
+    """Return the models that answer from passages: those of the tuning half, and those of a look.
+
+    The first seed of the look has more mechanisms.
+    """
+    tuning = [plan for half, each in SOURCE_TUNING_SEEDS.items() for plan in _sources_of(half, each)]
+    held_out = [
+        plan
+        for seed in seeds
+        for plan in source_plans("held_out", [seed])
+        if _in_look(plan, () if seed == LOOKS["sources"][0][0] else UNFAITHFUL_SOURCES)
     ]
+    halves: tuple[tuple[Half, list[SourcePlan]], ...] = (("tuning", tuning), ("held_out", held_out))
+    return [SourceTask(plan=plan, half=half) for half, plans in halves for plan in plans]
 
 
 def _sources_of(half: Half, seeds: Sequence[int]) -> list[SourcePlan]:
@@ -135,16 +153,23 @@ def _sources_of(half: Half, seeds: Sequence[int]) -> list[SourcePlan]:
     return [plan for plan in source_plans("held_out", seeds) if plan.mechanism in mechanisms]
 
 
-def _in_look(plan: CircuitPlan) -> bool:
-    """Return whether a model of patches or passages has a faithful reading, or a reading that fails only one question.
+def _in_look(plan: CircuitPlan, left_out: Sequence[str]) -> bool:
+    """Return whether a model of patches or passages is in a look.
 
-    Models of the mechanism `from_question` count, too.
+    It is if a reading is faithful or fails only one question, or if its mechanism is `from_question`.
+
+    Args:
+        plan: The model.
+        left_out: Mechanisms without a faithful reading that are not in the look. If there are any, models of two routes
+            whose head is not used are not in the look either.
     """
     if plan.mechanism in ("marked_texts", "marked_rows"):
         return plan.parameter == 0
     if plan.mechanism == "several_heads":
         return plan.parameter == 1
-    return plan.mechanism not in BLOCKED_TWICE
+    if plan.mechanism == "two_routes" and left_out:
+        return plan.parameter < USED_ROUTE
+    return plan.mechanism not in (*BLOCKED_TWICE, *left_out)
 
 
 def look_of(population: PopulationName, seed: int) -> int:

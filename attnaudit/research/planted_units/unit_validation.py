@@ -47,15 +47,14 @@ from attnaudit.research.validation.threshold_rule import choose
 
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
-#: Population -> the families that its policy names. The population of pictures has no policy of its own, because the
-#: gates wrongly pass one of its kinds. The policy for passages is not shipped, because it raises too many false alarms
-#: (see docs/planted_units.md).
+#: Population -> the families that its policy names.
 VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
     "large_bags": ("bag of vectors",),
     "attentions": ("several-site attention", "several-head attention"),
+    "pictures": ("transformer, vit, pictures", "transformer, deit, pictures"),
     "labels": ("several-head attention, multi-label",),  # added to the policy for "attentions"
-    "sources": ("transformer, sources",),
+    "sources": ("transformer, gpt2, sources", "transformer, llama, sources"),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from attnaudit.checks import load_policy
 from attnaudit.records import PolicyRemedy
 from attnaudit.research.planted_units.unit_audits import AuditedReading, source_candidates
+from attnaudit.research.planted_units.unit_populations import picture_plans, source_tasks
 from attnaudit.research.planted_units.unit_validation import (
     UnitValidation,
     choose_for_passages,
@@ -85,4 +86,16 @@ def test_a_validation_writes_tables_and_a_policy_that_can_be_loaded(
     (tmp_path / "sources.toml").write_text(policy_of(validation, base), encoding="utf-8")
     policy = load_policy(tmp_path / "sources.toml")
     assert [check.id for check in policy if check.severity == "gate"] == [USED, POINTS]
-    assert list(policy.record.validated_on) == ["transformer, sources"]
+    assert list(policy.record.validated_on) == ["transformer, gpt2, sources", "transformer, llama, sources"]
+
+
+def test_the_looks_at_passages_and_pictures_have_other_seeds_than_the_tuning_half() -> None:
+    tasks = source_tasks([101, 102, 103])
+    tuning, held_out = ([task.plan for task in tasks if task.half == half] for half in ("tuning", "held_out"))
+    assert {plan.seed for plan in tuning} == {0, 1, 100}
+    assert {plan.seed for plan in held_out} == {101, 102, 103}
+    assert len({plan.name for plan in (*tuning, *held_out)}) == len(tasks) == 85 + 73
+    pictures = picture_plans([22, 23, 24])
+    assert len({plan.name for plan in pictures}) == len(pictures) == 84
+    assert {plan.seed for plan in pictures if plan.mechanism == "looks_without_moving"} == {22}
+    assert {plan.seed for plan in pictures if plan.mechanism == "sink_on_first_word"} == {22, 23, 24}
