@@ -7,8 +7,7 @@ pytest runs one case per model, data set and check:
 
 The checks and their thresholds are in the policies in this folder, with the evidence for each threshold in a comment.
 policy.toml applies to models with pooled attention, attentions.toml to those with several heads or hops,
-transformer.toml to Transformers, bags.toml to models of bags of vectors, pictures.toml to vision transformers, and
-sources.toml to models that answer from passages (--audit-unit sources).
+transformer.toml to Transformers, bags.toml to models of bags of vectors, and pictures.toml to vision transformers.
 """
 
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 from attnaudit import audit, checks
 
 HERE = Path(__file__).parent
-POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml", "sources.toml")
+POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml")
 
 
 @audit(*(checks.load_policy(HERE / name) for name in POLICIES))

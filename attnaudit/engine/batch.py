@@ -226,14 +226,12 @@ class Batch(SharesUnitMasks, CleanPass):
     ) -> Tensor:
         """Return the class probabilities of texts in which only some units are kept and the others are masked.
 
-        Sources are deleted instead. Unlike in `erase`, every variant is run, even if it is equal to another one or
-        keeps no unit.
+        Sources are deleted instead. Unlike in `erase`, all variants run, even equal ones and those without a unit.
 
         Args:
             rows: (V,) row of the batch that each variant belongs to.
             keep: (V, T) True at the units that are kept.
-            intervene: returns the intervention on the attention of variants that run together. None leaves the
-                attention as the model computes it.
+            intervene: returns the intervention on the attention of variants that run together; None for none.
             sites: keys of the sites that the intervention changes.
             queries: (B,) position of the single query at these sites whose weights the intervention receives and may
                 change; None for all queries.

@@ -262,7 +262,8 @@ def policy_of(validation: UnitValidation, base: PolicyBase, further: Sequence[st
     chosen = f"Chosen from {len(tuning)} readings of planted models with {mechanisms[0]} kinds; validated"
     basis = [
         f"{chosen if tuning else 'Validated'} on {len(held_out)} readings of "
-        f"{'other planted' if tuning else 'planted'} models with {mechanisms[1]} kinds, drawn with other seeds."
+        f"{'other planted' if tuning else 'planted'} models with {mechanisms[1]} kinds"
+        f"{', drawn with other seeds' if tuning else ''}."
     ]
     basis += [*error_lines(validation, "Held out"), *further]
     for turn in validation.turns:
