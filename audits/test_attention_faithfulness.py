@@ -7,7 +7,8 @@ pytest runs one case per model, data set and check:
 
 The checks and their thresholds are in the policies in this folder, with the evidence for each threshold in a comment.
 policy.toml applies to models with pooled attention, attentions.toml to those with several heads or hops,
-transformer.toml to Transformers, bags.toml to models of bags of vectors, and pictures.toml to vision transformers.
+transformer.toml to Transformers, bags.toml to models of bags of vectors, pictures.toml to vision transformers, and
+sources.toml to models that answer from passages (--audit-unit sources).
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from attnaudit import audit, checks
 
 HERE = Path(__file__).parent
-POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml")
+POLICIES = ("policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml", "sources.toml")
 
 
 @audit(*(checks.load_policy(HERE / name) for name in POLICIES))

@@ -17,6 +17,7 @@ TEMPLATES = {
     "attentions.toml": "attentions.toml",
     "bags.toml": "bags.toml",
     "pictures.toml": "pictures.toml",
+    "sources.toml": "sources.toml",
     "conftest_example.py": "conftest.template",
 }
 

@@ -50,6 +50,7 @@ def test_the_policy_for_transformers_is_installed_and_applies_to_them_alone() ->
     [
         ("bags.toml", ["bag of vectors"]),
         ("pictures.toml", ["transformer, vit, pictures", "transformer, deit, pictures"]),
+        ("sources.toml", ["transformer, llama, sources", "transformer, gpt2, sources"]),
         (
             "attentions.toml",
             [

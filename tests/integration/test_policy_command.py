@@ -89,7 +89,9 @@ def test_the_hash_is_that_of_the_checks(files: tuple[Path, Path], capsys: pytest
     assert capsys.readouterr().out == f"{effective_policy(declared).sha256}\n"
 
 
-@pytest.mark.parametrize("file", ["policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml"])
+@pytest.mark.parametrize(
+    "file", ["policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml", "sources.toml"]
+)
 def test_the_shipped_policies_have_a_hash(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("hash", ROOT / "audits" / file) == 0
     assert len(capsys.readouterr().out.strip()) == 64

@@ -186,7 +186,9 @@ def test_numbers_with_hundreds_of_digits_are_refused(tmp_path, number, message):
         load_policy(tmp_path / "mine.toml")
 
 
-@pytest.mark.parametrize("name", ["policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml"])
+@pytest.mark.parametrize(
+    "name", ["policy.toml", "transformer.toml", "attentions.toml", "bags.toml", "pictures.toml", "sources.toml"]
+)
 def test_the_checks_of_a_shipped_policy_have_different_titles(name):
     titles = [(check.title, check.reading) for check in load_policy(SHIPPED / name)]
     assert len(titles) == len(set(titles))
