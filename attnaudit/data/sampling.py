@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterable
 
 from attnaudit.errors import DataError
-from attnaudit.instances import Dataset, Instance
+from attnaudit.instances import Dataset, Instance, ids_of
 
 
 def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
@@ -31,7 +31,8 @@ def sample(dataset: Dataset, max_instances: int, seed: int) -> Dataset:
         raise DataError(f"max_instances is {max_instances}: expected at least 1.")
     if len(dataset.instances) <= max_instances:
         return dataset
-    return sample_of(dataset, in_random_order(dataset.instances, seed)[:max_instances], seed)
+    rows = first_in_random_order(ids_of(dataset.instances), max_instances, seed)  # reads no other rows
+    return sample_of(dataset, [dataset.instances[row] for row in rows], seed)
 
 
 def sample_of(dataset: Dataset, chosen: Iterable[Instance], seed: int) -> Dataset:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import numpy as np
 
 from attnaudit.data.column_names import Column
 from attnaudit.data.files import not_utf8, parse_line
@@ -16,7 +17,7 @@ from attnaudit.data.line_index import LineIndex
 from attnaudit.data.row_parsing import InstanceReader, Row
 from attnaudit.errors import DataError
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import temporary_folder
+from attnaudit.mapped_arrays import in_file, temporary_folder
 
 
 class RowReader(InstanceReader):
@@ -51,7 +52,7 @@ class StoredRows(Protocol):
 
 
 class JsonLines:
-    """The rows of a JSON Lines file. Only the position of each row is in memory.
+    """The rows of a JSON Lines file. The position of each row is in a temporary file.
 
     Args:
         path: The file.
@@ -86,9 +87,9 @@ class JsonLines:
 
 
 class CopiedRows:
-    """Rows that are copied to a temporary file. Only the position of each row is in memory.
+    """Rows that are copied to a temporary file. Their positions are in a temporary file, too.
 
-    The file is deleted when the object is no longer used. The environment variable TMPDIR selects its folder.
+    The files are deleted when the object is no longer used. The environment variable TMPDIR selects their folder.
 
     Args:
         instances: The rows. They are read once.
@@ -103,7 +104,7 @@ class CopiedRows:
     def __init__(self, instances: Iterable[Instance], name: str, *, given_ids: bool) -> None:
         self.given_ids = given_ids
         self._name = name
-        self._ends = array("q", [0])
+        ends = array("q", [0])
         encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Instance)
         folder = temporary_folder()
@@ -114,16 +115,17 @@ class CopiedRows:
                 self._file.write(content)
             except OSError as error:
                 raise self._unusable(error) from error
-            self._ends.append(self._ends[-1] + len(content))
-        if len(self) == 0:
+            ends.append(ends[-1] + len(content))
+        if len(ends) == 1:
             raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
+        self._ends = in_file(np.frombuffer(ends, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
     def read(self, rows: Iterable[int]) -> Iterator[Instance]:
         for row in rows:
-            start, end = self._ends[row], self._ends[row + 1]
+            start, end = self._ends[row : row + 2].tolist()
             try:
                 self._file.seek(start)
                 content = self._file.read(end - start)

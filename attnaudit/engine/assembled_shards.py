@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
+from attnaudit.errors import AuditError
 from attnaudit.mapped_arrays import ROWS_IN_MEMORY, new_in_file, temporary_files, temporary_folder
 from attnaudit.processes import return_free_memory, return_large_arrays
 
@@ -88,7 +89,8 @@ class AssembledShards:
         """Add the next shard.
 
         Raises:
-            AuditError: A temporary file cannot be written.
+            AuditError: A temporary file cannot be written, or the values of a column have another data type or shape
+                than in earlier shards.
         """
         first, stop = self._rows, self._rows + len(shard)
         self._rows = stop
@@ -110,7 +112,7 @@ class AssembledShards:
                 if name not in builders:
                     builders[name] = self._builder()
                     builders[name].add_empty(first)
-                builders[name].add(*rows)
+                _append(builders[name], name, rows)
             for name in builders.keys() - columns.keys():
                 builders[name].add_empty(len(shard))
         self.facts.update(shard.facts)
@@ -180,3 +182,18 @@ class AssembledShards:
     def states(self) -> dict[str, RaggedColumn]:
         """Return name -> the arrays of the rows that `StatefulMeasure.finish` reads."""
         return {name: builder.column() for name, builder in self._states.items()}
+
+
+def _append(builder: RaggedBuilder, name: str, rows: Rows) -> None:
+    """Append rows to a column.
+
+    Raises:
+        AuditError: The data type or the shape of their values differs from that of earlier rows.
+    """
+    try:
+        builder.add(*rows)
+    except ValueError as error:
+        raise AuditError(
+            f"The measure of '{name}' returned values of different kinds: {error}. Return values of one data type and "
+            "one shape for all instances."
+        ) from error

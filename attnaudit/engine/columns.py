@@ -19,8 +19,8 @@ class Columns:
         vectors: column name -> (B, L) L numbers per instance.
         facts: name -> a short text that says how something was measured, such as "adversarial.method" -> "exact".
         states: name -> B arrays, one per instance, that `StatefulMeasure.finish` reads from `Measurements.states`. They
-            are not results: no check sees them, and they are kept on disk only until `finish` reads them. The shapes of
-            the arrays may differ only in the first dimension.
+            are not results: no check sees them, and they are kept on disk only until `finish` reads them. The arrays
+            must have the same data type, and their shapes may differ only in the first dimension.
     """
 
     scalars: dict[str, Tensor] = field(default_factory=dict)

@@ -189,13 +189,22 @@ class RaggedBuilder:
         self._path = path
         self._chunks: list[Array] = []
         self._counts: list[NDArray[np.int32]] = []
-        self._dtype: np.dtype[Any] = np.dtype(np.float64)
-        self._shape: tuple[int, ...] = ()
+        self._kind: tuple[np.dtype[Any], tuple[int, ...]] | None = None  # the data type, and the shape of one value
 
     def add(self, values: Array, counts: Integers) -> None:
-        """Append rows: their values, one after the other, and the number of values of each row."""
+        """Append rows: their values, one after the other, and the number of values of each row.
+
+        Raises:
+            ValueError: The data type or the shape of the values differs from that of earlier rows.
+        """
         if len(values):
-            self._dtype, self._shape = values.dtype, values.shape[1:]
+            kind = (values.dtype, values.shape[1:])
+            if self._kind is not None and self._kind != kind:
+                raise ValueError(
+                    f"{kind[0].name} values of shape {kind[1]} follow {self._kind[0].name} values of shape "
+                    f"{self._kind[1]}"
+                )
+            self._kind = kind
         self._add_counts(counts)
         if self._path is None:
             self._chunks.append(values)
@@ -222,7 +231,8 @@ class RaggedBuilder:
             chunks = [chunk for chunk in self._chunks if len(chunk)]
             return RaggedColumn(np.concatenate(chunks) if chunks else np.zeros(0), ends)
         self._path.touch()
-        return FiledColumn(self._path, self._dtype, self._shape, _ends(self._path.with_suffix(".counts")))
+        dtype, shape = self._kind or (np.dtype(np.float64), ())
+        return FiledColumn(self._path, dtype, shape, _ends(self._path.with_suffix(".counts")))
 
 
 def _ends(path: Path) -> Integers:

@@ -14,8 +14,8 @@ CHUNK = 1_000_000
 #: The largest number of groups that are drawn at once, unless one resample has more.
 DRAWN_AT_ONCE = 2**18
 
-#: If there are more groups, neighbours are joined before samples are drawn. This limits the memory and the time: for a
-#: million groups, 4 billion numbers would have to be drawn.
+#: If there are more groups, they are joined to this many before samples are drawn. This limits the memory and the time:
+#: for a million groups, 4 billion numbers would have to be drawn.
 MOST_GROUPS = 2**17
 
 #: A function that computes (b, ...) values from (b, D) totals.
@@ -25,20 +25,24 @@ Statistic = Callable[[Floats], Floats]
 def resampled(statistic: Statistic, sums: Floats, generator: np.random.Generator) -> Floats:
     """Draw 4,000 bootstrap samples from (G, D) sums per group, and return (4000, ...) values of the statistic.
 
-    If there are more than 131,072 groups, neighbouring groups are drawn together. The groups are independent of each
-    other, so the totals of such samples have the same mean and variance.
+    If there are more than 131,072 groups, they are joined to this many random sets of nearly equal size, and each set
+    is drawn as a whole. The groups are independent of each other, so the totals of such samples have the same mean and
+    nearly the same variance.
     """
-    joined = _joined(sums)
+    joined = _joined(sums, generator)
     return np.concatenate([statistic(block @ joined) for block in _draws(len(joined), generator)])
 
 
-def _joined(sums: Floats) -> Floats:
-    """Add up the sums of neighbouring groups, so that at most 131,072 groups are left."""
+def _joined(sums: Floats, generator: np.random.Generator) -> Floats:
+    """Add up the sums of groups in random sets, so that at most 131,072 sums are left.
+
+    Neighbours must not be joined: groups with similar names may have similar values, and the variance between sets
+    would then be too large or too small.
+    """
     if len(sums) <= MOST_GROUPS:
         return sums
-    starts = np.arange(MOST_GROUPS) * len(sums) // MOST_GROUPS
-    joined: Floats = np.add.reduceat(sums, starts, axis=0)
-    return joined
+    sets = generator.permutation(len(sums)) % MOST_GROUPS
+    return np.column_stack([np.bincount(sets, column, MOST_GROUPS) for column in sums.T])
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:

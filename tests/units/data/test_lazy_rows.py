@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from attnaudit.data.draws import open_draws
 from attnaudit.data.labels import label_indices
 from attnaudit.data.lazy_rows import LazyInstances, load_lazily
+from attnaudit.data.sampling import sample
 from attnaudit.data.sources import load_file
 from attnaudit.errors import DataError
-from attnaudit.instances import by_id, consecutive, ids_of, labels_of
+from attnaudit.instances import Instance, by_id, consecutive, ids_of, labels_of
 
 TEXTS = ["good", "bad", "a film", "ünïcode 𝄞", "\ufffd end", "good#2"]
 ROW = st.fixed_dictionaries(
@@ -47,6 +48,21 @@ def test_lazy_instances_are_those_in_memory_sorted_by_id(
     assert by_id(lazy.instances) is lazy.instances
     assert list(labels_of(lazy.instances)) == [one.label for one in by_id(complete.instances)]
     assert labels_of(lazy.instances)[1:3] == [one.label for one in by_id(complete.instances)[1:3]]
+
+
+def test_a_sample_reads_no_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, [{"text": f"text {i}"} for i in range(40)])
+    expected, rows = sample(load_file(path), 3, seed=1), load_lazily(path)
+    read: list[int] = []
+
+    def counted(self: LazyInstances, places: Sequence[int]) -> list[Instance]:
+        read.extend(places)
+        return plain(self, places)
+
+    plain = LazyInstances._read
+    monkeypatch.setattr(LazyInstances, "_read", counted)
+    assert sample(rows, 3, seed=1).instances == expected.instances
+    assert len(read) == 3
 
 
 def test_ignored_columns_are_named_as_in_memory(tmp_path: Path) -> None:

@@ -35,3 +35,13 @@ def test_lengths_of_rows_in_a_file_are_known_without_reading_it(tmp_path: Path) 
     assert lengths_of(column).tolist() == LENGTHS
     assert lengths_of(ChosenRows(column, CHOSEN)).tolist() == [3, 2, 5]
     assert lengths_of(ChosenRows(["ab", "", "c"], np.array([0, 2]))).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize("other", [np.zeros(2, dtype=np.float32), np.zeros((2, 1))], ids=["data type", "shape"])
+def test_values_of_another_kind_are_refused(in_file: bool, other: np.ndarray, tmp_path: Path) -> None:
+    builder = RaggedBuilder(tmp_path / "column" if in_file else None)
+    builder.add(np.zeros(3), np.array([1, 2]))
+    builder.add(other[:0], np.array([0]))
+    with pytest.raises(ValueError, match=r"float\d\d values of shape .* follow float64 values of shape \(\)"):
+        builder.add(other, np.array([2]))

@@ -1,4 +1,4 @@
-"""Bootstrap samples of many groups, of which neighbours are drawn together."""
+"""Bootstrap samples of many groups, which are drawn in sets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ from attnaudit.statistics.intervals import mean_interval
 MOST_GROUPS = "attnaudit.statistics.bootstrap_samples.MOST_GROUPS"
 
 
+@pytest.mark.parametrize("order", ["random", "sorted", "alternating"])
 def test_totals_of_joined_groups_have_the_mean_and_the_variance_of_single_groups(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     sums = np.random.default_rng(0).normal(1, 2, (3000, 1))
+    if order != "random":
+        sums.sort(axis=0)
+    if order == "alternating":
+        sums = np.stack([sums[:1500], sums[:1499:-1]], axis=1).reshape(-1, 1)
     monkeypatch.setattr(MOST_GROUPS, 700)
     totals = resampled(lambda totals: totals, sums, np.random.default_rng(1))[:, 0]
     assert totals.shape == (4000,)
@@ -31,8 +36,13 @@ def test_few_groups_are_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.array_equal(resampled(lambda totals: totals, sums, np.random.default_rng(1)), expected)
 
 
-def test_the_interval_of_skewed_values_is_nearly_the_same_if_groups_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_order", [False, True])
+def test_the_interval_of_skewed_values_is_nearly_the_same_if_groups_are_joined(
+    monkeypatch: pytest.MonkeyPatch, in_order: bool
+) -> None:
     values = np.random.default_rng(2).gamma(0.5, size=6000)
+    if in_order:
+        values.sort()
     ids = [f"{i:05d}" for i in range(6000)]
     groups = Groups.of([f"source {i // 2:05d}" for i in range(6000)], ids, np.ones(6000, dtype=bool))
 
