@@ -236,14 +236,29 @@ def _from_items(
             from attnaudit.data.stored_rows import CopiedRows, RowReader
 
             lazy_reader = RowReader(name, folder=folder)
-            rows = (instance_of(one, number, lazy_reader) for number, one in enumerate(chain(kept, items), start=1))
-            given_ids = isinstance(kept[0], Instance) or (isinstance(kept[0], dict) and Column.ID in kept[0])
+            are_instances = isinstance(kept[0], Instance)
+            rows = (
+                _of_one_kind(one, number, lazy_reader, are_instances=are_instances)
+                for number, one in enumerate(chain(kept, items), start=1)
+            )
+            given_ids = are_instances or (isinstance(kept[0], dict) and Column.ID in kept[0])
             return LazyInstances(CopiedRows(rows, name, given_ids=given_ids))
     instances = [item for item in kept if isinstance(item, Instance)]
     if len(instances) == len(kept):
         return checked_instances(instances, name)
     reader = InstanceReader(name, folder=folder)
     return require_rows([_from_dict(item, number, reader) for number, item in enumerate(kept, start=1)], name)
+
+
+def _of_one_kind(item: object, number: int, reader: InstanceReader, *, are_instances: bool) -> Instance:
+    """Return a row as `instance_of` does, and refuse an Instance among dicts or a dict among Instances.
+
+    Raises:
+        DataError: The row is of the other kind, or invalid.
+    """
+    if isinstance(item, Instance) != are_instances:
+        raise DataError(f"{reader.name}:{number}: found {shorten(repr(item))}. {EXPECTED_ROWS}")
+    return instance_of(item, number, reader)
 
 
 def _size(item: object) -> int:

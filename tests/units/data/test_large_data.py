@@ -19,7 +19,7 @@ from attnaudit.data.lazy_rows import LazyInstances
 from attnaudit.data.sampling import sample
 from attnaudit.data.sources import load
 from attnaudit.errors import DataError
-from attnaudit.instances import Dataset, by_id
+from attnaudit.instances import Dataset, Instance, by_id
 from attnaudit.registry import datasets, register_dataset
 
 ROWS: list[dict[str, Any]] = [
@@ -223,3 +223,12 @@ def test_the_error_of_a_generator_names_the_function(small_memory: None) -> None
     for in_memory in (True, False):
         with pytest.raises(DataError, match=re.escape("failed with RuntimeError: connection lost")):
             load("breaks", in_memory=in_memory)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_data_set_of_dicts_and_instances_is_refused(small_memory: None, in_memory: bool, first: int) -> None:
+    kinds: list[object] = [{"text": "a text", "id": "twin"}, Instance(id="twin", text="another text")]
+    register_dataset("mixed")(lambda: [kinds[first], kinds[1 - first]] * 20)
+    with pytest.raises(DataError, match=r"mixed:\d+: found .* Expected a Dataset, or an iterable of"):
+        load("mixed", in_memory=in_memory)
