@@ -65,7 +65,9 @@ def choose_policy(policies: Sequence[Policy], families: Mapping[str, str]) -> Po
 
 
 def _unclear(model: str, family: str, policies: Sequence[Policy], applying: Sequence[Policy]) -> str:
-    listed = "; ".join(f"{one.record.file} applies to {', '.join(families_of(one.record))}" for one in policies)
+    listed = "; ".join(
+        f"{one.record.file} applies to {', '.join(map(repr, families_of(one.record)))}" for one in policies
+    )
     if applying:
         both = " and ".join(policy.record.file for policy in applying)
         return (

@@ -101,7 +101,7 @@ def _procedure(run: RunRecord) -> list[str]:
     lines = [f"* Policy: {escape(run.policy)}"]
     if declared is not None:
         lines.append(f"* Name of the policy: {escape(declared.name) or '—'}")
-        families = ", ".join(declared.validated_on) or "no family of models"
+        families = "; ".join(declared.validated_on) or "no family of models"
         lines.append(f"* Validated on: {escape(families, LONGEST_REASON)}")
     if run.effective_policy is not None:
         lines.append(f"* SHA-256 of the effective policy: {escape(run.effective_policy.sha256)}")

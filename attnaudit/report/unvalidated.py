@@ -32,7 +32,7 @@ def unvalidated_sentence(one: UnvalidatedModel, policy: PolicyRecord | None) -> 
     name = f"the policy '{policy.name}'" if policy is not None and policy.name else "the policy"
     fact = (
         f"{one.model}: {name} was not validated on this family of models ({one.family or 'not stated'}). It was "
-        f"validated only on: {', '.join(one.validated_on)}."
+        f"validated only on: {'; '.join(one.validated_on)}."
     )
     if one.unvalidated == "gate":
         return (

@@ -52,8 +52,8 @@ _STATES = {
     "informational": "undefined",
 }
 EFFECT_NAMES = {
-    "held": "Effect of replacing the token, with the attention held fixed",
-    "live": "Effect of replacing the token, with the attention computed again",
+    "held": "Effect of erasing the unit, with the attention held fixed",
+    "live": "Effect of erasing the unit, with the attention computed again",
 }
 PLACE_NAMES = {"inputs": "at the inputs", "hidden": "at the hidden states"}
 

@@ -87,7 +87,7 @@ def test_the_policy_on_the_command_line_replaces_all_of_them(several: pytest.Pyt
             '"rnn"',
             '"transformer"',
             "tiny",
-            "no policy applies to its family (pooled attention): pooled.toml",
+            "no policy applies to its family (pooled attention): pooled.toml applies to 'rnn'; other.toml",
         ),
         ('"pooled attention"', '"pooled"', "tiny", "both pooled.toml and other.toml apply to its family"),
         ('"pooled attention"', '"transformer"', "tiny large", "pooled.toml for tiny, other.toml for large"),

@@ -210,8 +210,8 @@ def _replacement(embeddings: nn.Module, erased: Erased, name: str) -> Replacemen
     token = getattr(embeddings, "mask_token", None)
     if erased == "mask" and not isinstance(token, Tensor):
         raise ModelError(
-            f"{name}: erased is 'mask', but the model has no mask token. Use erased = 'mean', which replaces an erased "
-            "patch by the mean patch of its picture."
+            f"{name}: erased is 'mask', but the model has no mask token. Leave erased out: the typical patch of a "
+            "picture, or the mean patch of a recording, then replaces an erased patch."
         )
     return Replacement(name=erased, token=token if erased == "mask" else None)
 

@@ -18,12 +18,14 @@ from attnaudit.records import (
     PolicyRemedy,
     PolicyValidation,
     RunRecord,
+    UnvalidatedModel,
     UnvalidatedRule,
     VerdictName,
 )
 from attnaudit.report import build, wording
 from attnaudit.report.questions import policy_notes
 from attnaudit.report.remedies import FIRST_REMEDIES, remedies, remedies_in_short
+from attnaudit.report.unvalidated import unvalidated_sentence
 from tests.units.report.example_checks import seven_checks
 from tests.units.report.example_runs import run_record, write_run
 
@@ -126,6 +128,9 @@ def test_a_note_names_a_family_on_which_the_policy_was_not_validated() -> None:
         "It was validated only on: bilstm. "
     )
     assert "(not stated)" in policy_notes(run(blocks=False, family=""))[0]
+    families = ["transformer, deit, pictures", "transformer, vit, pictures"]
+    model = UnvalidatedModel(model="m", family="bilstm", checks=["first"], validated_on=families, unvalidated="gate")
+    assert "only on: transformer, deit, pictures; transformer, vit, pictures. " in unvalidated_sentence(model, None)
     assert policy_notes(run(blocks=False, family="bilstm, two layers")) == []
 
 

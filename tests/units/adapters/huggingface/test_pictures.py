@@ -153,7 +153,7 @@ def test_what_replaces_a_patch_is_declared() -> None:
     assert "mask token" in _adapter("beit_with_mask_token", erased="mask").capabilities.erasure
     assert not _adapter("beit").capabilities.deletion
     assert _adapter("beit").capabilities.reading == "mean@layer=-1,heads=mean"
-    with pytest.raises(ModelError, match=r"the model has no mask token\. Use erased = 'mean'"):
+    with pytest.raises(ModelError, match=r"the model has no mask token\. Leave erased out: the typical patch"):
         _adapter("vit", erased="mask")
     with pytest.raises(ModelError, match="erased is 'blur'; expected 'typical'"):
         _adapter("vit", erased="blur")
