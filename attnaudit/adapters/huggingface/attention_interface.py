@@ -102,6 +102,11 @@ def current_implementation(model: Any) -> str:
     return str(model.config._attn_implementation)
 
 
+def default_implementation(model: Any) -> str:
+    """Return the name of the attention function that Transformers chooses for a model if the user names none."""
+    return "sdpa" if getattr(type(backbone_of(model)), "_supports_sdpa", False) else "eager"
+
+
 @contextmanager
 def temporary_implementation(model: Any, name: str) -> Iterator[None]:
     """Switch the model to another attention function inside the context."""

@@ -26,7 +26,7 @@ from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32
 from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
-from attnaudit.adapters.huggingface.original_model import OriginalModel
+from attnaudit.adapters.huggingface.original_model import FLEX, OriginalModel
 from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped, require_runs_in_half
 from attnaudit.adapters.huggingface.probe import probe_model
 from attnaudit.adapters.huggingface.runner import prepare_runner
@@ -51,9 +51,9 @@ from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.precision import FLOAT32
 from attnaudit.targets import Target
 
-#: Transformers' attention kernels that run on any machine. The audited logits are compared with those of the original
-#: model with its own kernel. If its own kernel is not in this list, the first kernel in the list is used instead.
-_PORTABLE_KERNELS = ("sdpa", "eager")
+#: Attention kernels of Transformers with which the audited logits can be compared on any machine. A model with another
+#: kernel is compared with the kernel that Transformers would choose for it.
+_COMPARED_KERNELS = ("sdpa", "eager", FLEX)
 
 
 #: The tasks of models that classify pictures, and of models that classify recordings.
@@ -96,13 +96,12 @@ def from_folder(
         tokenizer = preprocessors.read_feature_extractor(checkpoint.folder)
     else:
         tokenizer = checkpoint_files.read_tokenizer(checkpoint.folder)
-    note, requested = "", None
-    if checkpoint.requested_kernel and checkpoint.requested_kernel not in _PORTABLE_KERNELS:
+    note, requested = "", checkpoint.requested_kernel or None
+    if requested is not None and requested not in _COMPARED_KERNELS:
         note = (
-            f"the attention kernel {checkpoint.requested_kernel}, which the checkpoint requests, was not compared with "
-            "the audited kernel"
+            f"the attention kernel {requested}, which the checkpoint requests, was not compared with the audited kernel"
         )
-        requested = _PORTABLE_KERNELS[0]
+        requested = None
     dtype = torch.float32
     if checkpoint.dtype in HALF_TYPES and precision != FLOAT32 and checkpoint.task not in _FILES:
         dtype = checkpoint.dtype
@@ -167,9 +166,9 @@ def from_model(
     _require_usable(model, tokenizer, name)
     implementation, dtype = attention_interface.current_implementation(model), type_of(model)
     note = f"the audit runs the model inside {' and '.join(removed)}" if removed else ""
-    if implementation not in _PORTABLE_KERNELS:
+    if implementation not in _COMPARED_KERNELS:
         note = f"the attention kernel {implementation}, which the model uses, was not compared with the audited kernel"
-        implementation = _PORTABLE_KERNELS[0]
+        implementation = attention_interface.default_implementation(model)
     if not attention_interface.uses_interface(model) and implementation != "eager":
         raise ModelError(
             f"{name}: its attention can be observed only with the eager kernel. Build the model with "

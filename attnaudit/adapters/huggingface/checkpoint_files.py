@@ -258,7 +258,7 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     Args:
         checkpoint: The checkpoint.
         dtype: Data type in which to load the weights.
-        implementation: Attention kernel; None for the kernel that config.json or Transformers chooses.
+        implementation: Attention kernel; None for the kernel that Transformers chooses.
 
     Returns:
         The model in evaluation mode, on the CPU.
@@ -283,9 +283,8 @@ def read_model(checkpoint: Checkpoint, dtype: torch.dtype, implementation: str |
     model_class = _loading_class(model_class, checkpoint, config)
     if checkpoint.classes not in (None, config.num_labels):
         config.num_labels = checkpoint.classes
-    if implementation is not None:
-        # If the kernel were an argument of from_pretrained(), the kernel in config.json would override it.
-        config._attn_implementation = implementation
+    # If the kernel were an argument of from_pretrained(), the kernel in config.json would override it.
+    config._attn_implementation = implementation
     try:
         with quiet():
             model, report = model_class.from_pretrained(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface import attention_interface
+from attnaudit.adapters.huggingface.checkpoint_files import first_line
 from attnaudit.adapters.huggingface.function_call import FunctionCall
 from attnaudit.adapters.huggingface.half_precision import in_float32, name_of_type
 from attnaudit.adapters.huggingface.read_tokens import read_positions
@@ -24,6 +25,8 @@ from attnaudit.precision import tolerance
 #: Largest difference in logits that rounding explains, if the absolute logits are at most 1. For larger logits, it is
 #: multiplied by the largest absolute logit.
 TOLERANCE = 1e-4
+#: The attention kernel that PyTorch compiles when it runs for the first time.
+FLEX = "flex_attention"
 #: How error messages say that a float32 copy may be audited instead.
 AS_FLOAT32 = (
     'To audit a float32 copy instead, write precision = "float32" to attnaudit.toml in the checkpoint folder, or pass '
@@ -66,7 +69,7 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     """
     trace = runner.run(inputs)
     audited = trace.logits.float()
-    expected = _original_kernel_logits(runner, original, inputs)
+    expected, original = _original_kernel_logits(runner, original, inputs)
     difference = float((audited - expected).abs().max())
     limit = TOLERANCE * max(1.0, float(expected.abs().max()))
     if not difference <= limit:
@@ -86,8 +89,27 @@ def compare_with_original(runner: Runner, original: OriginalModel, inputs: Input
     return "; ".join(clauses)
 
 
-def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inputs) -> Tensor:
-    """Compute the logits (B, C) in float32 with the model's own kernel."""
+def _original_kernel_logits(runner: Runner, original: OriginalModel, inputs: Inputs) -> tuple[Tensor, OriginalModel]:
+    """Compute the logits (B, C) in float32 with the model's own kernel.
+
+    If PyTorch cannot compile the kernel on this machine, the kernel that Transformers would choose is used instead.
+
+    Returns:
+        The logits, and `original` with the kernel that computed them.
+    """
+    try:
+        return _logits_with(runner, original, inputs), original
+    except RuntimeError as error:
+        if original.implementation != FLEX or isinstance(error, torch.OutOfMemoryError):
+            raise
+        note = f"{FLEX}, the model's own kernel, was not compared: it did not run here ({first_line(error)})"
+        other = attention_interface.default_implementation(runner.model)
+        original = replace(original, implementation=other, note="; ".join(filter(None, (original.note, note))))
+        return _logits_with(runner, original, inputs), original
+
+
+def _logits_with(runner: Runner, original: OriginalModel, inputs: Inputs) -> Tensor:
+    """Compute the logits (B, C) in float32 with the kernel of `original`."""
     model = runner.model
     if attention_interface.current_implementation(model) == original.implementation:
         return _logits(runner, model, inputs)
@@ -114,7 +136,7 @@ def compare_with_float32(runner: Runner, original: OriginalModel, inputs: Inputs
     with in_float32(runner.model):
         wide = runner.run(inputs)
     logits = runner.run(inputs).logits
-    own = _original_kernel_logits(runner, original, inputs)
+    own, original = _original_kernel_logits(runner, original, inputs)
     difference = float((logits - own).abs().max())
     limit = tolerance(dtype) * max(1.0, float(own.abs().max()))
     if not difference <= limit:

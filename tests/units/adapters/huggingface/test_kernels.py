@@ -94,15 +94,98 @@ def test_a_model_in_memory_of_which_a_float32_copy_is_audited_does_not_change(in
     assert "the type of the weights is bfloat16, but the model is audited in float32" in sentence
 
 
-def test_a_checkpoint_that_asks_for_flash_attention(folder: Folder, tmp_path: Path, instances: list[Instance]) -> None:
-    shutil.copytree(folder("llama"), tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
+def requesting(folder: Path, kernel: str, copy: Path) -> Path:
+    """Copy a checkpoint, and let its config.json request an attention kernel."""
+    shutil.copytree(folder, copy)
+    path = copy / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({**config, "_attn_implementation": "flash_attention_2"}), encoding="utf-8")
-    adapter = transformer(tmp_path / "model")
+    path.write_text(json.dumps({**config, "_attn_implementation": kernel}), encoding="utf-8")
+    return copy
+
+
+@pytest.mark.parametrize(("name", "compared"), [("llama", "sdpa"), ("gemma2", "eager")])
+def test_a_checkpoint_that_asks_for_flash_attention(
+    name: str, compared: str, folder: Folder, tmp_path: Path, instances: list[Instance]
+) -> None:
+    adapter = transformer(requesting(folder(name), "flash_attention_2", tmp_path / "model"))
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert sentence.startswith(f"with the original model's {compared} kernel, ")
+    assert "flash_attention_2, which the checkpoint requests, was not compared with the audited kernel" in sentence
+
+
+def test_a_model_in_memory_with_flash_attention_whose_class_has_no_other_fused_kernel(
+    instances: list[Instance],
+) -> None:
+    model, tokenizer = architectures.build("gemma2")
+    model.config._attn_implementation = "flash_attention_2"
+    adapter = transformer(model, tokenizer)
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert sentence.startswith("with the original model's eager kernel, ")
+    assert "flash_attention_2, which the model uses, was not compared with the audited kernel" in sentence
+
+
+@pytest.fixture
+def uncompiled_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Transformers build the masks of flex attention without compiling them, which takes seconds on a CPU."""
+
+    def build(**arguments: Any) -> Any:
+        return torch.nn.attention.flex_attention.create_block_mask(**{**arguments, "_compile": False})
+
+    monkeypatch.setattr("transformers.masking_utils.create_block_mask", build)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.usefixtures("uncompiled_masks")
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_a_checkpoint_that_asks_for_flex_attention_is_compared_with_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, folder: Folder, tmp_path: Path, instances: list[Instance]
+) -> None:
+    calls = []
+
+    def uncompiled(*arguments: Any, training: bool = False, **options: Any) -> Any:
+        """Run the kernel without its compilation, which takes half a minute on a CPU."""
+        calls.append(training)
+        options["kernel_options"] = None
+        return torch.nn.attention.flex_attention.flex_attention(*arguments, **options)
+
+    monkeypatch.setattr("transformers.integrations.flex_attention.compile_friendly_flex_attention", uncompiled)
+    adapter = transformer(requesting(folder(name), "flex_attention", tmp_path / "model"))
+    assert calls == []
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert re.fullmatch(
+        r"with the original model's flex_attention kernel, the logits differ by at most \d\.\de[-+]\d\d from the "
+        "audited ones",
+        sentence,
+    )
+    assert len(calls) == adapter.model.config.num_hidden_layers
+
+
+@pytest.mark.slow
+def test_compiled_flex_attention_gives_the_audited_logits(
+    folder: Folder, tmp_path: Path, instances: list[Instance]
+) -> None:
+    adapter = transformer(requesting(folder("bert"), "flex_attention", tmp_path / "model"))
+    sentence = adapter.compare_with_original(adapter.collate(instances))
+    assert sentence.startswith("with the original model's flex_attention kernel, the logits differ by at most ")
+
+
+@pytest.mark.usefixtures("uncompiled_masks")
+def test_flex_attention_that_cannot_be_compiled_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, instances: list[Instance]
+) -> None:
+    def fails(*_arguments: Any, **_options: Any) -> Any:
+        raise RuntimeError("InvalidCxxCompiler: No working C++ compiler found\nin PATH")
+
+    model, tokenizer = architectures.build("bert")
+    model.set_attn_implementation("flex_attention")
+    monkeypatch.setattr("transformers.integrations.flex_attention.compile_friendly_flex_attention", fails)
+    adapter = transformer(model, tokenizer)
     sentence = adapter.compare_with_original(adapter.collate(instances))
     assert sentence.startswith("with the original model's sdpa kernel, ")
-    assert "flash_attention_2, which the checkpoint requests, was not compared with the audited kernel" in sentence
+    assert sentence.endswith(
+        "; flex_attention, the model's own kernel, was not compared: it did not run here (InvalidCxxCompiler: No "
+        "working C++ compiler found)"
+    )
 
 
 def test_logits_that_differ_from_the_original_kernel_are_refused(
