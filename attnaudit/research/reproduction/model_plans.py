@@ -113,15 +113,22 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the same plan with other values of some settings."""
         return msgspec.structs.replace(self, settings=msgspec.structs.replace(self.settings, **changed))
 
-    def starting_from(self, vectors: Vectors) -> Plan:
-        """Return the same plan with embeddings that start from word vectors.
+    def starting_from(self, vectors: Vectors | None) -> Plan:
+        """Return the same plan for the embeddings that a run starts from.
 
-        The embeddings get the width of the vectors. If the hidden states are as wide as the embeddings, they get this
-        width too. A plan for questions is returned unchanged, because its vocabulary is small.
+        With word vectors, the embeddings get the width of the vectors. If the hidden states are as wide as the
+        embeddings, they get this width too. With random embeddings, some corpora need more epochs
+        (`Corpus.random_epochs`). A plan for questions is returned unchanged, because its vocabulary is small.
+
+        Args:
+            vectors: The word vectors. None for random embeddings.
         """
         parts = self.architecture
         if parts.form == "question":
             return self
+        if vectors is None:
+            epochs = corpus(self.corpus).random_epochs
+            return self if epochs is None else self.with_settings(epochs=epochs)
         directions = 2 if parts.encoder == "bilstm" else 1
         equal_widths = directions * parts.hidden_size == parts.embedding_size
         hidden = vectors.width // directions if equal_widths else parts.hidden_size

@@ -246,18 +246,22 @@ def _seeds(row: RowPlan, options: ReproductionOptions, plan: SeedPlan | None) ->
 def _with_seed(row: RowPlan, seed: int, options: ReproductionOptions) -> dict[str, Plan]:
     plans = {role: plan.with_seed(seed + plan.seed) for role, plan in row.models.items()}
     if options.quick:
-        plans = {role: quick(plan) for role, plan in plans.items()}
-    if options.vectors is not None:
-        plans = {role: plan.starting_from(options.vectors) for role, plan in plans.items()}
-    return plans
+        return {role: quick(plan, options.vectors) for role, plan in plans.items()}
+    return {role: plan.starting_from(options.vectors) for role, plan in plans.items()}
 
 
-def quick(plan: Plan) -> Plan:
-    """Return a plan for a quick run: the same model with much smaller sizes and short training."""
+def quick(plan: Plan, vectors: Vectors | None = None) -> Plan:
+    """Return a plan for a quick run: the same model with much smaller sizes and short training.
+
+    Args:
+        plan: The plan of the full model.
+        vectors: The word vectors that the embeddings start from. None for random embeddings.
+    """
     width = 2 * QUICK_SIZES["hidden_size"]
     sizes = {**QUICK_SIZES, "embedding_size": width}  # Residual states and tying need states as wide as embeddings.
     architecture = msgspec.structs.replace(plan.architecture, **sizes)
-    return msgspec.structs.replace(plan, architecture=architecture).with_settings(**QUICK_TRAINING)
+    small = msgspec.structs.replace(plan, architecture=architecture)
+    return small.starting_from(vectors).with_settings(**QUICK_TRAINING)
 
 
 def _prepared(rows: Sequence[RowRun], options: ReproductionOptions) -> dict[str, Prepared]:

@@ -30,7 +30,7 @@ def row_setting(row: RowPlan, vectors: WordVectors | None) -> str:
         vectors: The word vectors that the embeddings start from. None for random embeddings.
     """
     start = None if vectors is None else Vectors(path="", width=vectors.width, sha256=vectors.sha256)
-    plans = {role: plan if start is None else plan.starting_from(start) for role, plan in row.models.items()}
+    plans = {role: plan.starting_from(start) for role, plan in row.models.items()}
     parts = (row.build, corpus(row.corpus).rules, {role: plan.digest for role, plan in plans.items()})
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:LENGTH]
 

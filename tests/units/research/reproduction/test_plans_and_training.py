@@ -19,6 +19,7 @@ from attnaudit.research.reproduction import train_models
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import VARIANTS, Plan, architecture, jain_wallace
 from attnaudit.research.reproduction.papers.tutek_snajder_models import plan as tutek_snajder
+from attnaudit.research.reproduction.reproduce import QUICK_TRAINING, quick
 from tests.units.research.reproduction.small_corpus import data, plan
 
 
@@ -50,6 +51,19 @@ def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     assert (other.embedding_size, other.hidden_size) == (50, 128)
     asking = jain_wallace("babi-1", encoder="bilstm", alignment="additive")
     assert asking.starting_from(here) == asking
+
+
+def test_only_models_with_random_embeddings_are_trained_for_the_epochs_of_their_corpus() -> None:
+    here = Vectors(path="here.txt", width=50, sha256="1")
+    of_news = jain_wallace("20news", encoder="bilstm", alignment="additive")
+    assert of_news.starting_from(None) == of_news.with_settings(epochs=16)
+    assert of_news.starting_from(here).settings.epochs == of_news.settings.epochs == 8
+    adversary = of_news.as_variant("adversary", 0.001)
+    assert adversary.starting_from(None).base == of_news.starting_from(None)
+    assert quick(of_news).settings.epochs == quick(of_news, here).settings.epochs == QUICK_TRAINING["epochs"]
+    assert quick(of_news, here).architecture.embedding_size == 50
+    of_sentences = jain_wallace("sst", encoder="bilstm", alignment="additive")
+    assert of_sentences.starting_from(None) == of_sentences
 
 
 def test_later_fields_with_their_defaults_do_not_change_older_digests() -> None:
