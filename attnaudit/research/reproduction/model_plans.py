@@ -117,8 +117,8 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return the same plan for the embeddings that a run starts from.
 
         With word vectors, the embeddings get the width of the vectors. If the hidden states are as wide as the
-        embeddings, they get this width too. With random embeddings, some corpora need more epochs
-        (`Corpus.random_epochs`). A plan for questions is returned unchanged, because its vocabulary is small.
+        embeddings, they get this width too. With random embeddings, some corpora need other
+        settings (`Corpus.random_epochs`). A plan for questions is returned unchanged, because its vocabulary is small.
 
         Args:
             vectors: The word vectors. None for random embeddings.
@@ -127,8 +127,9 @@ class Plan(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if parts.form == "question":
             return self
         if vectors is None:
-            epochs = corpus(self.corpus).random_epochs
-            return self if epochs is None else self.with_settings(epochs=epochs)
+            of = corpus(self.corpus)
+            settings = {"epochs": of.random_epochs, "word_dropout": of.random_word_dropout}
+            return self.with_settings(**{name: value for name, value in settings.items() if value is not None})
         directions = 2 if parts.encoder == "bilstm" else 1
         equal_widths = directions * parts.hidden_size == parts.embedding_size
         hidden = vectors.width // directions if equal_widths else parts.hidden_size

@@ -53,11 +53,12 @@ def test_word_vectors_change_the_digest_but_their_path_does_not() -> None:
     assert asking.starting_from(here) == asking
 
 
-def test_only_models_with_random_embeddings_are_trained_for_the_epochs_of_their_corpus() -> None:
+def test_only_models_with_random_embeddings_have_the_random_settings_of_their_corpus() -> None:
     here = Vectors(path="here.txt", width=50, sha256="1")
     of_news = jain_wallace("20news", encoder="bilstm", alignment="additive")
-    assert of_news.starting_from(None) == of_news.with_settings(epochs=16)
-    assert of_news.starting_from(here).settings.epochs == of_news.settings.epochs == 8
+    assert of_news.starting_from(None) == of_news.with_settings(epochs=16, word_dropout=0.2)
+    of_vectors = of_news.starting_from(here).settings
+    assert (of_vectors.epochs, of_vectors.word_dropout) == (8, 0.0)
     adversary = of_news.as_variant("adversary", 0.001)
     assert adversary.starting_from(None).base == of_news.starting_from(None)
     assert quick(of_news).settings.epochs == quick(of_news, here).settings.epochs == QUICK_TRAINING["epochs"]
