@@ -9,6 +9,7 @@ import math
 
 from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
 from attnaudit.records import CheckRecord, Interval, Planning, Requirement
+from attnaudit.records.unit_names import names_of
 
 #: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
@@ -80,7 +81,8 @@ def failure_message(record: CheckRecord) -> str:
     ]
     lines = [line for line in lines if line]
     if record.worst:
-        lines.append(f"Instances with the {record.worst_first} values; «» marks the most attended token:")
+        unit = names_of(record.unit_names).unit
+        lines.append(f"Instances with the {record.worst_first} values; «» marks the most attended {unit}:")
         lines += [
             f"  {ranked.instance}  {plain_number(ranked.value)}  {ranked.tokens}"
             for ranked in record.worst[:INSTANCES_IN_MESSAGE]
@@ -145,7 +147,8 @@ def detected(record: CheckRecord) -> str:
 def power_warning(record: CheckRecord) -> str:
     """Return a sentence that says why the sample is too small for the threshold; "" if it is large enough."""
     change = record.detectable_change
-    return sentence(f"audit more texts: {change.warning}") if change is not None and change.warning else ""
+    rows = names_of(record.unit_names).rows
+    return sentence(f"audit more {rows}: {change.warning}") if change is not None and change.warning else ""
 
 
 def defined_sentence(record: CheckRecord) -> str:

@@ -91,6 +91,8 @@ class Capabilities:
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
         erasure: How units are erased, in one or two sentences for reports, such as "An erased patch is replaced by the
             mean patch of its picture."; "" if tokens are deleted or replaced by the mask token.
+        unit_name: What a unit is, in the singular, for reports and messages, such as "patch".
+        row_name: What a row of the data is, in the singular, for the same purpose, such as "picture".
         draws: How many random replacements of a masked unit are averaged. If it is more than 1, the adapter must
             implement `DrawingAdapter`, and must not declare `shares_masked`.
         precision: The floating-point type in which the model computes: "float32", or "float16" or "bfloat16" if it is
@@ -128,6 +130,8 @@ class Capabilities:
     reading: str = ""
     unseen_mixers: tuple[str, ...] = ()
     erasure: str = ""
+    unit_name: str = "token"
+    row_name: str = "text"
     draws: int = 1
     precision: str = FLOAT32
 

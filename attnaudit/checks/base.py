@@ -25,6 +25,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence
+from attnaudit.checks.unit_texts import with_unit_names
 from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
@@ -58,6 +59,11 @@ class Check(CheckArguments, ABC):
     #: The kinds of thresholds that the check accepts. Most checks accept only one kind, because with the other kind
     #: they would pass exactly those models that they should reject.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
+    #: Whether the check replaces single attention weights. If a unit has several weights, as a passage does, the texts
+    #: of the check are about its tokens.
+    replaces_weights: ClassVar[bool] = False
+    #: Whether a user wrote the title, the question and the explanations.
+    has_custom_texts: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -290,7 +296,7 @@ class Check(CheckArguments, ABC):
         distribution = None
         if evidence.values is not None:
             distribution = histogram(evidence.values, evidence.values_label or self.unit, evidence.values_range)
-        return CheckRecord(
+        record = CheckRecord(
             check=self.id,
             family=self.family,
             model=measurements.model,
@@ -338,6 +344,9 @@ class Check(CheckArguments, ABC):
             detectable_change=decided.detectable_change,
             reading=reading,
             matrix=matrix,
+        )
+        return with_unit_names(
+            record, measurements.unit_names, of_weights=self.replaces_weights, custom=self.has_custom_texts
         )
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:

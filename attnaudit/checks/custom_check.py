@@ -40,6 +40,7 @@ class CustomCheck(PerInstanceCheck):
     """
 
     lists_classes: ClassVar[bool] = False
+    has_custom_texts: ClassVar[bool] = True
     function: ClassVar[Function]
     required_measures: ClassVar[tuple[str, ...]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.errors import CheckError
@@ -31,6 +31,8 @@ class WhereReplaced(PerInstanceCheck):
             the weights that the layer computes from the changed states below it. "frozen": the weights of the unchanged
             model.
     """
+
+    replaces_weights: ClassVar[bool] = True
 
     where: Literal["reading", "layer", "everywhere"] = "reading"
     replacement: Literal["live", "frozen"] | None = None

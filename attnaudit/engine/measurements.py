@@ -19,6 +19,7 @@ from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
 from attnaudit.mapped_arrays import release_mapped
 from attnaudit.readings import named, split
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, UnitNames
 from attnaudit.statistics.group_names import GroupNames
 from attnaudit.statistics.groups import Groups
 
@@ -62,6 +63,7 @@ class Measurements:
             not a decision, `labels` is -1 everywhere, and `predicted` is 1, the index of the target.
         boxes: for each instance, (units, 4) x, y, width and height of each unit, as fractions of the picture's width
             and height. Empty if the units are not parts of a picture.
+        unit_names: the names of the units and rows for texts.
         times: for each instance, (units, 2) the start and the end of each unit in seconds; empty if the units are not
             parts of a recording.
     """
@@ -89,6 +91,7 @@ class Measurements:
     no_decision: str = ""
     boxes: Sequence[Floats] = ()
     times: Sequence[Floats] = ()
+    unit_names: UnitNames = TOKENS_OF_TEXTS
 
     def __len__(self) -> int:
         return len(self.instances)
@@ -151,6 +154,7 @@ class Measurements:
             no_decision=self.no_decision,
             boxes=ChosenRows(self.boxes, rows) if self.boxes else (),
             times=ChosenRows(self.times, rows) if self.times else (),
+            unit_names=self.unit_names,
         )
 
     def under(self, reading: str) -> Measurements:

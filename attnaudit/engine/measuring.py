@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from attnaudit.adapters.protocol import ModelAdapter
+from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.arrays import Integers
 from attnaudit.engine.assembled_shards import AssembledShards
 from attnaudit.engine.clean_pass import Unit
@@ -29,7 +29,8 @@ from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sour
 from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
-from attnaudit.records import MeasureRecord
+from attnaudit.records import MeasureRecord, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
 
 #: Measures the shards of a data set, and yields their numbers in the order of the shards. It has four arguments: the
 #: object that can measure them in this process; the shards; the lengths of all instances, empty if no measure uses
@@ -152,6 +153,7 @@ def measure(
         keep_alive=[assembled.folder],
         boxes=[row.reshape(-1, 4) for row in vectors.get(BOXES, ())],
         times=[row.reshape(-1, 2) for row in vectors.get(TIMES, ())],
+        unit_names=unit_names(adapter.capabilities, unit),
     )
     for planned, state in zip(plan.measures, measurer.states, strict=True):
         _finish(state, measurements, planned.reading)
@@ -181,6 +183,7 @@ def measure(
             passes=assembled.measure_passes,
             uses=assembled.measure_uses,
         ),
+        unit_names=recorded(measurements.unit_names),
     )
 
 
@@ -334,6 +337,18 @@ def _finish(state: StatefulMeasure, measurements: Measurements, reading: str) ->
         measurements.facts.update(new_facts)
 
 
+def unit_names(capabilities: Capabilities, unit: Unit) -> UnitNames:
+    """Return the names of the units and rows of an audit.
+
+    Args:
+        capabilities: the capabilities of the adapter.
+        unit: "tokens", "words" or "sources".
+    """
+    if unit == "sources":
+        return UnitNames(unit="passage", row="prompt", parts="token")
+    return UnitNames(unit=capabilities.unit_name, row=capabilities.row_name)
+
+
 def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: int) -> list[str]:
     """Return sentences for the report that say how the numbers were computed.
 
@@ -343,12 +358,13 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
         erasure: how units are erased (see `Capabilities.erasure`).
         repeated: number of texts whose tokens are the same as those of an earlier text.
     """
-    notes = []
+    names, notes = measurements.unit_names, []
+    units, rows = unit if names == TOKENS_OF_TEXTS else names.units, names.rows
     if measurements.own_reading:
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
         notes.append(
-            f"The attention shown is the reading {measurements.own_reading}, renormalised over the {unit} of the text; "
-            f"on average, {share:.0%} of its weight is on special tokens and is left out."
+            f"The attention shown is the reading {measurements.own_reading}, renormalised over the {units} of the "
+            f"{names.row}; on average, {abs(share):.0%} of its weight is on special tokens and is left out."
         )
     if erasure:
         notes.append(erasure)
@@ -359,18 +375,19 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
         )
     if unit == "sources":
         notes.append(
-            "Statistics are computed over sources: the attention on the tokens of a passage is summed, their gradients "
-            "are combined, and a passage is erased by deleting it from the prompt. Attention is then computed again. "
+            "Statistics are computed over passages: the attention on the tokens of a passage is summed, their "
+            "gradients are combined, and a passage is erased by deleting it from the prompt. Attention is then computed "
+            "again. "
             "The exception is the value of Pointing: there, the tokens that are left keep the weights that are shown."
         )
     truncated = int(np.nansum(measurements.scalars.get("truncated", np.zeros(1))))
     if truncated:
         notes.append(
-            f"{truncated:,} of {len(measurements):,} texts were longer than the model's limit and were truncated."
+            f"{truncated:,} of {len(measurements):,} {rows} were longer than the model's limit and were truncated."
         )
     if repeated:
         notes.append(
-            f"{repeated:,} of {len(measurements):,} texts {'has' if repeated == 1 else 'have'} the same tokens as an "
+            f"{repeated:,} of {len(measurements):,} {rows} {'has' if repeated == 1 else 'have'} the same {units} as an "
             "earlier one. A source that only repeats another one is merged into it and does not narrow an interval."
         )
     return notes

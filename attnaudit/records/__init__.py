@@ -53,6 +53,7 @@ from attnaudit.records.run_records import (
     UnvalidatedModel,
     UnvalidatedRule,
 )
+from attnaudit.records.unit_names import UnitNames
 
 __all__ = [
     "BASELINE_FORMAT",
@@ -104,6 +105,7 @@ __all__ = [
     "Series",
     "Severity",
     "TargetRecord",
+    "UnitNames",
     "UnvalidatedModel",
     "UnvalidatedRule",
     "VerdictName",

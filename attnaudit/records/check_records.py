@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from attnaudit.records.unit_names import UnitNames
+
 VerdictName = Literal["pass", "fail", "inconclusive", "undefined", "informational"]
 Severity = Literal["gate", "report"]
 InconclusiveRule = Literal["fail", "warn", "pass"]
@@ -355,6 +357,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             undefined. Empty if the model has none, or if the check accepts them.
         rounding: How much rounding changes the value, for a gate of a model that was audited in half precision;
             otherwise None. If this could change the verdict, the verdict is undefined.
+        unit_names: The names of the units and rows, which the texts of this record contain. Records of models that read
+            texts lack this field.
     """
 
     check: str
@@ -407,6 +411,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     comparison: BaselineComparison | None = None
     unseen_mixers: list[str] = msgspec.field(default_factory=list)
     rounding: Rounding | None = None
+    unit_names: UnitNames | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def key(self) -> tuple[str, str, str, int]:

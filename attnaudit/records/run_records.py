@@ -9,6 +9,7 @@ import msgspec
 from attnaudit.records.check_records import CheckRecord, Record
 from attnaudit.records.cost_records import CheckCost, MeasureCost
 from attnaudit.records.model_records import ModelRecord
+from attnaudit.records.unit_names import UnitNames
 
 #: The version of the schema of audit.json. Increase it whenever the fields of a record change.
 SCHEMA_VERSION = 8
@@ -276,6 +277,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             row of attention weights.
         costs: The cost of each measure.
         check_costs: The cost of each check. Files of earlier versions, which did not count all passes, lack this field.
+        unit_names: The names of the units and rows. Records of models that read texts lack this field.
     """
 
     model: str
@@ -297,6 +299,7 @@ class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     own_reading: str = ""
     costs: list[MeasureCost] = msgspec.field(default_factory=list)
     check_costs: list[CheckCost] | msgspec.UnsetType = msgspec.UNSET
+    unit_names: UnitNames | msgspec.UnsetType = msgspec.UNSET
 
 
 class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

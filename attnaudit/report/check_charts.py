@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, Histogram
+from attnaudit.records.unit_names import names_of
 from attnaudit.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Drawing, Scale, Shape, axes, finite, nice_ticks
 from attnaudit.report.wording import reference_name, shorten
 from attnaudit.verdict_text import digits, interval_words, required_words, requirement_symbol
@@ -63,7 +64,8 @@ def check_marks(check: CheckRecord) -> list[Mark]:
         marks.append(Mark(value=check.value, text=text, css="value"))
     for reference in check.references:
         if reference.value is not None:
-            text = f"{shorten(reference_name(reference.name), 18)} {number(reference.value)}"
+            name = names_of(check.unit_names).named(reference_name(reference.name))
+            text = f"{shorten(name, 18)} {number(reference.value)}"
             marks.append(Mark(value=reference.value, text=text, css="reference"))
     return [mark for mark in marks if math.isfinite(mark.value)]
 
@@ -245,7 +247,7 @@ def _strip_description(check: CheckRecord) -> str:
     if check.requirement is not None:
         parts.append(f"required {required_words(check.requirement)}")
     parts += [
-        f"{reference_name(reference.name)} {number(reference.value)}"
+        f"{names_of(check.unit_names).named(reference_name(reference.name))} {number(reference.value)}"
         for reference in check.references
         if reference.value is not None and math.isfinite(reference.value)
     ]

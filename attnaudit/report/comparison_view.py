@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from attnaudit.formatting import number, percentage, plural
 from attnaudit.records.comparison_records import ComparedCheck, ComparedSubject, Comparison
+from attnaudit.records.unit_names import names_of
 from attnaudit.report.difference_rows import (
     DifferenceRow,
     check_row,
@@ -203,14 +206,18 @@ def _facts(subject: ComparedSubject) -> list[str]:
         if subject.predictions_changed
         else "The predicted class is the same on every instance."
     )
+    names = names_of(subject.checks[0].candidate.unit_names if subject.checks else UNSET)
     if subject.attention_distance is not None:
         facts.append(
-            f"On {plural(subject.attention_compared, 'text')} with the same tokens, the attention weights of the two "
-            f"models differ by a mean total variation distance of {number(subject.attention_distance)}. 0 means equal "
-            "weights, and 1 means weights on other tokens."
+            f"On {names.count_of_rows(subject.attention_compared)} with the same {names.units}, the attention weights "
+            f"of the two models differ by a mean total variation distance of {number(subject.attention_distance)}. 0 "
+            f"means equal weights, and 1 means weights on other {names.units}."
         )
     else:
-        facts.append("The models split no text into the same tokens, so their attention weights are shown separately.")
+        facts.append(
+            f"The models split no {names.row} into the same {names.units}, so their attention weights are shown "
+            "separately."
+        )
     return facts
 
 

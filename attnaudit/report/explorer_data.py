@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names
 from attnaudit.report.explorer_rows import CaseRows, Floats, TokenColumn
 from attnaudit.report.run_files import Case
 from attnaudit.report.wording import column_name, short_column_name
@@ -77,7 +78,10 @@ def encode(run: RunRecord, cases: Mapping[Case, CaseRows]) -> ExplorerData:
     """
     parts: dict[str, str] = {}
     described = [_encode_case(run, case, rows, f"case{i}", parts) for i, (case, rows) in enumerate(cases.items())]
-    return ExplorerData(manifest={"unit": run.unit, "cases": described}, parts=parts)
+    names = common_names(run.measured)
+    units = run.unit if names == TOKENS_OF_TEXTS else names.units
+    every = {"unit": names.unit, "units": names.units, "row": names.row, "rows": names.rows}
+    return ExplorerData(manifest={"unit": units, "names": every, "cases": described}, parts=parts)
 
 
 def compressed(content: bytes) -> str:

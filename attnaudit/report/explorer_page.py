@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnaudit.processes import replace_file
-from attnaudit.records import RunRecord
+from attnaudit.records import RunRecord, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names
 from attnaudit.report.explorer_data import compressed, encode, to_json
 from attnaudit.report.explorer_rows import CaseRows, read_rows
 from attnaudit.report.run_files import Case, MeasurementsFile
@@ -44,6 +45,7 @@ class ExplorerView:
         manifest: The description of the data, compressed and in base64.
         parts: Name of a part -> its content in base64, for the parts in the page.
         script: The script.
+        names: The names of the units and rows.
         script_sources: The value of the directive script-src of the Content Security Policy.
     """
 
@@ -53,6 +55,7 @@ class ExplorerView:
     parts: Mapping[str, str]
     script: Markup
     script_sources: str
+    names: UnitNames = TOKENS_OF_TEXTS
 
 
 def write_explorer(folder: Path, run: RunRecord, measurements: MeasurementsFile) -> ExplorerView | None:
@@ -114,6 +117,7 @@ def explorer_of(run: RunRecord, rows: Mapping[Case, CaseRows], parts_folder: Pat
         manifest=compressed(to_json({**data.manifest, "key": key, "folder": "" if in_page else parts_folder.name})),
         parts=data.parts if in_page else {},
         script=Markup(script),
+        names=common_names(run.measured),
         # 'strict-dynamic' allows the script with this hash, and no other, to load the files next to the page.
         script_sources=f"'sha256-{digest}'" + ("" if in_page else " 'strict-dynamic'"),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnaudit.formatting import number, plural
+from attnaudit.formatting import number
 from attnaudit.records import CheckRecord, GateRecord, RunRecord
+from attnaudit.records.unit_names import names_of
 from attnaudit.verdict_text import headline
 
 #: Verdict -> the answer to the question of the policy to which a gate belongs.
@@ -65,7 +66,7 @@ def _heading(model: str, data: str, run: RunRecord) -> str:
     measured = next((one for one in run.measured if (one.model, one.data) == (model, data)), None)
     if measured is None:
         return f"{model} on {data}"
-    facts = plural(measured.instances, "text")
+    facts = names_of(measured.unit_names).count_of_rows(measured.instances)
     facts += f", accuracy {number(measured.accuracy)}" if measured.accuracy is not None else ""
     return f"{model} on {data} ({explained}{facts})"
 

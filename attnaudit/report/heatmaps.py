@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from attnaudit.formatting import number, plural, visible
-from attnaudit.records import CheckRecord
+from attnaudit.records import CheckRecord, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, names_of
 from attnaudit.report.pictures import EmbeddedPicture, PictureStore
 from attnaudit.report.placed_units import PlacedRow, placed_row
 from attnaudit.report.run_files import MeasuredInstance
@@ -105,6 +106,7 @@ class Heatmap:
         note: Why the instance cannot be drawn; "" if it can. An instance with a note has no rows.
         layout: How the rows are drawn: as "text", over the "picture", or over a "timeline".
         picture: The picture; None unless the layout is "picture".
+        names: The names of the units and rows.
     """
 
     instance: str
@@ -119,6 +121,7 @@ class Heatmap:
     note: str = ""
     layout: Literal["text", "picture", "timeline"] = "text"
     picture: EmbeddedPicture | None = None
+    names: UnitNames = TOKENS_OF_TEXTS
 
 
 def columns_to_show(check: CheckRecord, measured: Iterable[str]) -> list[str]:
@@ -189,7 +192,9 @@ def heats(values: Sequence[float | None]) -> list[float]:
     return [round(min(1.0, _size(value) / total / darkest), 2) if total else 0.0 for value in values]
 
 
-def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int]) -> TokenRow:
+def token_row(
+    name: str, values: Sequence[float | None], tokens: Sequence[str], shown: Sequence[int], unit: str = "token"
+) -> TokenRow:
     """Return the row of one column over the tokens of an instance.
 
     Args:
@@ -197,6 +202,7 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         values: One value per token of the instance; None where undefined.
         tokens: All tokens of the instance.
         shown: The positions of the tokens to show, in ascending order.
+        unit: The name of a unit.
     """
     largest, heat = max(map(_size, values), default=0.0), heats(values)
     numbered = {i for i in _largest_first(values)[:NUMBERED_TOKENS] if _size(values[i]) > 0}
@@ -207,7 +213,7 @@ def token_row(name: str, values: Sequence[float | None], tokens: Sequence[str], 
         cells.append(
             TokenCell(
                 text=_token_text(tokens[i]),
-                tooltip=_tooltip(tokens[i], value, position=i),
+                tooltip=_tooltip(tokens[i], value, position=i, unit=unit),
                 heat=heat[i],
                 negative=value is not None and value < 0,
                 value=number(value, digits=4) if value is not None and math.isfinite(value) else "undefined",
@@ -248,11 +254,13 @@ def heatmap(
         file_absent: Whether the run folder has no measurements.parquet.
         pictures: The pictures that the report embeds; None to embed none.
     """
+    names_of_units = names_of(check.unit_names)
+    unit, units = names_of_units.unit, names_of_units.units
     if instance is None or not instance.tokens:
         note = (
-            "measurements.parquet is not in this folder, so the tokens cannot be shown."
+            f"measurements.parquet is not in this folder, so the {units} cannot be shown."
             if file_absent
-            else "measurements.parquet holds no tokens of this instance."
+            else f"measurements.parquet holds no {units} of this instance."
         )
         return Heatmap(
             instance=instance_id,
@@ -263,6 +271,7 @@ def heatmap(
             shown_tokens=0,
             rows=(),
             note=note,
+            names=names_of_units,
         )
     available = set(measured)
     count = len(instance.tokens)
@@ -276,12 +285,12 @@ def heatmap(
         elif values is None or not any(v is not None and math.isfinite(v) for v in values):
             notes[name] = "undefined for this instance"
         elif len(values) != count:
-            notes[name] = f"has {plural(len(values), 'number')} for {plural(count, 'token')}"
+            notes[name] = f"has {plural(len(values), 'number')} for {names_of_units.count_of_units(count)}"
         else:
             drawable[name] = values
     shown = positions(list(drawable.values()), count)
     rows = [
-        token_row(name, drawable[name], instance.tokens, shown)
+        token_row(name, drawable[name], instance.tokens, shown, unit)
         if name in drawable
         else TokenRow(name=KIND_NAMES.get(name, column_name(name)), hue=_hue(name), note=notes[name])
         for name in names
@@ -312,6 +321,7 @@ def heatmap(
         tokens=count,
         shown_tokens=len(shown),
         rows=tuple(rows),
+        names=names_of_units,
     )
 
 
@@ -387,8 +397,8 @@ def _limit(token: str) -> int:
     return LONGEST_PASSAGE if " " in token.strip() else LONGEST_TOKEN
 
 
-def _tooltip(token: str, value: float | None, *, position: int) -> str:
+def _tooltip(token: str, value: float | None, *, position: int, unit: str) -> str:
     """Return the value and the position of a token in words, after the full token if the row shortens it."""
     text = number(value, digits=4) if value is not None and math.isfinite(value) else "undefined"
     full = f"{visible(token[:200])}: " if len(token) > _limit(token) else ""
-    return f"{full}{text}, token {position + 1}"
+    return f"{full}{text}, {unit} {position + 1}"

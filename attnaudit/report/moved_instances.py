@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.formatting import number
+from attnaudit.records import UnitNames
 from attnaudit.records.comparison_records import ComparedSubject
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, names_of
 from attnaudit.report.paired_heatmaps import PairedMap, columns_of, paired_map
 from attnaudit.report.run_files import Case, MeasuredInstance, MeasurementsFile
 
@@ -27,6 +29,7 @@ class MovedView:
         about: A description of the number that is shown with each instance.
         maps: The instances.
         open: The number of instances that are open at first.
+        names: The names of the units and rows.
     """
 
     anchor: str
@@ -34,6 +37,7 @@ class MovedView:
     about: str
     maps: tuple[PairedMap, ...]
     open: int
+    names: UnitNames
 
 
 def anchors_of(subject: ComparedSubject, position: int) -> dict[str, str]:
@@ -63,6 +67,9 @@ def moved_views(
         file.instances([(case, one) for one in sorted(ids)], wanted) for file, case in zip(files, cases, strict=True)
     ]
 
+    unit_names = {names_of(one.candidate.unit_names) for one in subject.checks}
+    own_names = unit_names.pop() if len(unit_names) == 1 else TOKENS_OF_TEXTS
+
     def maps(moved: Sequence[tuple[str, str]], names: Sequence[str]) -> tuple[PairedMap, ...]:
         shown: list[PairedMap] = []
         cells = 0
@@ -70,7 +77,7 @@ def moved_views(
             both: list[MeasuredInstance | None] = [
                 rows.get((case, instance)) for rows, case in zip(found, cases, strict=True)
             ]
-            view = paired_map(instance, change, both, names)
+            view = paired_map(instance, change, both, names, own_names)
             cells += sum(len(row.cells) for _, row in view.rows)
             if shown and cells > most_cells:
                 break
@@ -90,6 +97,7 @@ def moved_views(
                     about=about,
                     maps=maps(changes, columns[record.check]),
                     open=OPEN_INSTANCES if check.is_gate else 0,
+                    names=own_names,
                 )
             )
     distances = [(one.instance, number(one.distance)) for one in subject.attention_moved]
@@ -101,6 +109,7 @@ def moved_views(
                 about="total variation distance between the weights of the two models",
                 maps=maps(distances, ["attention"]),
                 open=0,
+                names=own_names,
             )
         )
     return views

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.records import CheckRecord
+from attnaudit.records import CheckRecord, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 from attnaudit.report.heatmaps import TokenRow, direction_of, positions, token_row
 from attnaudit.report.run_files import MeasuredInstance
 from attnaudit.report.wording import column_name
@@ -31,6 +32,7 @@ class PairedMap:
             column, such as "attention", are next to each other. In all rows, a colour means the same share (see
             `darkest_share`).
         direction: "rtl" if most letters of the text are written from right to left, otherwise "ltr".
+        names: The names of the units and rows.
     """
 
     instance: str
@@ -42,6 +44,7 @@ class PairedMap:
     shown_tokens: tuple[int, int]
     rows: tuple[tuple[str, TokenRow], ...]
     direction: str
+    names: UnitNames = TOKENS_OF_TEXTS
 
 
 def columns_of(check: CheckRecord, measured: Sequence[set[str]]) -> list[str]:
@@ -57,7 +60,11 @@ def columns_of(check: CheckRecord, measured: Sequence[set[str]]) -> list[str]:
 
 
 def paired_map(
-    instance_id: str, change: str, both: Sequence[MeasuredInstance | None], columns: Sequence[str]
+    instance_id: str,
+    change: str,
+    both: Sequence[MeasuredInstance | None],
+    columns: Sequence[str],
+    names: UnitNames = TOKENS_OF_TEXTS,
 ) -> PairedMap:
     """Return one instance under both models. A row that cannot be drawn has a note instead.
 
@@ -66,6 +73,7 @@ def paired_map(
         change: What changed on the instance, as text.
         both: The measurements of the instance in the base run and in the candidate run; None if a file lacks it.
         columns: The names of the columns to draw.
+        names: The names of the units and rows.
     """
     one, other = (instance or MeasuredInstance(label=None, predicted="") for instance in both)
     same = one.tokens == other.tokens
@@ -85,7 +93,7 @@ def paired_map(
     for name in columns:
         for i, instance in enumerate((one, other)):
             row = (
-                token_row(name, drawable[name, i], instance.tokens, shown[i])
+                token_row(name, drawable[name, i], instance.tokens, shown[i], names.unit)
                 if (name, i) in drawable
                 else TokenRow(name=column_name(name), hue="attention", note=NOT_DRAWN)
             )
@@ -100,4 +108,5 @@ def paired_map(
         shown_tokens=(len(shown[0]), len(shown[1])),
         rows=tuple(rows),
         direction=direction_of(one.tokens or other.tokens),
+        names=names,
     )

@@ -8,6 +8,7 @@ from itertools import groupby, zip_longest
 from attnaudit.formatting import number, plural
 from attnaudit.model_families import covers
 from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.records.unit_names import names_of
 from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
 
@@ -49,27 +50,29 @@ def remedies_in_short(run: RunRecord) -> list[str]:
 
 def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
     """Yield the remedies that follow from the verdict on a gate."""
+    names = names_of(check.unit_names)
+    rows = names.rows
     if check.verdict == "inconclusive" and check.planning is not None:
         if check.planning.instances is None:
-            yield f"reconsider the threshold of {check.check}, because more texts would hardly settle its verdict"
+            yield f"reconsider the threshold of {check.check}, because more {rows} would hardly settle its verdict"
         else:
-            yield f"audit more texts for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
+            yield f"audit more {rows} for {check.check}: {planned(check)[:1].lower()}{planned(check)[1:].rstrip('.')}"
     elif check.verdict == "inconclusive":
-        yield f"audit more texts, or texts of more sources, for {check.check}: {check.reason}"
+        yield f"audit more {rows}, or {rows} of more sources, for {check.check}: {check.reason}"
     if check.unseen_mixers:
         yield (
-            f"audit a model whose tokens are mixed by attention alone. If {check.check} is meant to judge only the "
-            'attention that can be seen, set unseen_mixers = "accept" for it in the policy'
+            f"audit a model whose {names.units} are mixed by attention alone. If {check.check} is meant to judge only "
+            'the attention that can be seen, set unseen_mixers = "accept" for it in the policy'
         )
     elif check.verdict == "undefined" and check.rounding is not None and check.value is not None:
         yield (
-            f"audit more texts for {check.check}, so that its interval is further from the required value, or audit a "
+            f"audit more {rows} for {check.check}, so that its interval is further from the required value, or audit a "
             'float32 copy: write precision = "float32" to attnaudit.toml'
         )
     elif check.verdict == "undefined":
         reasons = sorted(check.undefined.items(), key=lambda pair: -pair[1])
         why = f"; the most frequent reason for a missing value is: {reasons[0][0]}" if reasons else ""
-        yield f"audit texts on which {check.check} has a value{why}"
+        yield f"audit {rows} on which {check.check} has a value{why}"
     if check.verdict == "fail":
         better = _better_reading(check, run)
         if better:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnaudit.formatting import number, plural
+from attnaudit.formatting import number
 from attnaudit.records import RunRecord
+from attnaudit.records.unit_names import names_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ def scores(run: RunRecord) -> tuple[Score, ...]:
             data=one.data,
             text=(f"{one.model} on {one.data}: accuracy" if several else "Accuracy")
             + f" {number(one.accuracy, digits=3)}, macro F1 {number(one.macro_f1, digits=3)} "
-            f"on {plural(one.labelled, 'labelled text')}",
+            f"on {names_of(one.unit_names).count_of_rows(one.labelled, which='labelled')}",
             wrong=round((1 - one.accuracy) * one.labelled),
         )
         for one in run.measured

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attnaudit.formatting import number, sentence
-from attnaudit.records import CheckRecord, MeasureRecord, MissingCase, RunRecord
+from attnaudit.records import CheckRecord, MeasureRecord, MissingCase, RunRecord, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names, names_of
 from attnaudit.report import wording
 from attnaudit.report.baseline_tables import BaselineRun, BaselineTable, baseline_tables
 from attnaudit.report.charts import Drawing, chart
@@ -87,6 +88,7 @@ class CaseView:
         heatmaps: The worst instances that are shown.
         instances_left_out: Number of worst instances in the record that are not shown.
         open_heatmaps: Number of heatmaps that are open at first.
+        names: The names of the units and rows.
     """
 
     anchor: str
@@ -115,6 +117,7 @@ class CaseView:
     heatmaps: tuple[Heatmap, ...]
     instances_left_out: int
     open_heatmaps: int
+    names: UnitNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,7 @@ class Page:
         title: The names of the models.
         baselines: The tables that compare the models with the baselines of the policy.
         pictures: The pictures that the page embeds.
+        names: The names of the units and rows that all models have in common; those of texts if they differ.
     """
 
     run: RunRecord
@@ -188,6 +192,11 @@ class Page:
     title: str
     baselines: tuple[BaselineTable, ...]
     pictures: tuple[EmbeddedPicture, ...] = ()
+    names: UnitNames = TOKENS_OF_TEXTS
+
+    def names_of(self, measured: MeasureRecord) -> UnitNames:
+        """Return the names of the units and rows of a model on a data set."""
+        return names_of(measured.unit_names)
 
     def costs_of(self, measured: MeasureRecord) -> CostTable | None:
         """Return the cost of each check of a model on a data set; None if the run did not record costs."""
@@ -242,6 +251,7 @@ def assemble(run: RunRecord, measurements: MeasurementsFile, baseline_runs: Sequ
         title=", ".join(model.name for model in run.models) or "no model was measured",
         baselines=baseline_tables(run, measurements, baseline_runs),
         pictures=tuple(pictures.embedded),
+        names=common_names(run.measured),
     )
 
 
@@ -313,7 +323,7 @@ def _case(
     heatmaps: tuple[Heatmap, ...],
     typical: tuple[Heatmap, ...],
 ) -> CaseView:
-    verdict = record.verdict
+    verdict, names = record.verdict, names_of(record.unit_names)
     places = digits(record)
     sentences = (
         record.in_words,
@@ -337,7 +347,7 @@ def _case(
         required=requirement_symbol(record.requirement) if record.requirement else wording.BETTER[record.better],
         references=tuple(
             ReferenceView(
-                name=wording.reference_name(reference.name),
+                name=names.named(wording.reference_name(reference.name)),
                 value=number(reference.value),
                 meaning=reference.meaning,
                 count="" if reference.n is None else number(reference.n),
@@ -361,6 +371,7 @@ def _case(
         ),
         typical=typical,
         heatmaps=heatmaps,
+        names=names,
         instances_left_out=len(record.worst) - len(heatmaps),
         open_heatmaps=0 if verdict in ("pass", "informational") else OPEN_INSTANCES,
     )

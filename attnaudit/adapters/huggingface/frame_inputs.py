@@ -79,6 +79,10 @@ class FrameInputBuilder(InputBuilder):
         what = {"mean": "the mean frame of its recording", "mask": "the mask embedding of the model"}
         return f"An erased frame is replaced by {what[self.modules.erased]}. {_DELETED}"
 
+    @property
+    def names(self) -> tuple[str, str]:
+        return ("frame", RECORDING)
+
     def configuration(self, head: Head) -> str:
         content = {
             "config": cleaned(json.loads(self.model.config.to_json_string(use_diff=False))),

@@ -112,6 +112,11 @@ class InputBuilder:
         """How units are erased, for reports (see `Capabilities.erasure`)."""
         return ""
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What a unit and a row are, in the singular (see `Capabilities.unit_name` and `row_name`)."""
+        return ("token", "text")
+
     def configuration(self, head: Head) -> str:
         """Return, as JSON, everything that determines the logits, apart from the parameters."""
         return configuration_text(self.model.config, self.text_encoder, head)

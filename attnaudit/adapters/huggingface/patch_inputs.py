@@ -69,6 +69,10 @@ class PatchInputBuilder(InputBuilder):
         return f"{erased} {deletion}"
 
     @property
+    def names(self) -> tuple[str, str]:
+        return ("patch", self.whole)
+
+    @property
     def donors(self) -> Donors | None:
         """The donors whose patches replace erased patches; None if something else replaces them."""
         return self.grid.replacement.donors

@@ -93,6 +93,8 @@ class HuggingFaceAdapter:
             reading=_default_reading(runner, facts),
             unseen_mixers=facts.unseen_mixers,
             erasure=builder.erasure,
+            unit_name=builder.names[0],
+            row_name=builder.names[1],
             draws=builder.draws,
             precision=precision,
         )

@@ -82,6 +82,8 @@ class BagAdapter(PooledAttentionAdapter):
         family: str = BAG,
         configuration: str = "",
         target: Target = CLASS,
+        unit_name: str = "vector",
+        row_name: str = "bag",
     ) -> None:
         """Build an adapter from the parts of a model.
 
@@ -107,6 +109,8 @@ class BagAdapter(PooledAttentionAdapter):
             family: The family of the model.
             configuration: As for `PooledAttentionAdapter`. The hash of the baseline is appended.
             target: As for `PooledAttentionAdapter`.
+            unit_name: What a unit is, in the singular, for reports, such as "patch".
+            row_name: What a bag is, for the same purpose, such as "slide".
 
         Raises:
             AdapterError: The baseline is not a vector of finite numbers with d features, or another option is invalid.
@@ -143,16 +147,19 @@ class BagAdapter(PooledAttentionAdapter):
             contexts=contexts,
             target=target,
         )
-        masked = f"A masked unit is replaced by {'a vector of zeros' if baseline is None else 'the baseline vector'}."
+        replacement = "a vector of zeros" if baseline is None else "the baseline vector"
+        masked = f"A masked {unit_name} is replaced by {replacement}."
         if self.donors is not None:
-            masked = self.donors.description("unit", "a unit")
+            masked = self.donors.description(unit_name, f"a {unit_name}")
         self._capabilities = replace(
             self._capabilities,
             shares_states=independent,
             shares_masked=independent and self.donors is None,
             single_masks=independent and self.donors is None,
             unitwise=independent,
-            erasure=f"{masked} A deleted unit is left out of the bag.",
+            erasure=f"{masked} A deleted {unit_name} is left out of the {row_name}.",
+            unit_name=unit_name,
+            row_name=row_name,
             draws=1 if self.donors is None else self.donors.draws,
         )
 

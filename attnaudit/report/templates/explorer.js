@@ -13,6 +13,7 @@ function fill(select, options) {
 class Explorer {
   constructor(manifest, parts) {
     this.unit = manifest.unit;
+    this.names = manifest.names;
     this.cases = manifest.cases.map((one) => new Case(one, parts));
     this.ready = new Map();
     this.turn = 0;
@@ -99,7 +100,7 @@ class Explorer {
         for (let block = 0; block < one.texts.length; block++) {
           if (turn !== this.turn) return;
           if (block % 8 === 0 && !one.texts_read.has(block)) {
-            this.say(`Reading the texts: ${Math.round((100 * block) / one.texts.length)}%`);
+            this.say(`Reading the ${this.names.rows}: ${Math.round((100 * block) / one.texts.length)}%`);
           }
           await one.readTexts(block);
         }
@@ -336,10 +337,10 @@ class Explorer {
       const box = element("div");
       boxes[i].append(box);
       if (!text.tokens.length) {
-        box.append(element("p", { class: "none", text: "measurements.parquet holds no tokens of this instance." }));
+        box.append(element("p", { class: "none", text: `measurements.parquet holds no ${this.names.units} of this instance.` }));
         return null;
       }
-      return new TextView(box, { ...text, start: this.start?.row === this.opened ? this.start.at : undefined,
+      return new TextView(box, { ...text, names: this.names, start: this.start?.row === this.opened ? this.start.at : undefined,
         onWindow: (at) => { this.start = { row: this.opened, at }; } });
     });
     find(".scale-note").textContent = first.tokens.length

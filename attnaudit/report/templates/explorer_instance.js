@@ -97,7 +97,7 @@ function headMatrix(cells, measures, view, explorer) {
     table.querySelector(`button[data-layer="${layer}"][data-head="${head}"]`)?.focus();
   });
   const choice = element("select");
-  fill(choice, [["", "largest weight in this text"], ...measures.map((name) => [name, visible(name)])]);
+  fill(choice, [["", `largest weight in this ${explorer.names.row}`], ...measures.map((name) => [name, visible(name)])]);
   choice.value = explorer.headMeasure;
   const color = async () => {
     const value = async (cell) => {
@@ -110,7 +110,7 @@ function headMatrix(cells, measures, view, explorer) {
     [...buttons].forEach(([button, cell], i) => {
       button.style.setProperty("--h", largest && values[i] ? (Math.abs(values[i]) / largest).toFixed(3) : 0);
       button.textContent = cellNumber(values[i], decimals(largest)) || "—";
-      button.title = `layer ${cell.layer}, head ${cell.head}: ${number(values[i])}. Show the text under this head.`;
+      button.title = `layer ${cell.layer}, head ${cell.head}: ${number(values[i])}. Show the ${explorer.names.row} under this head.`;
     });
   };
   choice.addEventListener("change", () => {
@@ -118,6 +118,6 @@ function headMatrix(cells, measures, view, explorer) {
     color().catch((error) => explorer.fail(error));
   });
   color().catch((error) => explorer.fail(error));
-  return element("div", {}, element("h4", { text: "Heads: choose a cell to read the text under it" }),
+  return element("div", {}, element("h4", { text: `Heads: choose a cell to read the ${explorer.names.row} under it` }),
     element("label", {}, "Number in the cells", choice), table);
 }

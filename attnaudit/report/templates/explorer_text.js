@@ -35,11 +35,15 @@ function heats(values) {
   return sizes.map((size) => (darkest ? Math.min(1, size / darkest) : 0));
 }
 
-// One text with its rows. Each row has a name, a short name, a model (or ""), a kind, a scale (its largest absolute
+function capitalised(name) {
+  return name[0].toUpperCase() + name.slice(1);
+}
+
+// One text with its rows. `names` has the names of its units. Each row has a name, a short name, a model (or ""), a kind, a scale (its largest absolute
 // value) and values (one per token).
 class TextView {
-  constructor(box, { tokens, rows, start, onWindow }) {
-    Object.assign(this, { box, tokens, rows, onWindow });
+  constructor(box, { tokens, rows, names, start, onWindow }) {
+    Object.assign(this, { box, tokens, rows, names, onWindow });
     this.heat = rows.map((row) => heats(row.values));
     this.digits = rows.map((row) => decimals(row.scale));
     this.numbered = rows.map((row) => new Set([...row.values.keys()].filter((i) => Math.abs(row.values[i]) > 0)
@@ -73,14 +77,14 @@ class TextView {
   overview() {
     this.canvas = element("canvas", { class: "overview", height: 9 * this.rows.length, "aria-hidden": "true" });
     this.slider = element("input", { type: "range", min: 0, max: this.tokens.length - WINDOW, value: this.start,
-      "aria-label": "Part of the text that is shown" });
+      "aria-label": `Part of the ${this.names.row} that is shown` });
     this.slider.addEventListener("input", () => this.move(Number(this.slider.value)));
     this.canvas.addEventListener("click", (event) => {
       const share = event.offsetX / this.canvas.clientWidth;
       this.move(Math.round(share * this.tokens.length - WINDOW / 2));
     });
     this.where = element("p", { class: "fine" });
-    const all = element("button", { type: "button", text: `Show all ${this.tokens.length.toLocaleString("en-US")} tokens` });
+    const all = element("button", { type: "button", text: `Show all ${this.tokens.length.toLocaleString("en-US")} ${this.names.units}` });
     all.addEventListener("click", () => { this.folded = false; all.remove(); this.slider.remove(); this.draw(); });
     return element("div", { class: "folded" }, this.canvas, this.slider, element("div", { class: "where" }, this.where, all));
   }
@@ -118,8 +122,8 @@ class TextView {
     brush.strokeStyle = style.color;
     brush.lineWidth = 2;
     brush.strokeRect(x(first) + 1, 1, x(last) - x(first) - 2, this.canvas.height - 2);
-    this.where.textContent = `Tokens ${(first + 1).toLocaleString("en-US")} to ${last.toLocaleString("en-US")} of ` +
-      `${this.tokens.length.toLocaleString("en-US")}. The strip shows the whole text, one line per row below.`;
+    this.where.textContent = `${capitalised(this.names.units)} ${(first + 1).toLocaleString("en-US")} to ${last.toLocaleString("en-US")} of ` +
+      `${this.tokens.length.toLocaleString("en-US")}. The strip shows the whole ${this.names.row}, one line per row below.`;
   }
 
   // Splits the tokens in view into lines that fit the width, and draws a table for each.
@@ -186,7 +190,7 @@ class TextView {
     const values = this.rows.map((row) => `${row.name}${row.model ? ` (${row.model})` : ""} ${number(row.values[i])}`);
     const token = element("b");
     token.append(element("bdi", { text: visible(this.tokens[i].slice(0, 200)) || "␣" }));
-    this.readout.replaceChildren(`Token ${i + 1} of ${this.tokens.length} `, token, `: ${values.join("; ")}`);
+    this.readout.replaceChildren(`${capitalised(this.names.unit)} ${i + 1} of ${this.tokens.length} `, token, `: ${values.join("; ")}`);
   }
 
   focus(i) {

@@ -1,0 +1,49 @@
+"""The texts of a record with the names of the units and rows of the model (see `attnaudit.records.UnitNames`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from attnaudit.records import Chart, CheckRecord, Series, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
+
+#: The texts of a record that a check writes. A user may have written the first four.
+WRITTEN_BY_CUSTOM_CHECKS = ("title", "question", "why", "how_to_read")
+OTHER_TEXTS = ("in_words", "when_failed", "reason", "statistic", "unit", "value_name", "typical_of", "note")
+
+
+def with_unit_names(record: CheckRecord, names: UnitNames, *, of_weights: bool, custom: bool) -> CheckRecord:
+    """Return a record whose texts name the units and rows.
+
+    Args:
+        record: The record. Its texts are about texts and tokens.
+        names: The names.
+        of_weights: Whether the check is about single attention weights (see `UnitNames.named`).
+        custom: Whether the check is a custom check, whose title and explanations were written by a user.
+    """
+    if names == TOKENS_OF_TEXTS:
+        return record
+
+    def named(text: str) -> str:
+        return names.named(text, of_weights=of_weights)
+
+    def named_chart(chart: Chart) -> Chart:
+        series = [Series(name=named(one.name), x=one.x, y=one.y) for one in chart.series]
+        return msgspec.structs.replace(
+            chart, title=named(chart.title), x_label=named(chart.x_label), y_label=named(chart.y_label), series=series
+        )
+
+    fields = OTHER_TEXTS if custom else (*WRITTEN_BY_CUSTOM_CHECKS, *OTHER_TEXTS)
+    distribution = record.distribution
+    if distribution is not None:
+        distribution = msgspec.structs.replace(distribution, label=named(distribution.label))
+    return msgspec.structs.replace(
+        record,
+        **{field: named(getattr(record, field)) for field in fields},
+        undefined={named(reason): count for reason, count in record.undefined.items()},
+        references=[msgspec.structs.replace(one, meaning=named(one.meaning)) for one in record.references],
+        details={named(name): value for name, value in record.details.items()},
+        distribution=distribution,
+        charts=[named_chart(chart) for chart in record.charts],
+        unit_names=recorded(names),
+    )
