@@ -9,6 +9,7 @@ import torch
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance.contract import BrokenContractError, contract, gap
 from attnaudit.conformance.sample_texts import Examples, paired
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 
 #: The characters with which tokenisers mark a space before a word.
 SPACES = "Ġ▁ "
@@ -70,7 +71,8 @@ def check_query(e: Examples) -> str:
 def check_words(e: Examples) -> str:
     """Word numbers do not decrease along a text. They are -1 on special tokens and padding, and nowhere else."""
     if not e.inputs.words:
-        return "every token is a word"
+        unit = e.capabilities.unit_name
+        return "every token is a word" if unit == TOKENS_OF_TEXTS.unit else f"every {unit} is a unit"
     for stream, words in e.inputs.words.items():
         if stream not in e.inputs.ids or words.shape != e.inputs.ids[stream].shape or words.is_floating_point():
             raise BrokenContractError(

@@ -376,9 +376,9 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
     if unit == "sources":
         notes.append(
             "Statistics are computed over passages: the attention on the tokens of a passage is summed, their "
-            "gradients are combined, and a passage is erased by deleting it from the prompt. Attention is then computed "
-            "again. "
-            "The exception is the value of Pointing: there, the tokens that are left keep the weights that are shown."
+            "gradients are combined, and a passage is erased by deleting it from the prompt. Attention is then "
+            "computed again. The exception is the value of Pointing: there, the tokens that are left keep the weights "
+            "that are shown."
         )
     truncated = int(np.nansum(measurements.scalars.get("truncated", np.zeros(1))))
     if truncated:

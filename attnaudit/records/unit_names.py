@@ -22,6 +22,12 @@ _WORDS = re.compile(
 )
 
 
+#: Units that consist of parts are removed, not replaced.
+_REPLACED = re.compile(
+    r"\b(replac)(ing(?= (?:the attended |other )?(?:words|tokens)\b)|ement(?= changes))", re.IGNORECASE
+)
+
+
 class Measured(Protocol):
     """A record of a measured model that may contain names."""
 
@@ -77,6 +83,8 @@ class UnitNames(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if self == TOKENS_OF_TEXTS:
             return text
+        if self.parts:
+            text = _REPLACED.sub(lambda match: "removing" if match[2] == "ing" else "removal", text)
         unit = f"{self.parts} of the {self.units}" if of_weights and self.parts else self.unit
         units = f"{plural_of(self.parts)} of the {self.units}" if of_weights and self.parts else self.units
         names = {"token": unit, "word": unit, "text": self.row, "tokens": units, "words": units, "texts": self.rows}

@@ -6,6 +6,7 @@ import math
 
 from attnaudit.formatting import number
 from attnaudit.records import Matrix
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 from attnaudit.report.charts import Drawing, Shape, finite
 
 LEFT, TOP, RIGHT, BOTTOM = 44.0, 24.0, 8.0, 28.0
@@ -23,7 +24,7 @@ MOST_DECIMALS = 3
 UNITS = "thousandths"
 
 
-def matrix(record: Matrix, *, title: str) -> Drawing | None:
+def matrix(record: Matrix, *, title: str, rows: str = TOKENS_OF_TEXTS.rows) -> Drawing | None:
     """Draw a matrix with one coloured cell per value.
 
     Cells are blue for values above zero and magenta for values below zero. The larger the absolute value is, the darker
@@ -32,6 +33,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
     Args:
         record: The values.
         title: What the values are, for screen readers.
+        rows: The name of several rows of the data.
 
     Returns:
         The drawing; None if no value is defined.
@@ -90,7 +92,7 @@ def matrix(record: Matrix, *, title: str) -> Drawing | None:
         note="The values of blue cells are above 0, those of magenta cells below 0. The darker a cell, the further "
         f"its value is from 0, up to {number(largest)}.{scaled} The highest value, {number(best[0])}, is that "
         f"of {best[1]}. Because it is the highest of {len(known)} values, it is likely to be too high. To "
-        "choose a head, use texts other than those on which you report results.",
+        f"choose a head, use {rows} other than those on which you report results.",
     )
 
 

@@ -382,7 +382,10 @@ def _charts(record: CheckRecord) -> tuple[tuple[str, Drawing | None], ...]:
     if record.matrix is None:
         return charts
     return (
-        (f"By layer and head: {record.statistic}, {record.unit}", matrix(record.matrix, title=record.title)),
+        (
+            f"By layer and head: {record.statistic}, {record.unit}",
+            matrix(record.matrix, title=record.title, rows=names_of(record.unit_names).rows),
+        ),
         *charts,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from attnaudit.arrays import Integers
@@ -13,7 +14,7 @@ from attnaudit.formatting import plural
 from attnaudit.instances import Dataset, labels_of
 from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
 from attnaudit.model_families import audited_family
-from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord
+from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord, UnitNames
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
         conformance: The results of the test of its adapter.
         unit: The units of the audit.
     """
-    target = loaded.adapter.capabilities.target
+    capabilities = loaded.adapter.capabilities
+    target, names = capabilities.target, UnitNames(unit=capabilities.unit_name, row=capabilities.row_name)
     return ModelRecord(
         name=name,
         source=loaded.source,
@@ -100,7 +102,7 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
         parameters=loaded.parameters,
         sha256=loaded.sha256,
         linear_decoder=loaded.adapter.capabilities.linear_decoder,
-        conformance=conformance,
+        conformance=[msgspec.structs.replace(one, detail=names.named(one.detail)) for one in conformance],
         family=audited_family(loaded.family, unit),
         unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
         target=None

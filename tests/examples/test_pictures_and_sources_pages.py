@@ -6,6 +6,7 @@ import re
 import runpy
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,6 +17,8 @@ from attnaudit.checks.policy import load_policy
 from attnaudit.checks.policy_choice import choose_policy
 from attnaudit.data import label_indices, load, sample
 from attnaudit.engine.measuring import measure
+from attnaudit.records import CheckRecord
+from attnaudit.verdict_text import failure_message
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +27,16 @@ DOCS = ROOT / "docs"
 def examples(page: str) -> dict[str, str]:
     text = (DOCS / page).read_text(encoding="utf-8")
     return dict(re.findall(r"<!-- example: (\S+) -->\n```\w*\n(.*?)```", text, re.DOTALL))
+
+
+def names_in_messages(records: list[CheckRecord]) -> set[str]:
+    """Return the names of units and rows in the failure messages of checks."""
+    text = " ".join(failure_message(msgspec.structs.replace(record, worst=record.worst[:0])) for record in records)
+    marks = " ".join(
+        failure_message(record).partition("marks the most attended")[2].partition(":")[0] for record in records
+    )
+    words = r"tokens of the passages|tokens?|texts?|patch(?:es)?|pictures?|recordings?|passages?|prompts?"
+    return set(re.findall(rf"\b(?:{words})\b", f"{text} {marks}"))
 
 
 def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +56,9 @@ def test_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = sorted({need for check in checks for need in check.needs_under_reading()})
     labels = label_indices(data, loaded.adapter.capabilities.classes)
     measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
-    assert [check.judge(measured).value is not None for check in checks] == [True, True]
+    records = [check.judge(measured) for check in checks]
+    assert [record.value is not None for record in records] == [True, True]
+    assert names_in_messages(records) == {"patch", "patches", "picture"}
     assert {len(row) for row in measured.boxes} == {64}
     assert any("typical patch of its picture" in note for note in cost.notes)
 
@@ -63,7 +78,9 @@ def test_tones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = sorted({need for check in checks for need in check.needs_under_reading()})
     labels = label_indices(data, loaded.adapter.capabilities.classes)
     measured, cost = measure(loaded.adapter, data, needs, model="model", seed=0, labels=labels)
-    assert [check.judge(measured).value is not None for check in checks] == [True, True]
+    records = [check.judge(measured) for check in checks]
+    assert [record.value is not None for record in records] == [True, True]
+    assert names_in_messages(records) == {"patch", "patches", "recording"}
     assert {len(row) for row in measured.times} == {24}
     assert any("mean patch of its recording" in note for note in cost.notes)
 
@@ -85,7 +102,9 @@ def test_reviews_as_passages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     needs = sorted({need for check in checks for need in check.needs_under_reading()})
     measured, _ = measure(loaded.adapter, data, needs, model="checkpoint", seed=0, unit="sources")
     assert all(len(row) == 4 for row in measured.tokens)
-    verdicts = {check.id: check.judge(measured).verdict for check in checks}
+    records = [check.judge(measured) for check in checks]
+    verdicts = {record.check: record.verdict for record in records}
+    assert names_in_messages(records) == {"passage", "prompt", "prompts", "tokens of the passages"}
     used = "total_effect.standardised"
     assert set(verdicts) == {"top_k_drop.1", "linear_datamodelling_score.32", "pointing.logits", used}
     assert "pass" not in [verdict for name, verdict in verdicts.items() if name != used]

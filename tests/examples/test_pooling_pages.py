@@ -35,13 +35,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     for page in ("bags.md", "pooling.md"):
         for name, code in examples(page).items():
-            (tmp_path / name).write_text(code, encoding="utf-8")
+            path = tmp_path / page.removesuffix(".md") / name if name.startswith("audits/") else tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code, encoding="utf-8")
     yield tmp_path
     for name in ("parts", "digit_bags"):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("name", sorted(set(examples("pooling.md")) - {"parts.py"}))
+@pytest.mark.parametrize("name", ["heads.py", "hops.py", "levels.py", "pair.py"])
 def test_each_adapter_conforms_and_is_measured(name: str, folder: Path) -> None:
     adapter = runpy.run_path(str(folder / name))["adapter"]
     chosen = [one for one in load("movie-reviews").instances if 3 <= len(one.text.split()) <= 8][:5]
@@ -61,7 +63,7 @@ def digit_bags(folder: Path) -> Iterator[LoadedModel]:
     made["make_bags"](folder / "test", 40, 2)
     made["train"](folder / "train", steps=100)
     before = set(models.names())
-    runpy.run_path("conftest.py")
+    runpy.run_path("bags/audits/conftest.py")
     (source,) = set(models.names()) - before
     yield load_model(source)
     models._known.pop(source)

@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from attnaudit.records import RankedInstance
+from attnaudit.checks.unit_texts import with_unit_names
+from attnaudit.records import RankedInstance, UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
 from attnaudit.run.measurements_file import PLACES
 from tests.units.report.example_checks import seven_checks
 from tests.units.report.example_runs import run_record, token_rows, write_run
@@ -27,15 +29,28 @@ def write_picture(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def run_with_places(folder: Path, *, pictures: bool = True) -> Path:
-    """Write a run with one picture of 4 × 6 patches, or with one recording of 24 spans of half a second."""
+def run_with_places(folder: Path, *, pictures: bool = True, names: UnitNames = TOKENS_OF_TEXTS) -> Path:
+    """Write a run with one picture of 4 × 6 patches, or with one recording of 24 spans of half a second.
+
+    Args:
+        folder: The folder of the run.
+        pictures: Whether the run has a picture.
+        names: The names of the units and rows, with which the checks are judged.
+    """
     checks = [
-        msgspec.structs.replace(one, worst=[RankedInstance(instance="r0", value=0.1)], typical=[])
+        with_unit_names(
+            msgspec.structs.replace(one, worst=[RankedInstance(instance="r0", value=0.1)], typical=[]),
+            names,
+            of_weights=False,
+            custom=False,
+        )
         for one in seven_checks()
     ]
     folder.mkdir(parents=True)
     units = [f"row {r + 1}, column {c + 1}" for r in range(ROWS) for c in range(COLUMNS)]
-    write_run(folder, run_record(checks), token_rows(checks[0], "r0", units))
+    run = run_record(checks)
+    measured = [msgspec.structs.replace(one, unit_names=recorded(names)) for one in run.measured]
+    write_run(folder, msgspec.structs.replace(run, measured=measured), token_rows(checks[0], "r0", units))
     table = pq.read_table(folder / "measurements.parquet")
     boxes = [[c / COLUMNS, r / ROWS, 1 / COLUMNS, 1 / ROWS] for r in range(ROWS) for c in range(COLUMNS)]
     times = [[i / 2, (i + 1) / 2] for i in range(len(units))]

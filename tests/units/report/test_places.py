@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from attnaudit.records import UnitNames
 from attnaudit.report import build
 from attnaudit.report.pictures import LONGEST_SIDE, EmbeddedPicture, PictureStore, data_uri
 from attnaudit.report.placed_units import MOST_UNITS, STEPS, placed_row
@@ -28,6 +30,24 @@ def test_a_picture_is_embedded_once_and_drawn_with_its_patches(tmp_path: Path) -
     assert labels
     assert "Values as a table" in page
     assert "token-row attention" not in page
+
+
+def _read(page: str) -> str:
+    """Return the text that a page shows, with its tooltips and labels."""
+    page = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    labels = re.findall(r'(?:title|aria-label|placeholder)="([^"]*)"', page)
+    return html.unescape(" ".join([re.sub(r"<[^>]+>", " ", page), *labels]))
+
+
+def test_a_report_on_pictures_names_patches_and_pictures(tmp_path: Path) -> None:
+    text = _read(_page(run_with_places(tmp_path / "run", names=UnitNames(unit="patch", row="picture"))))
+    assert re.findall(r"[^.]*\b(?:[Tt]okens?|[Tt]exts?)\b[^.]*", text.replace("special tokens", "")) == []
+    assert "Values per patch" in text
+    assert "The darker a patch" in text
+    assert "Search the pictures and ids" in text
+    other = _read(_page(run_with_places(tmp_path / "other")))
+    assert "The darker a token" in other
+    assert "Search the texts and ids" in other
 
 
 def test_a_recording_is_drawn_over_a_line_of_time(tmp_path: Path) -> None:
