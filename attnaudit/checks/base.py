@@ -59,11 +59,6 @@ class Check(CheckArguments, ABC):
     #: The kinds of thresholds that the check accepts. Most checks accept only one kind, because with the other kind
     #: they would pass exactly those models that they should reject.
     directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
-    #: Whether the check replaces single attention weights. If a unit has several weights, as a passage does, the texts
-    #: of the check are about its tokens.
-    replaces_weights: ClassVar[bool] = False
-    #: Whether a user wrote the title, the question and the explanations.
-    has_custom_texts: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -260,8 +255,7 @@ class Check(CheckArguments, ABC):
 
         Args:
             measurements: The measurements of one model on one data set.
-            gated: The number of gates in the policy. If this check is a gate, the confidence at which it fails is
-                corrected for this number (see `fail_confidence`).
+            gated: The number of gates in the policy. A gate that fails is corrected for it (see `fail_confidence`).
 
         Raises:
             CheckError: The measurements lack a measure that the check uses.
@@ -293,9 +287,8 @@ class Check(CheckArguments, ABC):
             severity=self.severity,
             unseen_mixers=self.not_accepted(measurements.unseen_mixers),
         )
-        distribution = None
-        if evidence.values is not None:
-            distribution = histogram(evidence.values, evidence.values_label or self.unit, evidence.values_range)
+        label = evidence.values_label or self.unit
+        distribution = None if evidence.values is None else histogram(evidence.values, label, evidence.values_range)
         record = CheckRecord(
             check=self.id,
             family=self.family,
@@ -345,9 +338,7 @@ class Check(CheckArguments, ABC):
             reading=reading,
             matrix=matrix,
         )
-        return with_unit_names(
-            record, measurements.unit_names, of_weights=self.replaces_weights, custom=self.has_custom_texts
-        )
+        return with_unit_names(record, measurements.unit_names, self)
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
         """Return the evidence to compare with the threshold, and the threshold as a number.

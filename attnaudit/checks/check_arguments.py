@@ -68,6 +68,11 @@ class CheckArguments:
     sampling: Literal["all", "sequential"] = "all"
     unseen_mixers: Literal["block", "accept"] = "block"
 
+    #: Whether the check replaces single attention weights. If a unit has several weights, as a passage does, the texts
+    #: of the check are about its tokens.
+    replaces_weights: ClassVar[bool] = False
+    #: Whether a user wrote the title, the question and the explanations.
+    has_custom_texts: ClassVar[bool] = False
     #: Why the check has no argument `sampled_units`, as a clause.
     needs_all_units: ClassVar[str] = "its value cannot be estimated without bias from a sample of the units"
 

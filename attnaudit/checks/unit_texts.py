@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.records import Chart, CheckRecord, Series, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
 
@@ -12,20 +13,19 @@ WRITTEN_BY_CUSTOM_CHECKS = ("title", "question", "why", "how_to_read")
 OTHER_TEXTS = ("in_words", "when_failed", "reason", "statistic", "unit", "value_name", "typical_of", "note")
 
 
-def with_unit_names(record: CheckRecord, names: UnitNames, *, of_weights: bool, custom: bool) -> CheckRecord:
+def with_unit_names(record: CheckRecord, names: UnitNames, check: CheckArguments) -> CheckRecord:
     """Return a record whose texts name the units and rows.
 
     Args:
         record: The record. Its texts are about texts and tokens.
         names: The names.
-        of_weights: Whether the check is about single attention weights (see `UnitNames.named`).
-        custom: Whether the check is a custom check, whose title and explanations were written by a user.
+        check: The check that made the record.
     """
     if names == TOKENS_OF_TEXTS:
         return record
 
     def named(text: str) -> str:
-        return names.named(text, of_weights=of_weights)
+        return names.named(text, of_weights=check.replaces_weights)
 
     def named_chart(chart: Chart) -> Chart:
         series = [Series(name=named(one.name), x=one.x, y=one.y) for one in chart.series]
@@ -33,7 +33,7 @@ def with_unit_names(record: CheckRecord, names: UnitNames, *, of_weights: bool, 
             chart, title=named(chart.title), x_label=named(chart.x_label), y_label=named(chart.y_label), series=series
         )
 
-    fields = OTHER_TEXTS if custom else (*WRITTEN_BY_CUSTOM_CHECKS, *OTHER_TEXTS)
+    fields = OTHER_TEXTS if check.has_custom_texts else (*WRITTEN_BY_CUSTOM_CHECKS, *OTHER_TEXTS)
     distribution = record.distribution
     if distribution is not None:
         distribution = msgspec.structs.replace(distribution, label=named(distribution.label))

@@ -387,7 +387,8 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
         )
     if repeated:
         notes.append(
-            f"{repeated:,} of {len(measurements):,} {rows} {'has' if repeated == 1 else 'have'} the same {units} as an "
-            "earlier one. A source that only repeats another one is merged into it and does not narrow an interval."
+            f"{repeated:,} of {len(measurements):,} {rows} {'has' if repeated == 1 else 'have'} the same {names.units} "
+            "as an earlier one. A source that only repeats another one is merged into it and does not narrow an "
+            "interval."
         )
     return notes

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from attnaudit.checks import Agreement
 from attnaudit.checks.unit_texts import with_unit_names
 from attnaudit.records import RankedInstance, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
@@ -41,8 +42,7 @@ def run_with_places(folder: Path, *, pictures: bool = True, names: UnitNames = T
         with_unit_names(
             msgspec.structs.replace(one, worst=[RankedInstance(instance="r0", value=0.1)], typical=[]),
             names,
-            of_weights=False,
-            custom=False,
+            Agreement(severity="report"),
         )
         for one in seven_checks()
     ]
