@@ -13,12 +13,14 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attnaudit.adapters import BagAdapter
+from attnaudit.checks import Pointing
 from attnaudit.conformance import full, quick
 from attnaudit.data import load
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset
+from attnaudit.records import UnitNames
 from attnaudit.targets import Target
 
 FEATURES, STATES = 5, 4
@@ -101,7 +103,18 @@ def test_a_label_of_a_bag(bags: Dataset) -> None:
 )
 def test_the_report_says_how_units_are_erased(bags: Dataset, baseline: Tensor | None, replacement: str) -> None:
     _, record = measure(bag_adapter(baseline=baseline), bags, ("leave_one_out.inputs",), model="m", seed=0)
-    assert f"A masked unit is replaced by {replacement}. A deleted unit is left out of the bag." in record.notes
+    assert f"A masked vector is replaced by {replacement}. A deleted vector is left out of the bag." in record.notes
+    assert record.unit_names == UnitNames(unit="vector", row="bag")
+
+
+def test_an_adapter_declares_the_names_of_units_and_rows(bags: Dataset) -> None:
+    adapter = bag_adapter(unit_name="patch", row_name="slide")
+    check = Pointing(severity="report")
+    data, record = measure(adapter, bags, check.needs(), model="m", seed=0)
+    assert (
+        record.notes[0] == "A masked patch is replaced by a vector of zeros. A deleted patch is left out of the slide."
+    )
+    assert check.judge(data).title.startswith("Attention points at the influential patches")
 
 
 @pytest.mark.parametrize("independent", [True, False])
