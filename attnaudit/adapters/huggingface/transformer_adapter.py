@@ -6,7 +6,7 @@ Shapes: B rows, T tokens of the text, V variants, H heads, K keys, C classes, d 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -174,7 +174,7 @@ class HuggingFaceAdapter:
         """Replay weights by the fastest method that gives the correct logits (see `TransformerAdapter.replay`)."""
         forms = self.replay_forms(site)
         has_states = isinstance(trace.cache, LayerStates)
-        with frozen_parameters(self.model):
+        with frozen_parameters(self.model) if torch.is_grad_enabled() else nullcontext():
             if has_states and forms.one_position and self._reads(inputs, queries):
                 return query_replay.replay_one_position(self.runner, inputs, trace, site, queries, weights)
             if has_states and forms.after_position:
