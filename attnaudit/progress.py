@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 60.0
 def progress_bar(
     title: str = "",
     *,
-    unit: str = "",
+    unit: str | Callable[[], str] = "",
     print_notes: bool = False,
     print_tenths: bool = True,
     stream: TextIO | None = None,
@@ -36,7 +36,7 @@ def progress_bar(
 
     Args:
         title: The name of the work, such as "training".
-        unit: The plural of what is counted, such as "texts"; "" if the title says it.
+        unit: The plural of what is counted, such as "texts", or a function that returns it; "" if the title says it.
         print_notes: Whether to print each new note on its own line, on a terminal and elsewhere. No lines are then
             printed for the tenths of the work.
         print_tenths: Whether to print lines for the tenths of the work.
@@ -93,13 +93,16 @@ def progress_bar(
         yield update
 
 
-def _count(done: int, total: int | None, unit: str) -> str:
+def _count(done: int, total: int | None, unit: str | Callable[[], str]) -> str:
     """Return a count such as "400 of 2,026 texts", or "400 texts" if the total is not known."""
-    return f"{done:,}{'' if total is None else f' of {total:,}'} {unit}".rstrip()
+    counted = unit if isinstance(unit, str) else unit()
+    return f"{done:,}{'' if total is None else f' of {total:,}'} {counted}".rstrip()
 
 
 @contextmanager
-def _progress_lines(print_line: Callable[[str], None], title: str, unit: str) -> Iterator[_ProgressLines]:
+def _progress_lines(
+    print_line: Callable[[str], None], title: str, unit: str | Callable[[], str]
+) -> Iterator[_ProgressLines]:
     """Print lines about progress until the context ends. A thread prints them while the work reports nothing."""
     lines = _ProgressLines(print_line, title, unit)
     thread = threading.Thread(target=lines.beat, name="attnaudit-heartbeat", daemon=True)
@@ -120,7 +123,7 @@ class _ProgressLines:
         unit: The plural of what is counted.
     """
 
-    def __init__(self, print_line: Callable[[str], None], title: str, unit: str) -> None:
+    def __init__(self, print_line: Callable[[str], None], title: str, unit: str | Callable[[], str]) -> None:
         self.ended = threading.Event()
         self._print_line = print_line
         self._unit = unit

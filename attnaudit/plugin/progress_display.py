@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | None]:
-    """Show on standard error how many texts a run has measured. pytest still captures what the model prints.
+def measuring_progress(config: pytest.Config, rows: Callable[[], str]) -> Iterator[ProgressCallback | None]:
+    """Show on standard error how many rows a run has measured. pytest still captures what the model prints.
 
     A bar is drawn in the terminal of the process that runs the cases. In CI, in the workers of xdist and where the
     output is not a terminal, a line is printed each minute.
+
+    Args:
+        config: The configuration of pytest.
+        rows: Returns the name of several rows, such as "texts".
 
     Yields:
         The callback to report progress to; None with -qq.
@@ -37,7 +41,7 @@ def measuring_progress(config: pytest.Config) -> Iterator[ProgressCallback | Non
     with (
         _uncaptured_stderr(config) as stream,
         progress_bar(
-            unit="texts",
+            unit=rows,
             print_tenths=False,
             stream=stream,
             log_only=not (on_terminal and stream.isatty()),

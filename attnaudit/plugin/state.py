@@ -171,7 +171,7 @@ def new_state(config: pytest.Config) -> RunState:
         folder,
         worker=received.get("workerid", "main"),
         workers=int(received.get("workercount", 1)),
-        progress=lambda: measuring_progress(config),
+        progress=lambda: measuring_progress(config, lambda: session.unit_names.rows),
     )
     context = RunContext(
         version=__version__,

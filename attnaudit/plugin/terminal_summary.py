@@ -93,10 +93,15 @@ def _show_gates(run: RunRecord, terminalreporter: pytest.TerminalReporter) -> No
 
 
 def _reasons(run: RunRecord, shown: Collection[str]) -> Iterator[str]:
-    """Yield one line for each reason why checks have no verdict. A reason that was shown already is not repeated."""
-    for reason, count in Counter(case.reason for case in run.missing).items():
-        what = f"No verdict on {plural(count, 'check')}"
-        yield f"{what}, for the reason given above." if reason in shown else f"{what}: {reason}"
+    """Yield lines with the reasons why checks have no verdict. A reason that was shown already is not repeated."""
+    counts = Counter(case.reason for case in run.missing)
+    above = [count for reason, count in counts.items() if reason in shown]
+    if above:
+        reasons = "reason" if len(above) == 1 else "reasons"
+        yield f"No verdict on {plural(sum(above), 'check')}, for the {reasons} given above."
+    for reason, count in counts.items():
+        if reason not in shown:
+            yield f"No verdict on {plural(count, 'check')}: {reason}"
 
 
 def _notes(run: RunRecord, verbosity: int) -> Iterator[str]:

@@ -24,6 +24,7 @@ from attnaudit.records import (
     MeasureRecord,
     PolicyValidation,
 )
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 from attnaudit.run.audit_items import item_by_id
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.audited_data import data_notes, data_record, indices_of_labels, model_record
@@ -99,6 +100,7 @@ class AuditSession:
         self._records: dict[tuple[str, str, str], CheckRecord] = {}
         self._threads: int | None = None
         self._texts_measured = 0
+        self.unit_names = TOKENS_OF_TEXTS
 
     def request(self, model: str, data: str, needs: Iterable[str]) -> None:
         """Request the measures that a case needs. All requests for a model and a data set are measured together.
@@ -280,7 +282,7 @@ class AuditSession:
 
     def _measure_rows(self, model: str, data: str, progress: TextProgress | None) -> Measurements:
         """Measure a model on a data set that can be read, as `_measure` does."""
-        from attnaudit.engine.measuring import measure
+        from attnaudit.engine.measuring import measure, unit_names
         from attnaudit.engine.planning import refusals, refuse_unauditable
         from attnaudit.run.rounding_effects import measured_in_float32
 
@@ -288,6 +290,7 @@ class AuditSession:
         loaded, conformance = self._model(model)
         refuse_unauditable(loaded.adapter)
         capabilities = loaded.adapter.capabilities
+        self.unit_names = unit_names(capabilities, self.options.engine_unit)
         self._families[model] = audited_family(loaded.family, self.options.unit)
         self._model_sha256[model] = loaded.sha256
         gates = SequentialGates(self._sequential_gates(model), gated=max(1, len(self._gates)))
@@ -304,7 +307,7 @@ class AuditSession:
             from attnaudit.conformance import quick
 
             if progress is not None:
-                progress.phase(f"testing the adapter of {model}")
+                progress.phase(f"testing the adapter of {model}", self.unit_names)
             conformance.extend(quick(loaded.adapter, first.instances))
         needs = sorted(self._needs.get((model, data), set()))
         refused = self._refused[(model, data)] = refusals(loaded.adapter, needs, self.options.engine_unit)

@@ -1,8 +1,10 @@
-"""Report the progress of a run in one unit: the texts of all its models and data sets."""
+"""Report the progress of a run in one unit: the rows of all its models and data sets."""
 
 from __future__ import annotations
 
 from attnaudit.progress import ProgressCallback
+from attnaudit.records import UnitNames
+from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 
 
 class TextProgress:
@@ -27,9 +29,11 @@ class TextProgress:
         self._pairs = pairs
         self._done = 0
         self._total: int | None = None
+        self.names = TOKENS_OF_TEXTS
 
-    def phase(self, what: str) -> None:
-        """Report work that comes before the first text, such as "loading demo"."""
+    def phase(self, what: str, names: UnitNames = TOKENS_OF_TEXTS) -> None:
+        """Report work that comes before the first row, such as "loading demo". `names` are used from now on."""
+        self.names = names
         self._shown(self._before, None, what)
 
     def __call__(self, done: int, total: int | None, note: str) -> None:
@@ -39,6 +43,6 @@ class TextProgress:
             self._done, self._total = done, total
             remark = " (checking the results)" if done == total else ""
         elif total:
-            remark = f" ({note}: {done / total:.0%})"
+            remark = f" ({self.names.named(note)}: {done / total:.0%})"
         every = None if self._total is None else self._before + self._total * self._pairs
         self._shown(self._before + self._done, every, self._title + remark)

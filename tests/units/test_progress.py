@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit import progress as progress_module
 from attnaudit.progress import progress_bar
+from attnaudit.records import UnitNames
 from attnaudit.run.text_progress import TextProgress
 
 NOTE = "measuring [/x] [red]a\x1b[2J\n::error::b"
@@ -91,3 +92,22 @@ def test_steps_within_a_batch_are_a_remark_and_not_counted() -> None:
         (18, 50, "measuring m on d"),
         (30, 50, "measuring m on d (checking the results)"),
     ]
+
+
+def test_progress_names_the_rows_and_units_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["texts"]
+    with progress_bar(unit=lambda: rows[0]) as shown:
+        progress = TextProgress(shown, model="text model", data="d", before=0, pairs=1)
+        progress.phase("loading text model")
+        progress.phase("testing the adapter of text model", UnitNames(unit="patch", row="picture"))
+        rows[0] = "pictures"
+        progress(0, 400, "measuring text model on d")
+        progress(200, 400, "measuring text model on d")
+        notes: list[str] = []
+        other = TextProgress(
+            lambda done, total, note: notes.append(note), model="text model", data="d", before=0, pairs=1
+        )
+        other.phase("", UnitNames(unit="patch", row="picture"))
+        other(1, 2, "texts with tokens erased")
+    assert "200 of 400 pictures" in capsys.readouterr().err
+    assert notes[-1] == "measuring text model on d (pictures with patches erased: 50%)"
