@@ -37,6 +37,9 @@ FEWEST = 4
 #: If tokens contribute separately to a pooled state, the effect of changing two tokens is the sum of the two single
 #: effects. The deviation from this sum may be at most this share of one effect.
 INTERACTION = 1e-3
+#: Number of texts on which this is tested. On a single text, the largest values of a few features may all come from one
+#: of the two tokens, or from special tokens, so that a maximum of these features would not be noticed.
+POOLED_TEXTS = 2
 
 
 def unseen_mixers(runner: Runner, read_tokens: ReadTokens) -> tuple[str, ...]:
@@ -66,8 +69,11 @@ def unseen_mixers(runner: Runner, read_tokens: ReadTokens) -> tuple[str, ...]:
     found |= dict.fromkeys(_around_attention(runner, read_tokens, inputs, clean, runs))
     # If modules mix tokens, or a decoder attends to one token, only two tokens may be changed.
     parts = [{one} for one in _positions(inputs)] if found or runner.builder.decoder is not None else _halves(inputs)
-    variants = [runner.builder.perturbed(inputs, part) for part in (*parts, parts[0] | parts[1])]
-    found |= dict.fromkeys(_selective_pooling(runner, clean, inputs, variants, found))
+    for _ in range(POOLED_TEXTS):
+        variants = [runner.builder.perturbed(inputs, part) for part in (*parts, parts[0] | parts[1])]
+        found |= dict.fromkeys(_selective_pooling(runner, clean, inputs, variants, found))
+        inputs = runner.builder.perturbed(inputs, inputs.real()[0].nonzero()[:, 0].tolist())
+        clean = _observed(runner, inputs, Observation())
     return tuple(
         f"{name or 'the model'} ({type(module).__name__})"
         for name, module in runner.model.named_modules()
@@ -252,7 +258,10 @@ def _first_pooled(last: nn.Module, clean: Observation, runs: Sequence[Observatio
         if runs[-1].elsewhere(value.shape) is not None or not value.is_floating_point():
             continue
         one, two, both = (other.value for other in others)
-        if not differs(one, value).any() or not differs(two, value).any():
+        # A maximum can depend on a group only where the other group is changed, too.
+        first_has_effect = differs(one, value).any() or differs(both, two).any()
+        second_has_effect = differs(two, value).any() or differs(both, one).any()
+        if not first_has_effect or not second_has_effect:
             continue
         interaction = (both - one) - (two - value)
         allowed = INTERACTION * largest(two - value) + ROUNDING * largest(value)

@@ -102,16 +102,27 @@ def test_a_head_that_pools_with_weights_of_its_own(monkeypatch: pytest.MonkeyPat
 
 
 class Head(nn.Module):
-    """A head that gets the mean and the states of all tokens. Its own code changes the mean, and may add a maximum."""
+    """A head that gets the mean and the states of all tokens. Its own code changes the mean, and may add a maximum.
 
-    def __init__(self, *, adds_largest: bool) -> None:
+    The argument is the number of features whose maximum is added.
+    """
+
+    def __init__(self, *, largest_of: int) -> None:
         super().__init__()
-        self.adds_largest = adds_largest
+        self.largest_of = largest_of
         self.first = nn.Linear(architectures.HIDDEN, 2)
 
     def forward(self, mean: Tensor, states: Tensor) -> Tensor:
         logits: Tensor = self.first(nn.functional.gelu(mean))
-        return logits + states.amax(1) @ self.first.weight.T if self.adds_largest else logits
+        return logits + states[..., : self.largest_of].amax(1) @ self.first.weight[:, : self.largest_of].T
+
+
+#: What a head reads -> the number of features whose maximum it adds.
+LARGEST_OF = {
+    "mean and largest in a head": architectures.HIDDEN,
+    "mean and largest of two in a head": 2,
+    "mean and largest of one in a head": 1,
+}
 
 
 class Experts(nn.Module):
@@ -138,7 +149,7 @@ class Wrapper(nn.Module):
         self.mixes, self.pools, self.varies = mixes, pools, varies
         self.first, self.second = nn.Linear(architectures.HIDDEN, 2), nn.Linear(architectures.HIDDEN, 2)
         self.experts = Experts()
-        self.head = Head(adds_largest="largest" in pools)
+        self.head = Head(largest_of=LARGEST_OF.get(pools, 0))
         self.step = nn.Identity()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -188,8 +199,9 @@ def test_calls_that_depend_on_the_tokens_hide_no_pooling() -> None:
     assert mixers_of(pools="mean and largest", varies=True) == ("module (Wrapper)",)
 
 
-def test_a_second_pooled_state_is_found_in_a_head_that_gets_a_mean() -> None:
-    assert mixers_of(pools="mean and largest in a head") == ("module.head (Head)",)
+@pytest.mark.parametrize("pools", LARGEST_OF)
+def test_a_second_pooled_state_is_found_in_a_head_that_gets_a_mean(pools: str) -> None:
+    assert mixers_of(pools=pools) == ("module.head (Head)",)
 
 
 def test_a_sum_of_embeddings_that_is_added_to_the_state_of_the_first_token() -> None:
