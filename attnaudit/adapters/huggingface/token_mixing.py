@@ -38,7 +38,7 @@ FEWEST = 4
 #: effects. The deviation from this sum may be at most this share of one effect.
 INTERACTION = 1e-3
 #: Number of texts on which this is tested. On a single text, the largest values of a few features may all come from one
-#: of the two tokens, or from special tokens, so that a maximum of these features would not be noticed.
+#: of the two groups of tokens, or from special tokens, so that a maximum of these features would not be noticed.
 POOLED_TEXTS = 2
 
 
