@@ -5,7 +5,6 @@ The code of torch needs memory only while it is used as well, so it can be relea
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import mmap
@@ -13,15 +12,15 @@ import os
 import re
 import sys
 import tempfile
-import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnaudit.errors import AuditError
+from attnaudit.filed_arrays import filed, mapped_files
+from attnaudit.temporary_files import temporary_files, temporary_folder
 
 T = TypeVar("T", bound=np.generic)
 
@@ -31,46 +30,6 @@ ROWS_IN_MEMORY = 20_000
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
 #: The path of a library that torch loads when it is imported. These libraries stay loaded until the process ends.
 LIBRARY = re.compile(r"/torch/lib/libtorch_(cpu|cuda|python)\.so$")
-
-#: The mapped files that are in use.
-_maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
-
-
-def temporary_folder() -> str:
-    """Return the folder of temporary files.
-
-    Raises:
-        AuditError: The environment variable TMPDIR names a folder that cannot be used. Python would use another folder
-            without notice.
-    """
-    named = os.environ.get("TMPDIR")
-    if named and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):
-        raise AuditError(
-            f"TMPDIR {named}: this is not a folder that can be written to. Set the environment variable TMPDIR to the "
-            "folder for temporary files, or unset it."
-        )
-    return tempfile.gettempdir()
-
-
-@contextlib.contextmanager
-def temporary_files() -> Iterator[None]:
-    """Raise an error that names the folder of temporary files if one of them cannot be written or read.
-
-    Raises:
-        AuditError: The code in the context raised an OSError.
-    """
-    try:
-        yield
-    except OSError as error:
-        try:
-            folder = tempfile.gettempdir()
-        except OSError:  # no folder can be written to
-            folder = os.environ.get("TMPDIR", "the usual folders")
-        raise AuditError(
-            f"Temporary files cannot be written in {folder}: {error.strerror or error}. Free some space there, or set "
-            "the environment variable TMPDIR to another folder. Then start the audit again; with --audit-resume, it "
-            "keeps the shards that it has measured."
-        ) from error
 
 
 @temporary_files()
@@ -90,7 +49,7 @@ def in_file(array: NDArray[T]) -> NDArray[T]:
     with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
         file.write(np.ascontiguousarray(array).data)
         file.flush()
-        return _view(np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape))
+        return filed(np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape))
 
 
 @temporary_files()
@@ -107,7 +66,7 @@ def new_in_file(length: int, dtype: DTypeLike) -> NDArray[Any]:
     with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
         # Otherwise, a full disk would be noticed when the array is written, and the system would kill this process.
         _reserve(file.fileno(), length * np.dtype(dtype).itemsize)
-        return _view(np.memmap(file, dtype=dtype, mode="w+", shape=(length,)))
+        return filed(np.memmap(file, dtype=dtype, mode="w+", shape=(length,)))
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -130,7 +89,7 @@ def release_mapped() -> None:
     The operating system reads it again from the files when it is needed, so nothing is lost.
     """
     if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-        for one in list(_maps):
+        for one in list(mapped_files):
             one.madvise(mmap.MADV_DONTNEED)
 
 
@@ -145,7 +104,7 @@ def release_libraries() -> None:
     unloaded, so no other thread can put other content at their addresses. A library that is installed again during
     the run is another file; the old one remains until this process ends.
     """
-    madvise = getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" and _maps else None
+    madvise = getattr(ctypes.CDLL(None), "madvise", None) if sys.platform == "linux" and mapped_files else None
     if madvise is None or "torch._C" not in sys.modules:  # torch may be loading them in another thread
         return
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -172,9 +131,3 @@ def _unmodified(lines: Iterable[str]) -> list[tuple[int, int]]:
         elif mapping and line.startswith(("Anonymous:", "Swap:")) and line.split()[1] == "0":
             found.setdefault(mapping, set()).add(line.partition(":")[0])
     return [one for one, unchanged in found.items() if len(unchanged) == 2]
-
-
-def _view(mapped: np.memmap[Any, Any]) -> NDArray[Any]:
-    """Register the file of an array, and return the array as a plain one."""
-    _maps.add(cast(mmap.mmap, mapped.base))
-    return np.asarray(mapped)

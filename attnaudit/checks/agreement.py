@@ -25,6 +25,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.filed_arrays import filled, from_numbers
 from attnaudit.formatting import number
 from attnaudit.records import Direction
 from attnaudit.unit_samples import FEWEST_DIFFERENT, FEWEST_SAMPLED, MOST_SAMPLED, units_measured, with_sample
@@ -170,7 +171,8 @@ class Agreement(PerInstanceCheck):
     def _unresolved(self, measurements: Measurements) -> Mask:
         """Return an (n,) mask, True at the instances whose sample of units is too small; all False without samples."""
         if not self.sampled_units:
-            return np.zeros(len(measurements), dtype=bool)
+            nothing: Mask = filled(len(measurements), False, np.bool_)
+            return nothing
         unresolved: Mask = measurements.scalar(f"{self.subject}.unresolved") > 0
         return unresolved
 
@@ -242,7 +244,7 @@ class Agreement(PerInstanceCheck):
                 ("not used, because leaving out only the rows above would bias the mean", undefined),
             )
         attention = measurements.vectors.get("attention", [])
-        tied = np.array([len(row) > 0 and np.ptp(row) == 0 for row in attention], dtype=bool)
+        tied = from_numbers((len(row) > 0 and np.ptp(row) == 0 for row in attention), np.bool_)
         return (
             single_token(measurements),
             no_real_attention(measurements),

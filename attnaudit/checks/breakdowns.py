@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Mask, number_or_none
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import from_numbers
 from attnaudit.records import Breakdown, Part
 
 #: Edges of the bins of the largest class probability.
@@ -56,12 +58,13 @@ def breakdowns(measurements: Measurements, defined: Mask, value_of: ValueOfPart)
     return tuple(found)
 
 
-def confidence(measurements: Measurements) -> np.ndarray | None:
+def confidence(measurements: Measurements) -> Floats | None:
     """Return the largest class probability of each instance (n,); None if the run has no probabilities."""
     vectors = measurements.vectors.get("probabilities")
     if vectors is None:
         return None
-    return np.fromiter((np.max(one) if len(one) else np.nan for one in vectors), np.float64, len(vectors))
+    largest: Floats = from_numbers((np.max(one) if len(one) else np.nan for one in vectors), np.float64)
+    return largest
 
 
 def _by_confidence(measurements: Measurements) -> Iterator[tuple[str, Mask]]:

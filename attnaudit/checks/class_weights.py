@@ -11,6 +11,7 @@ from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import join_remarks
 from attnaudit.checks.sequential import NotYet, rows_in_order
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.independent_units import balanced_units
@@ -57,7 +58,7 @@ def units_of_rows(
     if classes == "balanced" and not (measurements.labels >= 0).all():
         return "rows have no label, and predicted classes are known only after measuring"
     order = rows_in_order(measurements, defined)
-    own = measurements.labels if classes == "balanced" else np.zeros(len(measurements), dtype=np.int64)
+    own = measurements.labels if classes == "balanced" else filled(len(measurements), 0, np.int64)
     number = len(measurements.classes) if classes == "balanced" else 1
     if len(np.unique(own[order])) < number:
         return NotYet("a class of the model has no row")
@@ -81,7 +82,7 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
             f"the predicted classes, not the labels, have equal weight, because {missing} of {len(measurements)} rows "
             "have no label"
         )
-    present = set(_classes(measurements).tolist())
+    present = set(np.unique(_classes(measurements)).tolist())
     absent = [f"'{name}'" for index, name in enumerate(measurements.classes) if index not in present]
     if absent:
         it = "this class is" if len(absent) == 1 else "these classes are"

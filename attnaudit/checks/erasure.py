@@ -32,6 +32,7 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled, written
 from attnaudit.formatting import percentage
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
@@ -40,6 +41,8 @@ from attnaudit.statistics.intervals import ratio_interval
 
 #: The percentages of the tokens at which erasure is measured.
 PERCENTAGES = (1, 5, 10, 20, 50)
+#: The number of rows whose curves are in memory at once.
+ROWS_AT_ONCE = 256
 ORDERS = {"attention": "attention", "random": "random order", "loo": "signed leave-one-out"}
 OPERATORS = {"deletion": "deletion", "mask": "mask substitution"}
 UNSUPPORTED = {
@@ -234,10 +237,10 @@ class Erasure(PerInstanceCheck):
         }
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
-        unsupported = np.full(len(undefined), f"erasure.{self.operator}" in measurements.facts)
+        unsupported = filled(len(undefined), f"erasure.{self.operator}" in measurements.facts, np.bool_)
         no_decision = measurements.no_decision if self.measure == "decision" else ""
         return (
-            (no_decision, np.full(len(undefined), bool(no_decision))),
+            (no_decision, filled(len(undefined), bool(no_decision), np.bool_)),
             (UNSUPPORTED[self.operator], unsupported),
             single_token(measurements),
             no_real_attention(measurements),
@@ -307,5 +310,11 @@ class Erasure(PerInstanceCheck):
 
 def _mean_curve(measurements: Measurements, column: str) -> list[float | None]:
     """Return the mean curve of the instances whose curves contain no NaN; a list of None if there are none."""
-    curves = [curve for curve in measurements.vector(f"{column}.curve") if len(curve) and not np.isnan(curve).any()]
-    return [float(mean) for mean in np.mean(curves, axis=0)] if curves else [None] * len(PERCENTAGES)
+    vectors = measurements.vector(f"{column}.curve")
+
+    def complete(first: int) -> Floats:
+        some = [curve for curve in vectors[first : first + ROWS_AT_ONCE] if len(curve) and not np.isnan(curve).any()]
+        return np.reshape(some, (len(some), len(PERCENTAGES)))
+
+    curves: Floats = written(complete(first) for first in range(0, max(1, len(vectors)), ROWS_AT_ONCE))
+    return [float(mean) for mean in curves.mean(0)] if len(curves) else [None] * len(PERCENTAGES)

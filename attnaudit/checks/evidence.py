@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import first_rows
 from attnaudit.formatting import marked_tokens
 from attnaudit.readings import named
 from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
@@ -228,9 +229,9 @@ def worst_instances(measurements: Measurements, evidence: Evidence, worst: Worst
         allowed &= evidence.rankable
     peak = measurements.scalars.get("attention.max")
     ids, values, rows = measurements.ids, evidence.values, np.flatnonzero(allowed)
-    largest_weights = np.zeros(len(rows)) if peak is None else np.nan_to_num(peak[rows], nan=0.0)
-    order = np.lexsort((-largest_weights, values[rows] if worst == "lowest" else -values[rows]))  # rows follow the ids
-    rows = rows[order[:WORST_INSTANCES]].tolist()
+    ordered = [values[rows] if worst == "lowest" else -values[rows]]
+    ordered += [] if peak is None else [-np.nan_to_num(peak[rows], nan=0.0)]
+    rows = rows[first_rows(WORST_INSTANCES, *ordered)].tolist()  # equal rows follow the ids
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]
@@ -242,8 +243,7 @@ def typical_instances(measurements: Measurements, evidence: Evidence) -> list[Ra
         return []
     ids, distances, values = measurements.ids, evidence.typical.distances, evidence.values
     allowed = np.flatnonzero(~np.isnan(distances) & ~np.isnan(values))
-    order = np.argsort(distances[allowed], kind="stable")  # rows follow the ids
-    rows = allowed[order[:TYPICAL_INSTANCES]].tolist()
+    rows = allowed[first_rows(TYPICAL_INSTANCES, distances[allowed])].tolist()  # equal rows follow the ids
     return [
         RankedInstance(instance=ids[row], value=float(values[row]), tokens=_tokens(measurements, row)) for row in rows
     ]

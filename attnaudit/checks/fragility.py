@@ -26,6 +26,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop
@@ -221,7 +222,8 @@ class Fragility(WhereReplaced):
         All are NaN if the output is not a decision.
         """
         if measurements.no_decision:
-            return np.full(len(measurements), np.nan)
+            undefined: Floats = filled(len(measurements), np.nan)
+            return undefined
         replaced = self.replaced_predictions(measurements)
         known = np.logical_not(np.isnan(replaced).any(axis=1))
         changed: Floats = np.where(known, (replaced != measurements.predicted[:, None]).mean(1), np.nan)

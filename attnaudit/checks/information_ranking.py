@@ -12,6 +12,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Detail, Evidence, number_or_none
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_samples, half_samples
@@ -119,7 +120,7 @@ class InformationRanking(Check):
         from attnaudit.metrics.ranked_information import WEN_CLUSTERS, information_ranking, ranking_agreement
 
         instances = measurements.table("ranked_hidden.instances").astype(np.int64)
-        position = np.full(len(measurements), -1)
+        position = filled(len(measurements), -1, np.int64)
         position[instances] = np.arange(len(instances))
         groups = measurements.groups(position >= 0)
         # The result of k-means depends on the order of the rows, so the rows are sorted as in the groups.
@@ -252,7 +253,7 @@ def ranking_interval(
     """
     if len(groups) < FEWEST_TO_HALVE:
         return None
-    position = np.full(int(groups.rows.max(initial=-1)) + 1, -1)
+    position = filled(int(groups.rows.max(initial=-1)) + 1, -1, np.int64)
     position[groups.rows] = np.arange(len(groups.rows))
     samples = [position[rows] for rows in half_samples(groups, generator)]
     information = [

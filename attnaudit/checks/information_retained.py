@@ -11,6 +11,7 @@ from attnaudit.arrays import Integers
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Evidence
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.half_sampling import subsampling_interval
 
@@ -81,7 +82,7 @@ class InformationRetained(Check):
         embeddings = measurements.table(f"{name}.embeddings").astype(np.int64)
         states = measurements.table(f"{name}.states").astype(np.int64)
         instances = measurements.table(f"{name}.instances").astype(np.int64)
-        defined = np.zeros(len(measurements), dtype=bool)
+        defined = filled(len(measurements), False, np.bool_)
         defined[instances] = True
         absent = int((~defined).sum())
         evidence = Evidence(

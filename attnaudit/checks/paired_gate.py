@@ -15,6 +15,7 @@ from attnaudit.checks.check_arguments import CheckArguments, Parameter
 from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
+from attnaudit.filed_arrays import filled
 from attnaudit.formatting import number
 from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point
@@ -159,7 +160,7 @@ class PairedGate(Check):
         details: dict[str, Detail] = {CANDIDATE: candidate, BASELINE: baseline}
         if baseline is None or candidate is None:
             reason = "this model has no value" if candidate is None else "not comparable with the baseline"
-            nothing = np.zeros(len(measurements), dtype=np.bool_)
+            nothing = filled(len(measurements), False, np.bool_)
             return Evidence(
                 value=None, interval=None, defined=nothing, undefined={reason: len(measurements)}, details=details
             )

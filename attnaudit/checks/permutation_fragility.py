@@ -11,9 +11,12 @@ from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import written
 
 #: `draws` -> the measure that the check uses.
 MEASURES = {"published": "permutation", "distinct": "rearrangement"}
+#: The number of rows whose predictions are copied at once.
+ROWS_AT_ONCE = 256
 
 
 @registered
@@ -60,7 +63,13 @@ class PermutationFragility(Fragility):
     def replaced_predictions(self, measurements: Measurements) -> Floats:
         rows = measurements.vector(f"{self.column}.predicted")
         width = max((len(row) for row in rows), default=1)
-        predictions = np.full((len(rows), width), np.nan)
-        for i, row in enumerate(rows):
-            predictions[i, : len(row)] = row
+
+        def padded(first: int) -> Floats:
+            some = rows[first : first + ROWS_AT_ONCE]
+            block = np.full((len(some), width), np.nan)
+            for i, row in enumerate(some):
+                block[i, : len(row)] = row
+            return block
+
+        predictions: Floats = written(padded(first) for first in range(0, max(1, len(rows)), ROWS_AT_ONCE))
         return predictions

@@ -23,6 +23,7 @@ from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_rema
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
@@ -236,7 +237,8 @@ class Pointing(PerInstanceCheck):
 
     def linearised_values(self, measurements: Measurements) -> Floats:
         if self._value_of(measurements, self._column()) is None:
-            return np.full(len(measurements), np.nan)
+            undefined: Floats = filled(len(measurements), np.nan)
+            return undefined
         gain, room = _gain_and_room(measurements, self._column())
         above = gain if self.measure == "cosine" else _pointed(gain, room, POINTS)
         return self._weighted(measurements, measurements.groups(~np.isnan(gain))).linearised_ratio(above, room)

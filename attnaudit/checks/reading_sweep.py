@@ -10,6 +10,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Evidence, count_reasons, join_remarks, mean_of
 from attnaudit.engine.measurements import Measurements
+from attnaudit.filed_arrays import filled
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket
@@ -140,7 +141,7 @@ def _mean(values: Sequence[Floats]) -> Floats:
 
 def _upper_bounds(evidence: Evidence) -> Floats:
     """Return the (n,) upper bounds of the values. If no bounds are known, return the values."""
-    values = np.full(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
+    values = filled(len(evidence.defined), np.nan) if evidence.values is None else evidence.values
     bounds: Floats = values if evidence.upper_bounds is None else np.fmax(values, evidence.upper_bounds)
     return bounds
 

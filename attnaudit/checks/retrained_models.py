@@ -187,5 +187,5 @@ def mean_f1(measurements: Measurements, predicted: Floats) -> float | None:
 def _f1_scores(measurements: Measurements, predicted: Floats, groups: Groups) -> Floats:
     """Return the (R,) F1 scores of (n, R) predictions over the instances in the groups; NaN where undefined."""
     f1 = F1Drop.of(measurements.labels, predicted[:, :0], predicted, classes=len(measurements.classes))
-    scores: Floats = f1.scores(groups.sums(f1.columns).sum(0)[None])[0]
+    scores: Floats = f1.scores(groups.totals_of(f1.columns, f1.width)[None])[0]
     return scores

@@ -35,8 +35,8 @@ from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
+from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
-from attnaudit.mapped_arrays import release_mapped
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
@@ -132,7 +132,7 @@ class TotalEffect(WhereReplaced):
 
     def values(self, measurements: Measurements) -> Floats:
         index = self._index(measurements, self.on)
-        return np.full(len(measurements), np.nan) if index is None else index.effects
+        return _undefined(measurements) if index is None else index.effects
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
         index = self._index(measurements, self.on)
@@ -155,7 +155,7 @@ class TotalEffect(WhereReplaced):
         if isinstance(found, str):
             return found
         if self.on == "standardised":
-            first = np.zeros(len(measurements), dtype=np.bool_)
+            first = filled(len(measurements), False, np.bool_)
             first[found[: unbet_units(found)]] = True
             rows = weighted_rows(measurements, measurements.groups(first), self.classes)
             standardised = self._standardised(measurements, rows, found.ravel())
@@ -176,7 +176,7 @@ class TotalEffect(WhereReplaced):
     def linearised_values(self, measurements: Measurements) -> Floats:
         index = self._index(measurements, self.on)
         if index is None:
-            return np.full(len(measurements), np.nan)
+            return _undefined(measurements)
         return index.linearised(self._through_scale(measurements, index) if self.on == "standardised" else None)
 
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
@@ -221,15 +221,12 @@ class TotalEffect(WhereReplaced):
         )
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
-        # Only numbers are kept, because an index of a million texts needs 50 MB.
         index = self._index(measurements, self.on)
         deviation = None if index is None else math.sqrt(index.variance)
-        del index
         others = {on: self._index_value(measurements, on) for on in OUTPUTS if on != self.on}
         groups = measurements.groups(self._counted(measurements))
         decisions: dict[str, Detail] = {}
         if not measurements.no_decision:
-            release_mapped()  # a million rows of the columns that were read need 100 MB
             kappa = CohensKappa.of(measurements.predicted, self._decisions(measurements))
             generator = self.generator(measurements, "kappa")
             estimate = kappa.interval(groups, confidence=self.confidence, generator=generator)
@@ -300,7 +297,7 @@ class TotalEffect(WhereReplaced):
         standard = StandardisedLogits.of(logits, rows)
         if standard is None:
             return None
-        mask = np.zeros(len(measurements), dtype=np.bool_)
+        mask = filled(len(measurements), False, np.bool_)
         mask[chosen] = True
         changes = standard.squared_changes(logits, self._rearranged_logits(measurements, mask, logits.shape[1]))
         changes[mask & ~self._rearranged(measurements)] = 0.0
@@ -329,12 +326,16 @@ class TotalEffect(WhereReplaced):
 
     def _decisions(self, measurements: Measurements) -> Floats:
         """Return (n, C) shares of the rearrangements under which each class is predicted."""
-        shares = np.full((len(measurements), len(measurements.classes)), np.nan)
-        for i, row in enumerate(measurements.vector(f"{self.column}.decisions")):
-            shares[i] = row
-        equal = self._equal(measurements)
-        shares[equal] = np.eye(shares.shape[1])[measurements.predicted[equal]]
-        return shares
+        shares = _stacked(measurements.vector(f"{self.column}.decisions"))
+        own = measurements.predicted[:, None] == np.arange(len(measurements.classes))
+        decisions: Floats = np.where(self._equal(measurements)[:, None], own, shares)
+        return decisions
+
+
+def _undefined(measurements: Measurements) -> Floats:
+    """Return (n,) NaN."""
+    undefined: Floats = filled(len(measurements), np.nan)
+    return undefined
 
 
 def _stacked(rows: Sequence[Floats]) -> Floats:

@@ -17,7 +17,8 @@ from attnaudit.data.line_index import LineIndex
 from attnaudit.data.row_parsing import InstanceReader, Row
 from attnaudit.errors import DataError
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import in_file, temporary_folder
+from attnaudit.mapped_arrays import in_file
+from attnaudit.temporary_files import temporary_folder
 
 
 class RowReader(InstanceReader):

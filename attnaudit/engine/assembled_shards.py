@@ -17,8 +17,10 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.errors import AuditError
-from attnaudit.mapped_arrays import ROWS_IN_MEMORY, new_in_file, temporary_files, temporary_folder
+from attnaudit.filed_arrays import blocks
+from attnaudit.mapped_arrays import ROWS_IN_MEMORY, new_in_file
 from attnaudit.processes import return_free_memory, return_large_arrays
+from attnaudit.temporary_files import temporary_files, temporary_folder
 
 #: After this number of rows, memory is returned to the operating system, if the numbers are in files.
 RELEASE_EVERY = 16_384
@@ -173,10 +175,10 @@ class AssembledShards:
         found = {}
         for name, builder in self._vectors.items():
             column = found[name] = builder.column()
-            digest = hashlib.sha256(column.ends.data).digest()
-            if digest not in known:
-                known[digest] = column.ends
-            column.ends = known[digest]
+            digest = hashlib.sha256()
+            for rows, ends in blocks(len(column), column.ends):
+                digest.update(ends[rows])
+            column.ends = known.setdefault(digest.digest(), column.ends)
         return found
 
     def states(self) -> dict[str, RaggedColumn]:

@@ -25,8 +25,9 @@ from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
+from attnaudit.filed_arrays import filled
 from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of
-from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
+from attnaudit.mapped_arrays import ROWS_IN_MEMORY
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord, UnitNames
@@ -124,9 +125,9 @@ def measure(
     )
 
     plan = measurer.plan
-    labels_in_order = np.full(len(instances), -1, dtype=np.int64)
+    labels_in_order: Integers = filled(len(instances), -1, np.int64)
     if labels is not None:
-        labels_in_order[:] = np.asarray(labels, dtype=np.int64)[order]
+        labels_in_order[:] = np.asanyarray(labels, dtype=np.int64)[order]
     assembled.release_memory()
     distinct, sources = _sources(instances, assembled)
     assembled.release_memory()
@@ -138,7 +139,7 @@ def measure(
         instances=instances,
         sources=sources,
         tokens=assembled.tokens,
-        labels=labels_in_order if assembled.folder is None else in_file(labels_in_order),
+        labels=labels_in_order,
         predicted=assembled.predicted,
         scalars=assembled.scalars,
         vectors={name: column for name, column in vectors.items() if name not in (BOXES, TIMES)},

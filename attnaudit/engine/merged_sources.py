@@ -9,12 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.filed_arrays import blocks, filled, in_memory, number_of_blocks
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import new_in_file
 from attnaudit.statistics.group_names import GroupNames
-
-#: The number of sequences that are copied at once. It limits the memory.
-ROWS_AT_ONCE = 2**16
 
 
 def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable]) -> list[str]:
@@ -66,18 +63,23 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
         ids: The ids of the n instances, in ascending order.
         sequences: (n,) the hash of the token sequence of each instance.
     """
-    order = np.argsort(sequences, kind="stable")  # np.unique would need three times as much memory
-    blocks = [slice(first, first + ROWS_AT_ONCE) for first in range(0, len(order), ROWS_AT_ONCE)]
-    begins = np.ones(len(order), dtype=np.bool_)  # whether a sequence differs from the one before it in this order
-    for block in blocks:
-        before = max(0, block.start - 1)
-        some = sequences[order[before : block.stop]]
-        begins[before + 1 : block.stop] = some[1:] != some[:-1]
-    firsts = order[begins]
-    codes: Integers = new_in_file(len(order), np.int64)
-    run = -1  # the last run of equal sequences of the block before
-    for block in blocks:
-        runs = run + np.cumsum(begins[block])
-        codes[order[block]] = firsts[runs]
-        run = int(runs[-1])
+    codes: Integers = filled(len(sequences), 0, np.int64)
+    parts = number_of_blocks(len(sequences))
+    for part in range(parts):  # equal sequences are in the same part
+        found = [
+            some.start + np.flatnonzero(_parts(hashes[some], parts) == part)
+            for some, hashes in blocks(len(sequences), sequences)
+        ]
+        rows = np.concatenate(found)
+        of_rows = in_memory(sequences)[rows]
+        order = np.argsort(of_rows, kind="stable")
+        ordered = of_rows[order]
+        begins = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]
+        codes[rows[order]] = rows[order][begins][np.cumsum(begins) - 1]
     return GroupNames(codes, lambda code: f"row {ids[code]}")
+
+
+def _parts(hashes: NDArray[np.void], parts: int) -> Integers:
+    """Return the part to which each hash belongs, by its first two bytes."""
+    first_bytes = np.frombuffer(hashes.tobytes(), dtype=np.uint8).reshape(len(hashes), -1)[:, :2].astype(np.int64)
+    return (first_bytes @ [256, 1]) * parts >> 16

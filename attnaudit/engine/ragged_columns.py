@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.filed_arrays import mapped_file
 from attnaudit.mapped_arrays import new_in_file
 
 #: An array of numbers of any type.
@@ -102,6 +103,11 @@ class FiledColumn(RaggedColumn):
         self._path = path
         self._size = np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
 
+    def values(self) -> Array:
+        number = int(self.ends[-1]) if len(self) else 0
+        found: Array = mapped_file(self._path, self._values.dtype, (number, *self._values.shape[1:]))
+        return found
+
     def between(self, start: int, stop: int) -> Array:
         with self._path.open("rb") as file:
             file.seek(start * self._size)
@@ -172,9 +178,7 @@ def lengths_of(rows: Sequence[Sized]) -> Integers:
         if isinstance(rows.rows, RaggedColumn):
             return lengths_of(rows.rows)[rows.chosen]
     elif isinstance(rows, RaggedColumn):
-        lengths = rows.ends.copy()
-        lengths[1:] -= rows.ends[:-1]
-        return lengths
+        return np.diff(rows.ends, prepend=0)
     return np.array([len(row) for row in rows], dtype=np.int64)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import filled
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
@@ -15,16 +16,13 @@ from attnaudit.statistics.shares import weighted_share
 
 #: Deviations from the mean of a class count as 0 if they are at most this fraction of the largest value.
 ROUNDING = 1e-12
-#: The number of rows that are copied or squared at once. It limits the memory.
-ROWS_AT_ONCE = 2**17
+#: The number of rows that are copied at once. It limits the memory.
+ROWS_AT_ONCE = 2**16
 
 
 def squared_distances(values: Floats, centre: Floats | float = 0.0) -> Floats:
     """Return the (n,) squared Euclidean distances between (n, C) values and a (C,) centre (default: the origin)."""
-    distances = np.empty(len(values))
-    for first in range(0, len(values), ROWS_AT_ONCE):
-        some = slice(first, first + ROWS_AT_ONCE)
-        distances[some] = ((values[some] - centre) ** 2).sum(1)
+    distances: Floats = ((values - centre) ** 2).sum(1)
     return distances
 
 
@@ -55,7 +53,7 @@ class WeightedRows:
         """
         own = classes[groups.rows]
         members = tuple(groups.rows[own == one] for one in np.unique(own))
-        weights = np.zeros(len(classes))
+        weights = filled(len(classes), 0.0)
         for rows in members:
             weights[rows] = len(groups.rows) / (len(members) * len(rows))
         return cls(groups, weights, members)
@@ -68,7 +66,7 @@ class WeightedRows:
             count: n_all, the number of all rows.
             groups: The selected rows, grouped by source.
         """
-        return cls.balanced(np.zeros(count, dtype=np.int64), groups)
+        return cls.balanced(filled(count, 0, np.int64), groups)
 
     def mean(self, values: Floats) -> Floats:
         """Return the weighted mean of the selected rows of values (n_all, ...), of shape (...)."""
@@ -113,7 +111,7 @@ class WeightedRows:
             (n_all,) numbers. Their mean over the selected rows is the ratio. All other rows have NaN.
         """
         ratio, denominator = float(self.mean(above)) / float(self.mean(below)), float(self.mean(below))
-        linearised = np.full(len(self.weights), np.nan)
+        linearised: Floats = filled(len(self.weights), np.nan)
         for rows in self.members:
             residuals = above[rows] - ratio * below[rows]
             linearised[rows] = ratio + self.weights[rows] * (residuals - residuals.mean()) / denominator
@@ -168,11 +166,11 @@ class WeightedRows:
 
     def _sources(self) -> Iterator[Floats]:
         """Yield one array per class: the number of its rows in each of its sources."""
-        source = np.zeros(len(self.weights), dtype=np.int32)
-        source[self.groups.rows] = np.repeat(np.arange(len(self.groups), dtype=np.int32), self.groups.sizes)
         for rows in self.members:
-            counts = np.bincount(source[rows])
-            yield counts[counts > 0].astype(np.float64)
+            of_class = filled(len(self.weights), 0.0)
+            of_class[rows] = 1.0
+            counts = self.groups.sums(of_class[:, None])[:, 0]
+            yield counts[counts > 0]
 
     def _around_the_mean(self, values: Floats) -> Floats:
         """Return (n_all,) numbers whose plain mean has the value and the standard error of the weighted mean.
@@ -180,7 +178,7 @@ class WeightedRows:
         Each number is the weighted mean plus the weighted deviation of the row from the mean of its class. Estimating
         the mean of a class takes one degree of freedom, so the deviations are scaled up accordingly.
         """
-        result = np.full(len(values), float(self.mean(values)))
+        result: Floats = filled(len(values), float(self.mean(values)))
         least = ROUNDING * float(np.abs(values[self.groups.rows]).max())
         for rows, sources in zip(self.members, self._sources(), strict=True):
             deviations = values[rows] - values[rows].mean()

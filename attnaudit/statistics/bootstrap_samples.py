@@ -17,6 +17,8 @@ DRAWN_AT_ONCE = 2**18
 #: If there are more groups, they are joined to this many before samples are drawn. This limits the memory and the time:
 #: for a million groups, 4 billion numbers would have to be drawn.
 MOST_GROUPS = 2**17
+#: The number of groups that are joined at once.
+GROUPS_AT_ONCE = 2**16
 
 #: A function that computes (b, ...) values from (b, D) totals.
 Statistic = Callable[[Floats], Floats]
@@ -41,8 +43,15 @@ def _joined(sums: Floats, generator: np.random.Generator) -> Floats:
     """
     if len(sums) <= MOST_GROUPS:
         return sums
-    sets = generator.permutation(len(sums)) % MOST_GROUPS
-    return np.column_stack([np.bincount(sets, column, MOST_GROUPS) for column in sums.T])
+    joined = np.zeros((MOST_GROUPS, sums.shape[1]))
+    free = np.diff(np.arange(MOST_GROUPS + 1) * len(sums) // MOST_GROUPS)  # how many more groups each set can take
+    for first in range(0, len(sums), GROUPS_AT_ONCE):
+        some = np.asarray(sums[first : first + GROUPS_AT_ONCE])
+        drawn = generator.multivariate_hypergeometric(free, len(some), method="marginals")
+        free -= drawn
+        sets = generator.permutation(np.repeat(np.arange(MOST_GROUPS), drawn))
+        joined += np.column_stack([np.bincount(sets, column, MOST_GROUPS) for column in some.T])
+    return joined
 
 
 def _draws(groups: int, generator: np.random.Generator) -> Iterator[Floats]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import filled
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval
 
 #: The number of rows whose columns are in memory at once.
-ROWS_AT_ONCE = 2**17
+ROWS_AT_ONCE = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class CohensKappa:
 
     def disagreement(self, rows: Integers) -> Floats:
         """Return, for (m,) positions of instances, the (m,) shares of changes that change the decision."""
-        shares = np.empty(len(rows))
+        shares: Floats = filled(len(rows), np.nan)
         for first in range(0, len(rows), ROWS_AT_ONCE):
             some = slice(first, first + ROWS_AT_ONCE)
             shares[some] = 1 - self.columns(rows[some])[:, -1]
@@ -111,7 +112,7 @@ class CohensKappa:
             totals += self.columns(groups.rows[first : first + ROWS_AT_ONCE])[:, :-1].sum(0)
         p, r = np.split(totals / len(groups.rows), 2)
         chance = float(p @ r)
-        above, below = np.empty(number), np.empty(number)
+        above, below = filled(number, 0.0), filled(number, 0.0)
         for first in range(0, number, ROWS_AT_ONCE):
             some = slice(first, min(first + ROWS_AT_ONCE, number))
             columns = self.columns(np.arange(some.start, some.stop))

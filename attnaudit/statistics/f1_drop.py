@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import linearised_interval
@@ -26,15 +26,14 @@ class F1Drop:
 
     Attributes:
         classes: The indices of the classes whose F1 is averaged.
-        columns: (n, D) zeros and ones that mark labels, predictions and correct predictions. F1 is a function of their
-            sums over instances.
-        replacements: R, the number of sets in the second mean, which is subtracted.
-        first: Q, the number of sets in the first mean.
+        labels: (n,) class indices; -1 where there is no label.
+        predicted: (n, Q + R) predicted class indices.
+        first: Q, the number of sets in the first mean. The mean of the other sets is subtracted.
     """
 
     classes: tuple[int, ...]
-    columns: Floats
-    replacements: int
+    labels: NDArray[np.int64]
+    predicted: Floats
     first: int = 1
 
     @classmethod
@@ -49,17 +48,33 @@ class F1Drop:
             classes: Number of classes of the model.
         """
         averaged = (1,) if classes == 2 else tuple(range(classes))
-        predicted = np.column_stack([own, replaced])
-        columns = []
-        for c in averaged:
-            is_true, is_predicted = (labels == c)[:, None], predicted == c
-            columns += [is_true, is_predicted, is_true & is_predicted]
-        return cls(averaged, np.concatenate(columns, axis=1).astype(np.float64), replaced.shape[1], own.shape[1])
+        return cls(averaged, labels, np.column_stack([own, replaced]), own.shape[1])
 
     @property
     def sets(self) -> int:
         """Q + R, the number of all sets of predictions."""
-        return self.first + self.replacements
+        return self.predicted.shape[1]
+
+    @property
+    def width(self) -> int:
+        """D, the number of columns."""
+        return len(self.classes) * (1 + 2 * self.sets)
+
+    def columns(self, rows: Integers) -> Floats:
+        """Return numbers whose sums over instances determine F1, for the rows of a block.
+
+        Args:
+            rows: (m,) positions of instances.
+
+        Returns:
+            (m, D) zeros and ones that mark labels, predictions and correct predictions.
+        """
+        labels, predicted = self.labels[rows], self.predicted[rows]
+        columns = []
+        for c in self.classes:
+            is_true, is_predicted = (labels == c)[:, None], predicted == c
+            columns += [is_true, is_predicted, is_true & is_predicted]
+        return np.concatenate(columns, axis=1).astype(np.float64)
 
     def scores(self, totals: Floats) -> Floats:
         """Compute the F1 of each set of predictions.
@@ -89,7 +104,7 @@ class F1Drop:
 
     def value(self, groups: Groups) -> tuple[float, float, float]:
         """Return the mean F1 of the first Q sets, the mean F1 of the other R sets, and the drop; NaN if undefined."""
-        scores = self.scores(groups.sums(self.columns).sum(0)[None])[0]
+        scores = self.scores(groups.totals_of(self.columns, self.width)[None])[0]
         ours, others = float(scores[: self.first].mean()), float(scores[self.first :].mean())
         return ours, others, ours - others
 
@@ -111,13 +126,13 @@ class F1Drop:
         these two classes is the label.
         """
         width = 1 + 2 * self.sets
-        totals = self.columns[groups.rows].sum(0).reshape(len(self.classes), width)
+        totals = groups.totals_of(self.columns, self.width).reshape(len(self.classes), width)
         occur = [c for c, part in zip(self.classes, totals, strict=True) if part.any()]
         kinds = [0, 1] if self.classes == (1,) else occur
         rows = []
         for a, b in zip(kinds, kinds[1:] + kinds[:1], strict=True):
-            both = np.array([a] * self.first + [b] * self.replacements)
+            both = np.array([a] * self.first + [b] * (self.sets - self.first))
             for label in (a, b):
                 parts = [[[label == c], both == c, (both == c) & (label == c)] for c in self.classes]
                 rows.append(np.concatenate([np.asarray(x, dtype=np.float64) for part in parts for x in part]))
-        return np.array(rows) if rows else np.zeros((1, self.columns.shape[1]))
+        return np.array(rows) if rows else np.zeros((1, self.width))

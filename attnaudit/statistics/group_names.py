@@ -43,7 +43,8 @@ class GroupNames(Sequence[str]):
 
     def distinct(self) -> int:
         """Return the number of groups."""
-        return len(np.unique(self.codes))
+        ordered = np.sort(self.codes)
+        return int(np.count_nonzero(ordered[1:] != ordered[:-1])) + bool(len(ordered))
 
     def only(self, chosen: NDArray[np.bool_]) -> GroupNames:
         """Return the names of the groups of the instances at which `chosen` (n,) is True."""

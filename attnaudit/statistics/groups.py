@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import filled
 from attnaudit.statistics.group_names import GroupNames
 
 #: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.
 FEW_GROUPS = 10
-#: The number of groups whose rows are copied at once. It limits the memory.
-GROUPS_AT_ONCE = 2**17
+#: The largest number of rows, and of numbers of these rows, that are summed at once. It limits the memory.
+ROWS_AT_ONCE = 2**16
+NUMBERS_AT_ONCE = 2**19
+#: The number of groups of a block, if a statistic needs many numbers per group.
+GROUPS_AT_ONCE = 2**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,10 @@ class Groups:
         """
         if isinstance(sources, GroupNames):  # its instances are sorted by id
             some = np.flatnonzero(chosen)
-            some = some[np.argsort(sources.codes[some], kind="stable")]
             codes = sources.codes[some]
+            if (codes[1:] < codes[:-1]).any():
+                order = np.argsort(codes, kind="stable")
+                some, codes = some[order], codes[order]
             return cls(some, np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)]))
         names = list(zip(sources, ids, strict=True))
         rows = sorted(np.flatnonzero(chosen).tolist(), key=names.__getitem__)
@@ -91,9 +97,9 @@ class Groups:
         Returns:
             (G, D) sums over the selected instances of each group.
         """
-        sums = np.empty((len(self), width))
-        for first, block in self._blocks(columns):
-            sums[first : first + len(block)] = block
+        sums: Floats = filled((len(self), width), 0.0)
+        for first, block in self._blocks(columns, width):
+            sums[first : first + len(block)] += block
         return sums
 
     def totals_of(self, columns: Callable[[Integers], Floats], width: int) -> Floats:
@@ -103,18 +109,31 @@ class Groups:
             (D,) sums.
         """
         totals = np.zeros(width)
-        for _, block in self._blocks(columns):
+        for _, block in self._blocks(columns, width):
             totals += block.sum(0)
         return totals
 
-    def _blocks(self, columns: Callable[[Integers], Floats]) -> Iterator[tuple[int, Floats]]:
-        """Yield the first group of each block of groups, and the sums over the groups of the block."""
+    def parts(self) -> Iterator[Groups]:
+        """Divide the groups into blocks of consecutive groups, and yield the groups of each block."""
         for first in range(0, len(self), GROUPS_AT_ONCE):
             starts = self.starts[first : first + GROUPS_AT_ONCE]
             after = first + len(starts)
             stop = self.starts[after] if after < len(self) else len(self.rows)
-            rows = self.rows[starts[0] : stop]
-            yield first, np.add.reduceat(columns(rows), starts - starts[0], axis=0)
+            yield Groups(self.rows[starts[0] : stop], starts - starts[0])
+
+    def _blocks(self, columns: Callable[[Integers], Floats], width: int) -> Iterator[tuple[int, Floats]]:
+        """Yield the first group of each block of rows, and the sums over the rows of each group in the block.
+
+        A group may continue in the next block.
+        """
+        step = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // max(1, width)))
+        for first in range(0, len(self.rows), step):
+            rows = self.rows[first : first + step]
+            begin, end = np.searchsorted(self.starts, [first, first + len(rows)]).tolist()
+            starts = self.starts[begin:end] - first
+            if not len(starts) or starts[0]:  # the first rows belong to a group of the block before
+                begin, starts = begin - 1, np.append(0, starts)
+            yield begin, np.add.reduceat(columns(rows), np.asarray(starts), axis=0)
 
 
 def few_sources_warning(groups: Groups, effective: float | None = None) -> str:

@@ -7,11 +7,13 @@ contains the true value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import filled, written
 from attnaudit.records import Interval
 from attnaudit.statistics.bootstrap_samples import Statistic, resampled
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error
@@ -32,8 +34,6 @@ SOURCES_OF_SKEWED = 500
 WIDEST = 4.0
 #: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
-#: The largest number of array elements that are differentiated at once. It limits the memory.
-CHUNK = 4_000_000
 
 
 def mean_interval(
@@ -122,8 +122,7 @@ def ratio_interval(
         )
         share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
         return replace(unvaried, share=share) if unvaried else None
-    # The columns are computed one by one, because a million groups need 8 MB for each.
-    sums = np.empty((count, 5))
+    sums = filled((count, 5), 0.0)
     base = sums[:, :2]
     base[:] = _sums_of_two(above, below, groups, ratio)
     factors = leverage(base[:, 1])
@@ -365,7 +364,7 @@ def proportion_interval(values: Floats, groups: Groups, *, confidence: float) ->
 
 def linearised_interval(
     statistic: Statistic,
-    columns: Floats,
+    columns: Callable[[Integers], Floats],
     groups: Groups,
     *,
     pseudo: Floats,
@@ -384,7 +383,7 @@ def linearised_interval(
 
     Args:
         statistic: Computes (b,) values from (b, D) totals, which are sums of `columns`.
-        columns: (n_all, D) numbers, with one row per instance.
+        columns: Takes (m,) positions of instances, and returns their (m, D) numbers.
         groups: The instances to sum over, grouped by source.
         pseudo: (P, D) rows of the pseudo-sources. Together, the rows have the weight of two sources of average size.
         confidence: Nominal confidence of the estimate's `low` and `high`.
@@ -398,20 +397,21 @@ def linearised_interval(
     count = len(groups)
     if count < 2:
         return None
-    sums = groups.sums(columns)
-    observed = float(statistic(sums.sum(0)[None])[0])
+    width = pseudo.shape[1]
+    without_pseudo = groups.totals_of(columns, width)
+    observed = float(statistic(without_pseudo[None])[0])
     sizes = groups.sizes.astype(np.float64)
     weight = PSEUDO_SOURCES * float((sizes**2).sum() / sizes.sum())
-    total = sums.sum(0) + weight * pseudo.mean(0)
+    total = without_pseudo + weight * pseudo.mean(0)
 
     def derivative(rows: Floats) -> Floats:
         """Return the derivative of the statistic in the direction of each row."""
-        step = max(1, CHUNK // max(1, rows.shape[1]))
-        parts = [rows[i : i + step] * STEP for i in range(0, len(rows), step)]
-        return np.concatenate([statistic(total + part) - statistic(total - part) for part in parts]) / (2 * STEP)
+        part = rows * STEP
+        return (statistic(total + part) - statistic(total - part)) / (2 * STEP)
 
     value = float(statistic(total[None])[0])
-    variance = jackknife_error(derivative(sums), sizes) ** 2
+    derivatives = written(derivative(part.sums_of(columns, width)) for part in groups.parts())
+    variance = jackknife_error(derivatives, sizes) ** 2
     variance += weight * (derivative(pseudo) ** 2).mean()
     if not np.isfinite([observed, value, variance]).all():
         return None

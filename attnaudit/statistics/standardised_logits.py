@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import written
 from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
 
 #: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits
@@ -43,7 +44,11 @@ class OtherLogits:
         Returns:
             (n, D) means; NaN for rows without any logits.
         """
-        means = []
+        means: Floats = written(self._means(function))
+        return means
+
+    def _means(self, function: Callable[[Floats, Integers], Floats]) -> Iterator[Floats]:
+        """Yield the means of the rows of each block, as `mean_of_rows` returns them."""
         for first in range(0, max(1, len(self.chosen)), ROWS_AT_ONCE):
             chosen = self.chosen[first : first + ROWS_AT_ONCE]
             read = self.logits[first : first + ROWS_AT_ONCE] if chosen.any() else []
@@ -57,8 +62,7 @@ class OtherLogits:
             counts = np.bincount(rows, minlength=len(chosen)).astype(np.float64)
             values = function(stacked, first + rows)
             sums = [np.bincount(rows, column, len(chosen)) for column in values.T]
-            means.append(np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None])
-        return np.concatenate(means)
+            yield np.column_stack(sums) / np.where(counts == 0, np.nan, counts)[:, None]
 
 
 @dataclass(frozen=True, slots=True)

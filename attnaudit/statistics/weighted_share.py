@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
+from attnaudit.filed_arrays import filled
 from attnaudit.records import Interval
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import few_sources_warning
@@ -89,8 +90,12 @@ def _effective_number(weights: Floats, rows: WeightedRows) -> float:
         rows: The selected rows by source and class.
     """
     groups = rows.groups
-    source = np.zeros(len(weights), dtype=np.int64)
-    source[groups.rows] = np.repeat(np.arange(len(groups)), groups.sizes)
     total = float(weights[groups.rows].sum())
-    parts = (np.bincount(source[members], weights[members]) for members in rows.members)
+
+    def of_sources(members: Integers) -> Floats:
+        of_class = filled(len(weights), 0.0)
+        of_class[members] = weights[members]
+        return groups.sums(of_class[:, None])[:, 0]
+
+    parts = map(of_sources, rows.members)
     return min(total * float(part.sum()) / float((part**2).sum()) for part in parts if part.any())

@@ -17,7 +17,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "arrays": 0,
     "errors": 0,
+    "filed_arrays": 0,
+    "filed_functions": 0,
     "mapped_arrays": 0,
+    "temporary_files": 0,
     "formatting": 0,
     "devices": 0,
     "precision": 0,

@@ -218,7 +218,7 @@ def test_pseudo_sources_are_as_large_as_that_of_an_average_row():
     kinds = np.array([[1.0, 1.0], [-1.0, 1.0]])
     columns = np.column_stack([np.zeros(200), np.ones(200)])
     spreads = [
-        linearised_interval(shares, columns, everything(200, sources), pseudo=kinds, confidence=0.95)
+        linearised_interval(shares, columns.__getitem__, everything(200, sources), pseudo=kinds, confidence=0.95)
         for sources in (None, np.repeat(np.arange(50), 4))
     ]
     # Nothing differs, so all error is that of the pseudo-rows: 2 of 202, then 8 of 208.
@@ -252,7 +252,7 @@ def test_one_source_has_no_interval():
     groups = everything(50, sources)
     assert mean_interval(values, groups, confidence=0.95, generator=generator()) is None
     assert median_interval(values, groups, confidence=0.95) is None
-    assert linearised_interval(shares, np.ones((50, 2)), groups, pseudo=np.eye(2), confidence=0.95) is None
+    assert linearised_interval(shares, np.ones((50, 2)).__getitem__, groups, pseudo=np.eye(2), confidence=0.95) is None
     assert proportion_interval(values.round(), groups, confidence=0.95) is None
 
 
@@ -274,7 +274,7 @@ def test_difference_of_paired_proportions_is_the_adjusted_wald_interval():
     changes = np.repeat([1.0, -1.0, 0.0], [7, 2, 51])
     columns = np.column_stack([changes, np.ones(60)])
     kinds = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    found = linearised_interval(shares, columns, everything(60), pseudo=kinds, confidence=0.95)
+    found = linearised_interval(shares, columns.__getitem__, everything(60), pseudo=kinds, confidence=0.95)
     centre = 5 / 62
     error = np.sqrt(((7.5 + 2.5) / 62 - centre**2) / 62)
     reach = stats.t.ppf(0.975, 59) * error
@@ -284,14 +284,14 @@ def test_difference_of_paired_proportions_is_the_adjusted_wald_interval():
 def test_no_difference_at_all_keeps_a_width():
     columns = np.column_stack([np.zeros(40), np.ones(40)])
     kinds = np.array([[1.0, 1.0], [-1.0, 1.0]])
-    found = linearised_interval(shares, columns, everything(40), pseudo=kinds, confidence=0.95)
+    found = linearised_interval(shares, columns.__getitem__, everything(40), pseudo=kinds, confidence=0.95)
     assert found.low < -0.02 < 0.02 < found.high
 
 
 def test_an_undefined_statistic_has_no_linearised_interval():
     with np.errstate(invalid="ignore", divide="ignore"):
         found = linearised_interval(
-            shares, np.zeros((40, 2)), everything(40), pseudo=np.array([[1.0, 1.0]]), confidence=0.95
+            shares, np.zeros((40, 2)).__getitem__, everything(40), pseudo=np.array([[1.0, 1.0]]), confidence=0.95
         )
     assert found is None
 
@@ -304,7 +304,7 @@ def test_a_higher_confidence_is_never_a_shorter_interval():
         median_interval(values, groups, confidence=0.95),
         proportion_interval((values > 0.05).astype(float), groups, confidence=0.95),
         linearised_interval(
-            shares, np.column_stack([values, np.ones(80)]), groups, pseudo=np.ones((1, 2)), confidence=0.95
+            shares, np.column_stack([values, np.ones(80)]).__getitem__, groups, pseudo=np.ones((1, 2)), confidence=0.95
         ),
     ]
     for spread in spreads:

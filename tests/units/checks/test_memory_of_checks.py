@@ -1,0 +1,91 @@
+"""While a check is judged, the memory does not grow with the number of rows, and the result is as in memory."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnaudit import filed_arrays
+from attnaudit.checks.base import Check
+from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.ragged_columns import RaggedBuilder
+from attnaudit.filed_arrays import FiledArray, written
+from attnaudit.statistics import bootstrap_samples, groups
+from attnaudit.statistics.group_names import GroupNames
+from tests.units.checks.synthetic_measurements import measured
+from tests.units.checks.test_records import each
+
+#: The numbers of rows that are compared.
+FEW, MANY = 2_048, 6_144
+#: The largest growth, in bytes per further row. An array of numbers for all rows would need 8.
+MOST = 5.0
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make all blocks so small that both numbers of rows have several."""
+    monkeypatch.setattr(filed_arrays, "BLOCK", 512)
+    monkeypatch.setattr(filed_arrays, "NUMBERS", 2_048)
+    monkeypatch.setattr(groups, "ROWS_AT_ONCE", 512)
+    monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
+    monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 16)
+    monkeypatch.setattr(bootstrap_samples, "GROUPS_AT_ONCE", 512)
+    monkeypatch.setattr(bootstrap_samples, "MOST_GROUPS", 256)
+    monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 200)  # saves time
+    for module in ("balanced_rows", "cohens_kappa"):
+        monkeypatch.setattr(f"attnaudit.statistics.{module}.ROWS_AT_ONCE", 512)
+
+
+@functools.cache
+def in_memory(n: int) -> Measurements:
+    return measured(n)
+
+
+@functools.cache
+def in_files(n: int) -> Measurements:
+    """Return the same measurements with all columns in temporary files, as an audit of many rows has them."""
+    m = measured(n)
+    folder = tempfile.TemporaryDirectory()
+    m.keep_alive.append(folder)
+    m.labels, m.predicted = written([m.labels]), written([m.predicted])
+    m.scalars = {name: written([column]) for name, column in m.scalars.items()}
+    for number, (name, rows) in enumerate(m.vectors.items()):
+        builder = RaggedBuilder(Path(folder.name) / str(number))
+        builder.add(np.concatenate(rows), np.array([len(row) for row in rows]))
+        m.vectors[name] = builder.column()
+    names = [str(source) for source in m.sources]
+    m.sources = GroupNames(written([np.arange(n)[::-1].copy()]), lambda code: names[n - 1 - code])
+    m.freeze()
+    return m
+
+
+def peak(check: Check, m: Measurements) -> int:
+    """Return the memory that judging needs at most, in bytes. Files that are mapped into memory are not included."""
+    check.judge(m)  # what is kept after the first call, such as imported modules, does not count
+    tracemalloc.start()
+    try:
+        check.judge(m)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@each
+@pytest.mark.usefixtures("small_blocks")
+def test_the_memory_does_not_grow_with_the_rows(check: Check) -> None:
+    assert isinstance(in_files(FEW).scalars["attention.max"], FiledArray)
+    few, many = peak(check, in_files(FEW)), peak(check, in_files(MANY))
+    assert (many - few) / (MANY - FEW) < MOST, f"{few} and {many} bytes"
+
+
+def test_an_array_of_all_rows_would_be_noticed(small_blocks: None) -> None:
+    tracemalloc.start()
+    few = [np.ones(FEW), tracemalloc.get_traced_memory()[1]]
+    many = [np.ones(MANY), tracemalloc.get_traced_memory()[1]]
+    tracemalloc.stop()
+    assert (many[1] - few[1]) / (MANY - FEW) > MOST
