@@ -11,7 +11,7 @@ import mmap
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +54,7 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
         depth = max(map(np.ndim, inputs))
         if large and method == "reduce" and ufunc in REDUCTIONS and "initial" not in kwargs:
             axis = kwargs.get("axis", 0)
-            if axis in (None, 0, (0,)):
+            if axis in (None, 0, (0,)) or (axis == -1 and depth == 1):
                 return _reduced(ufunc, inputs[0], kwargs)
             if not outputs and axis in (1, -1) and depth > 1:
                 return by_rows(n, lambda rows, one: ufunc.reduce(one[rows], **kwargs), *inputs)
@@ -106,6 +106,7 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
             return
         target = in_memory(self)[key] if isinstance(key, slice) or key is Ellipsis else None
         if target is not None and np.ndim(value) == target.ndim > 0 and len(target) > BLOCK:
+            value = value.copy() if _overlap(value, target) else value
             for rows, source in blocks(len(target), value):
                 target[rows] = source[rows]
                 _release(self)
@@ -114,7 +115,7 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
         if not isinstance(key, int):
             _release(self, value)
 
-    def astype(self, dtype: DTypeLike, *args: Any, **kwargs: Any) -> Any:
+    def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the array with another data type, as numpy does."""
         if not is_large(self) or (not kwargs.get("copy", True) and self.dtype == dtype):
             return in_memory(self).astype(dtype, *args, **kwargs)
@@ -271,9 +272,20 @@ def _elementwise(ufunc: np.ufunc, n: int, depth: int, inputs: Sequence[Any], kwa
 
     if output is None:
         return by_rows(n, compute, *arrays)
+    if any(_overlap(one, output) for one in inputs):
+        output[...] = by_rows(n, compute, *inputs, where, None)
+        return output
     for block in blocks(n, *arrays):
         compute(*block)
     return output
+
+
+def _overlap(source: Any, target: Any) -> bool:
+    """Return whether writing a block of one array could change another block of the other array."""
+    if not isinstance(source, np.ndarray) or not np.may_share_memory(in_memory(source), in_memory(target)):
+        return False
+    same_place = source.__array_interface__["data"] == target.__array_interface__["data"]
+    return not same_place or (source.shape, source.strides) != (target.shape, target.strides)
 
 
 def _reduced(ufunc: np.ufunc, array: Any, kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -100,24 +99,31 @@ def _cumsum(array: Any, **kwargs: Any) -> Any:
 
 
 def _in_order(array: Any) -> Iterator[tuple[NDArray[np.int64], Array]]:
-    """Yield the places and the values of a (n,) array in ascending order, range by range. Equal values keep their order."""
+    """Yield the places and the values of a (n,) array in ascending order, part by part, as a stable sort does."""
     n = len(array)
     drawn = in_memory(array)[np.random.default_rng(0).integers(n, size=SAMPLED * (1 + number_of_blocks(n)))]
     limits = np.unique(np.sort(drawn)[SAMPLED::SAMPLED])
+    ranges = by_rows(n, lambda rows, one: _ranges(one[rows], limits), array)
+    for number in range(2 * len(limits) + 1):
+        if number % 2:  # equal values
+            yield from _members(array, ranges, number)
+        else:
+            places, values = map(np.concatenate, zip(*_members(array, ranges, number), strict=True))
+            order = np.argsort(values, kind="stable")
+            yield places[order], values[order]
 
-    def chosen(is_chosen: Callable[[Array], Array]) -> Iterator[tuple[NDArray[np.int64], Array]]:
-        for rows, one in blocks(n, array):
-            places = np.flatnonzero(is_chosen(one[rows]))
-            yield rows.start + places, one[rows][places]
 
-    for low, high in pairwise([None, *limits, None]):
-        above, below = (low is None, low), (high is None, high)
-        between = list(chosen(lambda some: (above[0] or some > above[1]) & (below[0] or some < below[1])))
-        places, values = map(np.concatenate, zip(*between, strict=True))
-        order = np.argsort(values, kind="stable")
-        yield places[order], values[order]
-        if high is not None:
-            yield from chosen(lambda some: some == high)
+def _ranges(values: Array, limits: Array) -> NDArray[np.uint16]:
+    """Return 2 k for values between the limits k - 1 and k, and 2 k + 1 for values that equal the limit k."""
+    found = np.searchsorted(limits, values, "left") + np.searchsorted(limits, values, "right")
+    return found.astype(np.uint16)
+
+
+def _members(array: Any, ranges: Any, number: int) -> Iterator[tuple[NDArray[np.int64], Array]]:
+    """Yield, for each block, the places and the values of the elements in one range."""
+    for rows, values, of_rows in blocks(len(array), array, ranges):
+        places = np.flatnonzero(of_rows[rows] == number)
+        yield rows.start + places, values[rows][places]
 
 
 def _sorted(array: Any, axis: int = -1, **kwargs: Any) -> Any:
@@ -136,7 +142,7 @@ def _has_nan(array: Any) -> bool:
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
-def _quantile(array: Any, q: Any, axis: Any = None, *, method: str = "linear", **kwargs: Any) -> Any:
+def _quantile(array: Any, q: Any, axis: Any = None, *, method: Any = "linear", **kwargs: Any) -> Any:
     if axis is not None or kwargs or array.ndim != 1 or _has_nan(array):
         return NotImplemented
     ordered, places = np.sort(array), (len(array) - 1) * np.asarray(q, dtype=np.float64)

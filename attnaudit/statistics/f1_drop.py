@@ -53,7 +53,7 @@ class F1Drop:
     @property
     def sets(self) -> int:
         """Q + R, the number of all sets of predictions."""
-        return self.predicted.shape[1]
+        return int(self.predicted.shape[1])
 
     @property
     def width(self) -> int:

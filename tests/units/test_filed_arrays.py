@@ -89,6 +89,7 @@ SMALL = [
     "two.sum(0)",
     "two.sum()",
     "x @ x",
+    "x.sum(-1), x.max(axis=-1)",
     "np.nanmax(nan), np.nanmin(nan), np.nanmedian(nan)",
     "np.nanquantile(nan, 0.25)",
     "np.median(x), np.median(x[1:]), np.median(ints)",
@@ -154,7 +155,14 @@ def set_in_place(x: Any, two: Any, mask: Any, places: Any) -> None:
     x[mask] += 1
 
 
-@pytest.mark.parametrize("change", [set_by_mask, set_by_places, set_by_slice, set_in_place])
+def set_overlapping(x: Any, two: Any, mask: Any, places: Any) -> None:
+    x[1:] -= x[:-1]
+    x[:-3] = x[3:]
+    two[:, 0] = two[::-1, 0]
+    np.add(two[:, ::-1], 1.0, out=two)
+
+
+@pytest.mark.parametrize("change", [set_by_mask, set_by_places, set_by_slice, set_in_place, set_overlapping])
 def test_changes_equal_those_in_memory(change: Callable[..., None]) -> None:
     expected, found = arrays(), in_files(arrays())
     for given in (expected, found):
