@@ -81,6 +81,6 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
 
 def _parts(hashes: NDArray[np.void], parts: int) -> Integers:
     """Return the part to which each hash belongs, by its first two bytes."""
-    content = np.frombuffer(hashes.tobytes(), dtype=np.uint8).reshape(len(hashes), -1).astype(np.int64)
+    content = np.frombuffer(hashes.tobytes(), dtype=np.uint8).reshape(len(hashes), -1)[:, :2].astype(np.int64)
     found: Integers = (256 * content[:, 0] + content[:, 1]) * parts >> 16
     return found
