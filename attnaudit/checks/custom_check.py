@@ -18,6 +18,7 @@ from attnaudit.checks.evidence import Mask
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
+from attnaudit.filed_arrays import FiledArray
 from attnaudit.readings import split
 from attnaudit.records import WorstOrder
 from attnaudit.registry import checks
@@ -99,7 +100,8 @@ class CustomCheck(PerInstanceCheck):
             returned = type(self).function(measurements.of(declared))
             if np.iscomplexobj(returned):
                 raise CheckError(f"check '{name}' returned complex numbers; expected real ones.")
-            values = np.asarray(returned, dtype=np.float64)
+            in_file = isinstance(returned, FiledArray)
+            values: Floats = returned.astype(np.float64) if in_file else np.asarray(returned, dtype=np.float64)
         except AuditError:
             raise
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
@@ -69,7 +70,7 @@ def evidence_over_readings(
         evidence = Evidence(
             value=sum(known) / len(known) if known else None,
             interval=None,
-            defined=np.any([evidence.defined for evidence in by_reading.values()], axis=0),
+            defined=reduce(np.logical_or, (evidence.defined for evidence in by_reading.values())),
             details=details,
             note=join_remarks(["the value is the mean over the readings, which has no interval", *notes]),
             no_interval="this statistic has no interval over several readings",
@@ -133,9 +134,12 @@ def _empty(rows: int, columns: int) -> list[list[float | None]]:
 
 def _mean(values: Sequence[Floats]) -> Floats:
     """Average the values of each instance over the readings, without NaN values. Return NaN if all of them are NaN."""
-    table = np.stack(values)
-    counts = np.logical_not(np.isnan(table)).sum(0)
-    means: Floats = np.where(counts > 0, np.nansum(table, axis=0) / np.maximum(counts, 1), np.nan)
+    counts, totals = filled(len(values[0]), 0, np.int64), filled(len(values[0]), 0.0)
+    for one in values:
+        defined = np.logical_not(np.isnan(one))
+        counts += defined
+        totals += np.where(defined, one, 0.0)
+    means: Floats = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
     return means
 
 

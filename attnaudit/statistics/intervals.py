@@ -298,9 +298,7 @@ def median_interval(values: Floats, groups: Groups, *, confidence: float) -> Int
     # share at one half, but can make its error too small. Therefore, the error is the largest of four: those of the
     # three counts, and the error of independent rows.
     shares = (values < median, values <= median, np.where(values == median, 0.5, values < median))
-    error = max(
-        0.5 / float(np.sqrt(size)), *(mean_error(np.asarray(share, dtype=np.float64), groups) for share in shares)
-    )
+    error = max(0.5 / float(np.sqrt(size)), *(mean_error(share.astype(np.float64), groups) for share in shares))
     freedom = max(1.0, groups.effective - 1)
 
     def interval_at(level: float) -> Interval:

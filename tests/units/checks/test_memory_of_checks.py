@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,23 @@ from attnaudit.checks.base import Check
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedBuilder
 from attnaudit.filed_arrays import FiledArray, written
+from attnaudit.instances import Instance
 from attnaudit.statistics import bootstrap_samples, groups
 from attnaudit.statistics.group_names import GroupNames
 from tests.units.checks.synthetic_measurements import measured
-from tests.units.checks.test_records import each
+from tests.units.checks.test_custom_check import median_peak_for_tests, peaked_for_tests
+from tests.units.checks.test_records import EVERY
 
 #: The numbers of rows that are compared.
-FEW, MANY = 2_048, 6_144
+FEW, MANY = 1_024, 3_072
 #: The largest growth, in bytes per further row. An array of numbers for all rows would need 8.
 MOST = 5.0
+#: The checks that differ most in how they are computed. The others are tested with the slow tests.
+ALWAYS = ("total_effect.standardised", "permutation_fragility.f1_drop", "pointing.logits.share")
+CASES = [
+    pytest.param(one, id=one.id, marks=() if one.id in ALWAYS else pytest.mark.slow)
+    for one in (*EVERY, median_peak_for_tests(severity="report"), peaked_for_tests(at_least=0.1))
+]
 
 
 @pytest.fixture
@@ -33,7 +42,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filed_arrays, "NUMBERS", 2_048)
     monkeypatch.setattr(groups, "ROWS_AT_ONCE", 512)
     monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
-    monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 16)
+    monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 128)
     monkeypatch.setattr(bootstrap_samples, "GROUPS_AT_ONCE", 512)
     monkeypatch.setattr(bootstrap_samples, "MOST_GROUPS", 256)
     monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 200)  # saves time
@@ -41,9 +50,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"attnaudit.statistics.{module}.ROWS_AT_ONCE", 512)
 
 
-@functools.cache
-def in_memory(n: int) -> Measurements:
-    return measured(n)
+class Rows(list[Instance]):
+    """Instances whose ids are known, as those of large data sets are."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        super().__init__(instances)
+        self.ids = [one.id for one in instances]
 
 
 @functools.cache
@@ -52,6 +64,7 @@ def in_files(n: int) -> Measurements:
     m = measured(n)
     folder = tempfile.TemporaryDirectory()
     m.keep_alive.append(folder)
+    m.instances = Rows(m.instances)
     m.labels, m.predicted = written([m.labels]), written([m.predicted])
     m.scalars = {name: written([column]) for name, column in m.scalars.items()}
     for number, (name, rows) in enumerate(m.vectors.items()):
@@ -66,7 +79,6 @@ def in_files(n: int) -> Measurements:
 
 def peak(check: Check, m: Measurements) -> int:
     """Return the memory that judging needs at most, in bytes. Files that are mapped into memory are not included."""
-    check.judge(m)  # what is kept after the first call, such as imported modules, does not count
     tracemalloc.start()
     try:
         check.judge(m)
@@ -75,10 +87,11 @@ def peak(check: Check, m: Measurements) -> int:
         tracemalloc.stop()
 
 
-@each
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("check", CASES)
 def test_the_memory_does_not_grow_with_the_rows(check: Check) -> None:
     assert isinstance(in_files(FEW).scalars["attention.max"], FiledArray)
+    check.judge(in_files(FEW))  # what is kept after the first call, such as imported modules, does not count
     few, many = peak(check, in_files(FEW)), peak(check, in_files(MANY))
     assert (many - few) / (MANY - FEW) < MOST, f"{few} and {many} bytes"
 
