@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from attnaudit.errors import DataError, nearest
 from attnaudit.instances import Dataset, Instance, have_label_lists, labels_of
@@ -16,7 +17,14 @@ _INTEGER = re.compile(r"-?\d+", re.ASCII)
 def label_indices(
     dataset: Dataset, classes: Sequence[str], target: Target = CLASS, known: Sequence[str] = ()
 ) -> list[int]:
-    """Return the class index of each instance; -1 for instances without a label.
+    """Return the class indices that `class_indices` yields, as a list."""
+    return list(class_indices(dataset, classes, target, known))
+
+
+def class_indices(
+    dataset: Dataset, classes: Sequence[str], target: Target = CLASS, known: Sequence[str] = ()
+) -> Iterator[int]:
+    """Yield the class index of each instance; -1 for instances without a label.
 
     A label must be equal to a class name. If no class name is an integer, a label may also be a class index, such as
     "1" for the second class. For a model that assigns any number of labels, the target names one label. The class index
@@ -34,13 +42,14 @@ def label_indices(
             target. The message names the row and the classes.
     """
     if not target.decides:
-        return [-1] * len(dataset.instances)
+        yield from repeat(-1, len(dataset.instances))
+        return
     if target.kind == "label":
-        return [_applies(instance, dataset, target, known) for instance in dataset.instances]
+        yield from (_applies(instance, dataset, target, known) for instance in dataset.instances)
+        return
     index = {name: position for position, name in enumerate(classes)}
     if not any(_INTEGER.fullmatch(name) for name in classes):
         index = {str(position): position for position in range(len(classes))} | index
-    indices: list[int] = []
     have_lists = have_label_lists(dataset.instances)
     for row, label in enumerate(labels_of(dataset.instances)):
         if label is None:
@@ -49,12 +58,11 @@ def label_indices(
                     f"{_place(dataset.instances[row], dataset)}: column 'labels' is filled, but the model assigns one "
                     "label to a text. Write the label in the column 'label'."
                 )
-            indices.append(-1)
+            yield -1
         elif label in index:
-            indices.append(index[label])
+            yield index[label]
         else:
             raise _unknown_label(label, _place(dataset.instances[row], dataset), classes)
-    return indices
 
 
 def _applies(instance: Instance, dataset: Dataset, target: Target, known: Sequence[str]) -> int:

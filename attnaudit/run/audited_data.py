@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 
 from attnaudit.arrays import Integers
-from attnaudit.data import label_indices
+from attnaudit.data.labels import class_indices
 from attnaudit.errors import DataError
+from attnaudit.filed_arrays import from_numbers
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset, labels_of
-from attnaudit.mapped_arrays import ROWS_IN_MEMORY, in_file
 from attnaudit.model_families import audited_family
 from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord, UnitNames
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
@@ -27,11 +27,11 @@ def indices_of_labels(rows: Dataset, capabilities: Capabilities) -> Integers:
     """Return the class index of each row as an (n,) array, in a temporary file if there are many rows.
 
     Raises:
-        DataError: The model does not know a label (see `attnaudit.data.label_indices`).
+        DataError: The model does not know a label (see `attnaudit.data.labels.class_indices`).
     """
-    found = label_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
-    indices = np.array(found, dtype=np.int64)
-    return indices if len(indices) <= ROWS_IN_MEMORY else in_file(indices)
+    found = class_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
+    indices: Integers = from_numbers(found, np.int64)
+    return indices
 
 
 def data_record(rows: Dataset, draws: Draws, *, name: str) -> DataRecord:
