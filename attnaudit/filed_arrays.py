@@ -7,46 +7,53 @@ number of rows. A function of numpy that is not listed in this module gives the 
 
 from __future__ import annotations
 
-import mmap
-import tempfile
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from attnaudit.temporary_files import temporary_files, temporary_folder
-
-#: The largest number of rows of a block, and of the numbers in its rows. Arrays that have more of either are in files.
-BLOCK = 2**16
-NUMBERS = 2**20
-
-Array = NDArray[Any]
-#: Operations whose result on all rows is the result of the same operation on the results of blocks of rows.
-REDUCTIONS = (
-    np.add,
-    np.maximum,
-    np.minimum,
-    np.fmax,
-    np.fmin,
-    np.logical_or,
-    np.logical_and,
+from attnaudit import filed_blocks
+from attnaudit.filed_blocks import (
+    Array,
+    MappedArray,
+    blocks,
+    by_rows,
+    filed,
+    filled,
+    first_rows,
+    flat,
+    from_numbers,
+    in_memory,
+    is_large,
+    mapped_file,
+    mapped_files,
+    number_of_blocks,
+    release,
+    rows_of,
+    written,
 )
+from attnaudit.filed_functions import COMPOSED, HANDLERS
 
-#: The mapped files that are in use.
-mapped_files: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+__all__ = [
+    "FiledArray",
+    "blocks",
+    "filed",
+    "filled",
+    "first_rows",
+    "from_numbers",
+    "in_memory",
+    "mapped_file",
+    "mapped_files",
+    "number_of_blocks",
+    "written",
+]
+
+#: Operations whose result on all rows is the result of the same operation on the results of blocks of rows.
+REDUCTIONS = (np.add, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_or, np.logical_and)
 
 
-class FiledArray(np.ndarray[Any, np.dtype[Any]]):
-    """An array in a temporary file, which is deleted when the array is no longer used."""
-
-    _mmap: mmap.mmap | None
-
-    def __array_finalize__(self, parent: Any) -> None:
-        self._mmap = getattr(parent, "_mmap", None)
+class FiledArray(MappedArray):
+    """An array in a temporary file. Results that have many rows are arrays of this class, too."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         outputs = kwargs.get("out") or ()
@@ -67,11 +74,11 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
             if ufunc.signature is None and np.broadcast_shapes(*shapes)[0] == n:
                 return _elementwise(ufunc, n, depth, inputs, kwargs)
         kwargs = {name: in_memory(value) for name, value in kwargs.items()}
-        return getattr(ufunc, method)(*map(in_memory, inputs), **kwargs)
+        result = getattr(ufunc, method)(*map(in_memory, inputs), **kwargs)
+        release(*inputs, *outputs)
+        return outputs[0] if len(outputs) == 1 else result
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from attnaudit.filed_functions import COMPOSED, HANDLERS
-
         if function in COMPOSED:
             return super().__array_function__(function, types, args, kwargs)
         arguments = flat(args, kwargs)
@@ -80,40 +87,40 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
             if found is not NotImplemented:
                 return found
         found = function(*in_memory(args), **{name: in_memory(value) for name, value in kwargs.items()})
-        _release(*arguments)
+        release(*arguments)
         return found
 
     def __getitem__(self, key: Any) -> Any:
         if not (isinstance(key, np.ndarray) and key.ndim == 1 and self.ndim):
             return super().__getitem__(key)
-        if len(key) <= BLOCK:
+        if len(key) <= filed_blocks.BLOCK:
             found = in_memory(self)[in_memory(key)]
-            _release(self)
+            release(self, key)
             return found
         if key.dtype == np.bool_:
             return written(values[rows][chosen[rows]] for rows, values, chosen in blocks(len(key), self, key))
         return by_rows(len(key), lambda rows, places: self[places[rows]], key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, np.ndarray) and key.ndim == 1 and len(key) > BLOCK:
+        if isinstance(key, np.ndarray) and key.ndim == 1 and len(key) > filed_blocks.BLOCK:
             start = 0
             for rows, chosen in blocks(len(key), key):
                 places = rows.start + np.flatnonzero(chosen[rows]) if key.dtype == np.bool_ else chosen[rows]
                 one = np.ndim(value) < self.ndim
                 in_memory(self)[places] = in_memory(value) if one else in_memory(value)[start : start + len(places)]
                 start += len(places)
-                _release(self, value)
+                release(self, value)
             return
         target = in_memory(self)[key] if isinstance(key, slice) or key is Ellipsis else None
-        if target is not None and np.ndim(value) == target.ndim > 0 and len(target) > BLOCK:
+        if target is not None and np.ndim(value) == target.ndim > 0 and len(target) > filed_blocks.BLOCK:
             value = value.copy() if _overlap(value, target) else value
             for rows, source in blocks(len(target), value):
                 target[rows] = source[rows]
-                _release(self)
+                release(self)
             return
         in_memory(self)[in_memory(key)] = in_memory(value)
         if not isinstance(key, int):
-            _release(self, value)
+            release(self, value)
 
     def astype(self, dtype: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the array with another data type, as numpy does."""
@@ -124,137 +131,6 @@ class FiledArray(np.ndarray[Any, np.dtype[Any]]):
     def copy(self, order: Any = "C") -> Any:
         """Return a copy, which can be written to."""
         return self.astype(self.dtype)
-
-
-def blocks(n: int, *arrays: Any) -> Iterator[Any]:
-    """Yield the slice of each block of n rows, and the arrays without their blockwise arithmetic.
-
-    After each block, its part of the arrays is removed from memory.
-    """
-    plain = [in_memory(one) for one in arrays]
-    widest = max((one.size // max(1, len(one)) for one in plain if isinstance(one, np.ndarray) and one.ndim), default=1)
-    step = max(1, min(BLOCK, NUMBERS // max(1, widest)))
-    for first in range(0, n, step):
-        yield slice(first, min(first + step, n)), *plain
-        _release(*arrays)
-
-
-def number_of_blocks(n: int) -> int:
-    """Return the number of blocks of n numbers."""
-    return -(-n // BLOCK)
-
-
-def by_rows(n: int, compute: Callable[..., Array], *arrays: Any) -> Any:
-    """Return an array of n rows that is computed block by block.
-
-    Args:
-        n: The number of rows.
-        compute: Takes the slice of a block and all of the arrays, and returns the rows of the block.
-        *arrays: The arrays that it reads.
-    """
-    return written(compute(*block) for block in blocks(n, *arrays))
-
-
-def filled(shape: int | tuple[int, ...], value: Any, dtype: DTypeLike = np.float64) -> Any:
-    """Return an array of equal elements, which is in a file if it has many rows. It can be written to."""
-    n, *rest = (shape,) if isinstance(shape, int) else shape
-    return (
-        by_rows(n, lambda rows: np.full((rows.stop - rows.start, *rest), value, dtype)) if n else np.zeros(shape, dtype)
-    )
-
-
-def from_numbers(numbers: Iterable[Any], dtype: DTypeLike) -> Any:
-    """Return an array of numbers that are computed one after the other. It is in a file if there are many."""
-
-    def parts() -> Iterator[Array]:
-        iterator = iter(numbers)
-        part = np.fromiter(islice(iterator, BLOCK), dtype)
-        yield part
-        while len(part) == BLOCK:
-            part = np.fromiter(islice(iterator, BLOCK), dtype)
-            yield part
-
-    return written(parts())
-
-
-@temporary_files()
-def written(parts: Iterable[Array]) -> Any:
-    """Join arrays along their first axis, in a temporary file if the result has many rows.
-
-    Args:
-        parts: At least one array. They have the same data type, and differ in their first dimension only.
-    """
-    pending: list[Array] = []
-    count = size = 0
-    with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
-        for part in parts:
-            pending.append(in_memory(part))
-            count, size = count + len(part), size + part.size
-            if count > BLOCK or size > NUMBERS:
-                for one in pending:
-                    file.write(np.ascontiguousarray(one).data)
-                shape, dtype = (count, *part.shape[1:]), part.dtype
-                pending = []
-        if pending:
-            return pending[0] if len(pending) == 1 else np.concatenate(pending)
-        file.flush()
-        return filed(np.memmap(file, dtype=dtype, mode="r+", shape=shape)) if size else np.zeros(shape, dtype)
-
-
-def filed(mapped: np.memmap[Any, Any]) -> FiledArray:
-    """Return a mapped file as an array whose arithmetic is done block by block."""
-    mapped_files.add(cast(mmap.mmap, mapped._mmap))  # type: ignore[attr-defined]
-    return mapped.view(FiledArray)
-
-
-def mapped_file(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> Any:
-    """Return the content of a file as an array that cannot be written to."""
-    return filed(np.memmap(path, dtype=dtype, mode="r", shape=shape)) if np.prod(shape) else np.zeros(shape, dtype)
-
-
-def first_rows(count: int, *keys: Any) -> NDArray[np.int64]:
-    """Return the places of the first rows in a stable order.
-
-    Args:
-        count: The largest number of rows.
-        *keys: (n,) numbers without NaN. Rows are sorted by the first key; equal rows by the next one.
-    """
-    found = np.zeros(0, dtype=np.int64)
-    for rows, *columns in blocks(len(keys[0]), *keys):
-        places = np.concatenate([found, np.arange(rows.start, rows.stop)])
-        found = places[np.lexsort([column[places] for column in reversed(columns)])[:count]]
-    return found
-
-
-def rows_of(*arrays: Any) -> int:
-    """Return the largest number of rows of arrays in files; 0 if there are none."""
-    return max((len(one) for one in arrays if isinstance(one, FiledArray) and one.ndim), default=0)
-
-
-def is_large(*arrays: Any) -> bool:
-    """Return whether any of some arrays in files has more rows or numbers than a block."""
-    return any(len(one) > BLOCK or one.size > NUMBERS for one in arrays if isinstance(one, FiledArray) and one.ndim)
-
-
-def flat(args: Any, kwargs: Any) -> list[Any]:
-    """Return all arguments, and the items of those that are sequences."""
-    items = [*args, *kwargs.values()]
-    return [one for item in items for one in (item if isinstance(item, tuple | list) else (item,))]
-
-
-def in_memory(array: Any) -> Any:
-    """Return an array without its blockwise arithmetic. Everything else is returned unchanged."""
-    if isinstance(array, tuple | list):
-        return type(array)(map(in_memory, array))
-    return array.view(np.ndarray) if isinstance(array, FiledArray) else array
-
-
-def _release(*arrays: Any) -> None:
-    """Remove the content of mapped files from the memory of this process. It is read again when it is needed."""
-    if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-        for one in arrays:
-            if isinstance(one, FiledArray) and one._mmap is not None:
-                one._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 def _elementwise(ufunc: np.ufunc, n: int, depth: int, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

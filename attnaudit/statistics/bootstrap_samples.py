@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from attnaudit.arrays import Floats
+from attnaudit.filed_arrays import blocks
 
 RESAMPLES = 4000
 #: The largest number of array elements in a block of resamples, unless one resample has more. It limits the memory.
@@ -17,8 +18,6 @@ DRAWN_AT_ONCE = 2**18
 #: If there are more groups, they are joined to this many before samples are drawn. This limits the memory and the time:
 #: for a million groups, 4 billion numbers would have to be drawn.
 MOST_GROUPS = 2**17
-#: The number of groups that are joined at once.
-GROUPS_AT_ONCE = 2**16
 
 #: A function that computes (b, ...) values from (b, D) totals.
 Statistic = Callable[[Floats], Floats]
@@ -45,8 +44,8 @@ def _joined(sums: Floats, generator: np.random.Generator) -> Floats:
         return sums
     joined = np.zeros((MOST_GROUPS, sums.shape[1]))
     free = np.diff(np.arange(MOST_GROUPS + 1) * len(sums) // MOST_GROUPS)  # how many more groups each set can take
-    for first in range(0, len(sums), GROUPS_AT_ONCE):
-        some = np.asarray(sums[first : first + GROUPS_AT_ONCE])
+    for rows, values in blocks(len(sums), sums):
+        some = values[rows]
         drawn = generator.multivariate_hypergeometric(free, len(some), method="marginals")
         free -= drawn
         sets = generator.permutation(np.repeat(np.arange(MOST_GROUPS), drawn))

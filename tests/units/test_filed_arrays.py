@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnaudit import filed_arrays
+from attnaudit import filed_blocks
 from attnaudit.filed_arrays import FiledArray, filled, first_rows, from_numbers, written
 
 ROWS = 100
@@ -16,7 +16,7 @@ ROWS = 100
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filed_arrays, "BLOCK", 8)
+    monkeypatch.setattr(filed_blocks, "BLOCK", 8)
 
 
 def arrays() -> dict[str, Any]:

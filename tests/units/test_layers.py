@@ -18,6 +18,7 @@ FLOORS = {
     "arrays": 0,
     "errors": 0,
     "filed_arrays": 0,
+    "filed_blocks": 0,
     "filed_functions": 0,
     "mapped_arrays": 0,
     "temporary_files": 0,

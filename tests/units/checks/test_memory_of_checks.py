@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
@@ -11,14 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit import filed_arrays
+from attnaudit import filed_blocks
 from attnaudit.checks.base import Check
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedBuilder
-from attnaudit.filed_arrays import FiledArray, written
+from attnaudit.filed_arrays import FiledArray, filled, from_numbers, written
 from attnaudit.instances import Instance
+from attnaudit.mapped_arrays import release_mapped
 from attnaudit.statistics import bootstrap_samples, groups
+from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.group_names import GroupNames
+from attnaudit.statistics.groups import Groups
 from tests.units.checks.synthetic_measurements import measured
 from tests.units.checks.test_custom_check import median_peak_for_tests, peaked_for_tests
 from tests.units.checks.test_records import EVERY
@@ -38,16 +42,17 @@ CASES = [
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all blocks so small that both numbers of rows have several."""
-    monkeypatch.setattr(filed_arrays, "BLOCK", 512)
-    monkeypatch.setattr(filed_arrays, "NUMBERS", 2_048)
-    monkeypatch.setattr(groups, "ROWS_AT_ONCE", 512)
+    monkeypatch.setattr(filed_blocks, "BLOCK", 256)
+    monkeypatch.setattr(filed_blocks, "NUMBERS", 2_048)
+    monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 4)
+    monkeypatch.setattr(groups, "ROWS_AT_ONCE", 256)
     monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
     monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 128)
-    monkeypatch.setattr(bootstrap_samples, "GROUPS_AT_ONCE", 512)
     monkeypatch.setattr(bootstrap_samples, "MOST_GROUPS", 256)
     monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 200)  # saves time
+    monkeypatch.setattr("attnaudit.statistics.standardised_logits.ROWS_AT_ONCE", 16)
     for module in ("balanced_rows", "cohens_kappa"):
-        monkeypatch.setattr(f"attnaudit.statistics.{module}.ROWS_AT_ONCE", 512)
+        monkeypatch.setattr(f"attnaudit.statistics.{module}.ROWS_AT_ONCE", 256)
 
 
 class Rows(list[Instance]):
@@ -102,3 +107,27 @@ def test_an_array_of_all_rows_would_be_noticed(small_blocks: None) -> None:
     many = [np.ones(MANY), tracemalloc.get_traced_memory()[1]]
     tracemalloc.stop()
     assert (many[1] - few[1]) / (MANY - FEW) > MOST
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("work", ["join groups", "sum over groups", "balance classes"])
+def test_mapped_files_do_not_stay_in_memory(work: str) -> None:
+    n = 1_000_000
+    sums, places = filled((n, 4), 1.0), from_numbers(range(n), np.int64)
+    everything = Groups(places, places)
+
+    def mapped() -> int:
+        """Return the resident memory, in MiB, that is backed by files."""
+        return int(Path("/proc/self/status").read_text().partition("RssFile:")[2].split()[0]) // 1024
+
+    release_mapped()
+    before = mapped()
+    if work == "join groups":
+        joined = bootstrap_samples._joined(sums, np.random.default_rng(0))
+        np.testing.assert_allclose(joined.sum(0), n)
+        assert set(joined[:, 0]) == {7.0, 8.0}
+    elif work == "sum over groups":
+        assert everything.sums(sums)[-1].tolist() == [1.0] * 4
+    else:
+        assert WeightedRows.balanced(places % 2, everything).mean(sums).tolist() == [1.0] * 4
+    assert mapped() - before < 8  # the arrays take 8 and 31 MiB
