@@ -66,12 +66,12 @@ class FiledArray(MappedArray):
             if not outputs and axis in (1, -1) and depth > 1:
                 return by_rows(n, lambda rows, one: ufunc.reduce(one[rows], **kwargs), *inputs)
         if large and method == "__call__" and len(outputs) <= 1 and ufunc.nout == 1:
-            shapes = [np.shape(one) for one in inputs]
+            shapes: list[tuple[int, ...]] = [np.shape(one) for one in inputs]
             if ufunc is np.matmul and len(shapes[0]) == 1 and shapes[0] == shapes[1]:
                 return sum(one[rows] @ other[rows] for rows, one, other in blocks(n, *inputs))
             if ufunc is np.matmul and len(shapes[0]) == 2 and len(shapes[1]) < 3 and shapes[1][0] < n:
                 return by_rows(n, lambda rows, one, other: one[rows] @ other, *inputs)
-            if ufunc.signature is None and np.broadcast_shapes(*shapes)[0] == n:
+            if ufunc.signature is None and np.broadcast_shapes(*shapes)[:1] == (n,):
                 return _elementwise(ufunc, n, depth, inputs, kwargs)
         kwargs = {name: in_memory(value) for name, value in kwargs.items()}
         result = getattr(ufunc, method)(*map(in_memory, inputs), **kwargs)

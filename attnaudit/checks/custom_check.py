@@ -100,8 +100,10 @@ class CustomCheck(PerInstanceCheck):
             returned = type(self).function(measurements.of(declared))
             if np.iscomplexobj(returned):
                 raise CheckError(f"check '{name}' returned complex numbers; expected real ones.")
-            in_file = isinstance(returned, FiledArray)
-            values: Floats = returned.astype(np.float64) if in_file else np.asarray(returned, dtype=np.float64)
+            if isinstance(returned, FiledArray):
+                values: Floats = returned.astype(np.float64)
+            else:
+                values = np.asarray(returned, dtype=np.float64)
         except AuditError:
             raise
         except Exception as error:

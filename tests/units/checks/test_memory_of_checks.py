@@ -28,7 +28,7 @@ from tests.units.checks.test_custom_check import median_peak_for_tests, peaked_f
 from tests.units.checks.test_records import EVERY
 
 #: The numbers of rows that are compared.
-FEW, MANY = 1_024, 3_072
+FEW, MANY = 2_048, 12_288
 #: The largest growth, in bytes per further row. An array of numbers for all rows would need 8.
 MOST = 5.0
 #: The checks that differ most in how they are computed. The others are tested with the slow tests.
@@ -44,7 +44,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all blocks so small that both numbers of rows have several."""
     monkeypatch.setattr(filed_blocks, "BLOCK", 256)
     monkeypatch.setattr(filed_blocks, "NUMBERS", 2_048)
-    monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 4)
+    monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 16)
     monkeypatch.setattr(groups, "ROWS_AT_ONCE", 256)
     monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
     monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 128)
