@@ -47,10 +47,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 16)
     monkeypatch.setattr(groups, "ROWS_AT_ONCE", 256)
     monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
-    monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 128)
+    monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 8)
     monkeypatch.setattr(bootstrap_samples, "MOST_GROUPS", 256)
     monkeypatch.setattr(bootstrap_samples, "RESAMPLES", 200)  # saves time
-    monkeypatch.setattr("attnaudit.statistics.standardised_logits.ROWS_AT_ONCE", 16)
+    for module in ("statistics.standardised_logits", "checks.permutation_fragility", "checks.erasure"):
+        monkeypatch.setattr(f"attnaudit.{module}.ROWS_AT_ONCE", 16)
+    monkeypatch.setattr("attnaudit.engine.ragged_columns.ROWS_AT_ONCE", 16)
     for module in ("balanced_rows", "cohens_kappa"):
         monkeypatch.setattr(f"attnaudit.statistics.{module}.ROWS_AT_ONCE", 256)
 
