@@ -56,7 +56,7 @@ class FiledArray(MappedArray):
     """An array in a temporary file. Results that have many rows are arrays of this class, too."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        outputs = kwargs.get("out") or ()
+        outputs: tuple[Any, ...] = kwargs.get("out") or ()
         large, n = is_large(*inputs, *outputs), rows_of(*inputs, *outputs)
         depth = max(map(np.ndim, inputs))
         if large and method == "reduce" and ufunc in REDUCTIONS and "initial" not in kwargs:
