@@ -13,6 +13,7 @@ from attnaudit.errors import DataError
 from attnaudit.filed_arrays import from_numbers
 from attnaudit.formatting import plural
 from attnaudit.instances import Dataset, labels_of
+from attnaudit.mapped_arrays import release_mapped
 from attnaudit.model_families import audited_family
 from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord, UnitNames
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
@@ -31,6 +32,7 @@ def indices_of_labels(rows: Dataset, capabilities: Capabilities) -> Integers:
     """
     found = class_indices(rows, capabilities.classes, capabilities.target, capabilities.labels)
     indices: Integers = from_numbers(found, np.int64)
+    release_mapped()  # the labels that were read
     return indices
 
 

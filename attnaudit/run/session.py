@@ -301,7 +301,6 @@ class AuditSession:
         if not gates.gates or draws.hashed == "rows":
             first = draws.first(limit)
             labels_of(first)  # before anything is measured
-            return_free_memory(libraries=False)
         else:
             first, _ = usable(draws, BLOCK, labels_of)
         if not conformance:
