@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from attnaudit.instances import Instance
 from attnaudit.precision import FLOAT32
+from attnaudit.records.unit_names import require_name
 from attnaudit.targets import CLASS, Target
 
 SiteKind = Literal["pool", "self", "cross"]
@@ -91,7 +92,8 @@ class Capabilities:
             of a policy fail unless the policy accepts these modules. A pooled model does not list its encoder.
         erasure: How units are erased, in one or two sentences for reports, such as "An erased patch is replaced by the
             mean patch of its picture."; "" if tokens are deleted or replaced by the mask token.
-        unit_name: What a unit is, in the singular, for reports and messages, such as "patch".
+        unit_name: What a unit is, in the singular, for reports and messages, such as "patch". Its plural follows from
+            the usual rules of English.
         row_name: What a row of the data is, in the singular, for the same purpose, such as "picture".
         draws: How many random replacements of a masked unit are averaged. If it is more than 1, the adapter must
             implement `DrawingAdapter`, and must not declare `shares_masked`.
@@ -134,6 +136,10 @@ class Capabilities:
     row_name: str = "text"
     draws: int = 1
     precision: str = FLOAT32
+
+    def __post_init__(self) -> None:
+        require_name("unit_name", self.unit_name)
+        require_name("row_name", self.row_name)
 
     @property
     def no_decision(self) -> str:

@@ -338,7 +338,7 @@ class Check(CheckArguments, ABC):
             reading=reading,
             matrix=matrix,
         )
-        return with_unit_names(record, measurements.unit_names, self)
+        return with_unit_names(record, measurements.unit_names, self, measurements.classes)
 
     def _against_threshold(self, measurements: Measurements, evidence: Evidence) -> tuple[Evidence, Requirement | None]:
         """Return the evidence to compare with the threshold, and the threshold as a number.

@@ -86,7 +86,8 @@ def _by_length(measurements: Measurements, defined: Mask) -> Iterator[tuple[str,
         mask = (lengths > low) & (lengths <= high)
         if mask.any():
             shortest, longest = int(lengths[mask].min()), int(lengths[mask].max())
-            yield f"{shortest} tokens" if shortest == longest else f"{shortest} to {longest} tokens", mask
+            units = measurements.unit_names.units
+            yield f"{shortest} {units}" if shortest == longest else f"{shortest} to {longest} {units}", mask
 
 
 def _by_class(measurements: Measurements, of_instance: np.ndarray) -> Iterator[tuple[str, Mask]]:

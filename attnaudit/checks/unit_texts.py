@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from attnaudit.checks.check_arguments import CheckArguments
 from attnaudit.records import Chart, CheckRecord, Series, UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, recorded
 
-#: The texts of a record that a check writes. A user may have written the first four.
-WRITTEN_BY_CUSTOM_CHECKS = ("title", "question", "why", "how_to_read")
-OTHER_TEXTS = ("in_words", "when_failed", "reason", "statistic", "unit", "value_name", "typical_of", "note")
+#: The texts of a record that a check writes. In a custom check, a user may have written the first ones.
+WRITTEN_BY_CUSTOM_CHECKS = ("title", "question", "why", "how_to_read", "unit", "value_name")
+OTHER_TEXTS = ("in_words", "when_failed", "reason", "statistic", "typical_of", "note")
 
 
-def with_unit_names(record: CheckRecord, names: UnitNames, check: CheckArguments) -> CheckRecord:
+def with_unit_names(
+    record: CheckRecord, names: UnitNames, check: CheckArguments, classes: Sequence[str]
+) -> CheckRecord:
     """Return a record whose texts name the units and rows.
 
     Args:
         record: The record. Its texts are about texts and tokens.
         names: The names.
         check: The check that made the record.
+        classes: The names of the classes, which stay unchanged.
     """
     if names == TOKENS_OF_TEXTS:
         return record
 
+    kept = [f"'{name}'" for name in classes]
+
     def named(text: str) -> str:
-        return names.named(text, of_weights=check.replaces_weights)
+        return names.named(text, of_weights=check.replaces_weights, kept=kept)
 
     def named_chart(chart: Chart) -> Chart:
         series = [Series(name=named(one.name), x=one.x, y=one.y) for one in chart.series]

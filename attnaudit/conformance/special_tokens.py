@@ -26,8 +26,10 @@ def check_special_tokens(e: Examples) -> str:
             "every token of a text is flagged as special. Flag only tokens that the tokeniser adds."
         )
     strings = e.inputs.tokens[TEXT]
-    # The parts of a picture or a recording have the same names in every input.
-    named_by_place = TEXT in e.inputs.boxes or TEXT in e.inputs.times
+    # The parts of a picture, a recording or a bag may have the same names in every input.
+    named_by_place = (
+        TEXT in e.inputs.boxes or TEXT in e.inputs.times or e.capabilities.unit_name != TOKENS_OF_TEXTS.unit
+    )
     for place, verb in ((0, "begins"), (-1, "ends")):
         same = {row[place] for row in strings}
         texts = [f"{one.text} {one.query or ''}".casefold() for one in e.instances]
@@ -72,7 +74,7 @@ def check_words(e: Examples) -> str:
     """Word numbers do not decrease along a text. They are -1 on special tokens and padding, and nowhere else."""
     if not e.inputs.words:
         unit = e.capabilities.unit_name
-        return "every token is a word" if unit == TOKENS_OF_TEXTS.unit else f"every {unit} is a unit"
+        return "every token is a word" if unit == TOKENS_OF_TEXTS.unit else "every token is a unit"
     for stream, words in e.inputs.words.items():
         if stream not in e.inputs.ids or words.shape != e.inputs.ids[stream].shape or words.is_floating_point():
             raise BrokenContractError(

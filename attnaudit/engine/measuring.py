@@ -363,9 +363,10 @@ def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: in
     units, rows = unit if names == TOKENS_OF_TEXTS else names.units, names.rows
     if measurements.own_reading:
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
+        left = f"tokens that belong to no {names.unit}" if names.parts else "special tokens"
         notes.append(
             f"The attention shown is the reading {measurements.own_reading}, renormalised over the {units} of the "
-            f"{names.row}; on average, {abs(share):.0%} of its weight is on special tokens and is left out."
+            f"{names.row}; on average, {abs(share):.0%} of its weight is on {left} and is left out."
         )
     if erasure:
         notes.append(erasure)

@@ -7,10 +7,12 @@ adapter declares. Texts about models that read texts stay unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
+
+from attnaudit.errors import AdapterError
 
 #: Quoted text is never changed, because it contains names of classes or modules. Neither are tokens that are no units,
 #: such as a mask token. A word after "." or "_" is part of an identifier.
@@ -21,6 +23,13 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 
+
+#: The beginnings of words that are pronounced with a vowel, and of words that are not, although the letter is one.
+_VOWEL_SOUNDS = re.compile(r"(?!(?:eu|one|u[bknst]i|use|ufo\b))[aeiou]|hour|heir|honest", re.IGNORECASE)
+#: An abbreviation whose first letter has a name that begins with a vowel, such as "MRI" or "X-ray".
+_SPELLED = re.compile(r"[AEFHILMNORSX](?![a-z])")
+#: The largest number of characters of a name.
+LONGEST_NAME = 40
 
 #: Units that consist of parts are removed, not replaced.
 _REPLACED = re.compile(
@@ -67,13 +76,14 @@ class UnitNames(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Return a number of units in words, such as "64 patches"."""
         return f"{count:,} {self.unit if count == 1 else self.units}"
 
-    def named(self, text: str, *, of_weights: bool = False) -> str:
+    def named(self, text: str, *, of_weights: bool = False, kept: Sequence[str] = ()) -> str:
         """Return a text about texts and tokens with the names of these rows and units.
 
         Args:
-            text: The text. It was not written by a user.
+            text: The text. Apart from `kept`, it was not written by a user.
             of_weights: Whether the text is about single attention weights. If a unit consists of several parts, its
                 tokens are then these parts, not units.
+            kept: Parts of the text that stay unchanged, such as quoted names of classes.
 
         Examples:
             >>> UnitNames(unit="patch", row="picture").named("The tokens of a text, without special tokens.")
@@ -83,6 +93,11 @@ class UnitNames(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if self == TOKENS_OF_TEXTS:
             return text
+        if kept:
+            pieces = re.split(f"({'|'.join(map(re.escape, sorted(kept, key=len, reverse=True)))})", text)
+            return "".join(
+                piece if i % 2 else self.named(piece, of_weights=of_weights) for i, piece in enumerate(pieces)
+            )
         if self.parts:
             text = _REPLACED.sub(lambda match: "removing" if match[2] == "ing" else "removal", text)
         unit = f"{self.parts} of the {self.units}" if of_weights and self.parts else self.unit
@@ -94,9 +109,9 @@ class UnitNames(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 return match["kept"]
             name = names[match["word"].lower()]
             if match["article"]:
-                article = "an" if name[0].lower() in "aeiou" else "a"
+                article = article_of(name)
                 return f"{article.capitalize() if match['article'][0] == 'A' else article} {name}"
-            return name.capitalize() if match["word"][0].isupper() else name
+            return name[0].upper() + name[1:] if match["word"][0].isupper() else name
 
         return _WORDS.sub(replaced, text)
 
@@ -125,7 +140,37 @@ def plural_of(noun: str) -> str:
     """Return the plural of a noun.
 
     Examples:
-        >>> plural_of("patch"), plural_of("frame")
-        ('patches', 'frames')
+        >>> plural_of("patch"), plural_of("frame"), plural_of("biopsy"), plural_of("CT series")
+        ('patches', 'frames', 'biopsies', 'CT series')
     """
+    if noun.endswith(("series", "species")):
+        return noun
+    if re.search(r"[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("ch", "sh", "s", "x", "z")) else f"{noun}s"
+
+
+def article_of(noun: str) -> str:
+    """Return the indefinite article of a noun.
+
+    Examples:
+        >>> [article_of(noun) for noun in ("patch", "image", "MRI slice", "X-ray", "user", "hour")]
+        ['a', 'an', 'an', 'an', 'a', 'an']
+    """
+    if re.match(r"[A-Z](?![a-z])", noun):
+        return "an" if _SPELLED.match(noun) else "a"
+    return "an" if _VOWEL_SOUNDS.match(noun) else "a"
+
+
+def require_name(argument: str, name: object) -> None:
+    """Check the name of a unit or a row.
+
+    Raises:
+        AdapterError: The name is not a printable text of 1 to `LONGEST_NAME` characters without spaces at its ends.
+    """
+    usable = isinstance(name, str) and name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_NAME
+    if not usable:
+        raise AdapterError(
+            f"{argument} is {ascii(name)[:60]}; expected a noun in the singular, such as 'patch' or 'slide', with at "
+            f"most {LONGEST_NAME} printable characters and no spaces around it."
+        )

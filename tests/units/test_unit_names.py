@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from attnaudit.adapters.protocol import Capabilities
 from attnaudit.checks import Agreement, PermutationFragility, Pointing, TotalEffect, UniformFragility
+from attnaudit.errors import AdapterError
 from attnaudit.records import UnitNames
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, common_names, names_of, recorded
 
 PATCHES = UnitNames(unit="patch", row="picture")
 PASSAGES = UnitNames(unit="passage", row="prompt", parts="token")
 EVENTS = UnitNames(unit="event", row="input")
+SLICES = UnitNames(unit="user", row="MRI slice")
 CHECKS = (
     TotalEffect(severity="report"),
     Pointing(severity="report"),
@@ -46,6 +51,7 @@ def test_the_names_of_texts_change_nothing() -> None:
         (PATCHES, "another_text: model.text.layer (text-only)", "another_text: model.text.layer (text-only)"),
         (PATCHES, "wrong words. Tokenisation of contexts.", "wrong patches. Tokenisation of contexts."),
         (EVENTS, "a token of a text; A token", "an event of an input; An event"),
+        (SLICES, "Texts with a token. On such a text.", "MRI slices with a user. On such an MRI slice."),
         (PASSAGES, "replacing the text with another text", "replacing the prompt with another prompt"),
         (
             PASSAGES,
@@ -57,6 +63,21 @@ def test_the_names_of_texts_change_nothing() -> None:
 )
 def test_tokens_and_texts_are_renamed(names: UnitNames, text: str, expected: str) -> None:
     assert names.named(text) == expected
+
+
+def test_names_of_classes_stay_unchanged() -> None:
+    text = "mean where 'nine's text' is predicted, per text; mean where 'text' is predicted"
+    assert PATCHES.named(text, kept=["'text'", "'nine's text'"]) == (
+        "mean where 'nine's text' is predicted, per picture; mean where 'text' is predicted"
+    )
+
+
+@pytest.mark.parametrize("name", ["", " ", "patch ", "a\nb", "\x1b[1m", "\ud800", "p" * 41, 3, None, b"patch"])
+@pytest.mark.parametrize("argument", ["unit_name", "row_name"])
+def test_names_that_cannot_be_shown_are_refused(argument: str, name: Any) -> None:
+    with pytest.raises(AdapterError) as error:
+        Capabilities(classes=("a", "b"), **{argument: name})
+    assert str(error.value).startswith(f"{argument} is {ascii(name)[:60]}; expected a noun in the singular, such as ")
 
 
 def test_weights_of_passages_are_those_of_their_tokens() -> None:

@@ -33,6 +33,7 @@ from attnaudit.adapters.protocol import TEXT, Inputs, VectorTable, decode_logits
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.input_files import UnitArray, read_array
 from attnaudit.instances import Instance
+from attnaudit.records.unit_names import article_of
 from attnaudit.targets import CLASS, Target
 
 #: The family of these models, unless the adapter names another one.
@@ -150,7 +151,7 @@ class BagAdapter(PooledAttentionAdapter):
         replacement = "a vector of zeros" if baseline is None else "the baseline vector"
         masked = f"A masked {unit_name} is replaced by {replacement}."
         if self.donors is not None:
-            masked = self.donors.description(unit_name, f"a {unit_name}")
+            masked = self.donors.description(unit_name, f"{article_of(unit_name)} {unit_name}")
         self._capabilities = replace(
             self._capabilities,
             shares_states=independent,

@@ -43,6 +43,7 @@ def run_with_places(folder: Path, *, pictures: bool = True, names: UnitNames = T
             msgspec.structs.replace(one, worst=[RankedInstance(instance="r0", value=0.1)], typical=[]),
             names,
             Agreement(severity="report"),
+            (),
         )
         for one in seven_checks()
     ]

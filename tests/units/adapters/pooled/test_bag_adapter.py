@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from attnaudit.adapters import BagAdapter
-from attnaudit.checks import Pointing
+from attnaudit.checks import PermutationFragility, Pointing, check
 from attnaudit.conformance import full, quick
 from attnaudit.data import load
 from attnaudit.engine.measurements import Measurements
@@ -85,6 +85,30 @@ def measured(adapter: BagAdapter, data: Dataset, *needs: str, **options: Any) ->
 @pytest.mark.parametrize("changes", [{}, {"independent": False}, {"baseline": torch.ones(FEATURES)}])
 def test_conformance(bags: Dataset, changes: dict[str, Any]) -> None:
     assert not [one for one in full(bag_adapter(**changes), bags.instances) if one.outcome == "fail"]
+
+
+def test_bags_of_equal_sizes_conform(tmp_path: Path) -> None:
+    bags = write_bags(tmp_path, (6, 6, 6, 6, 6))
+    assert not [one for one in full(bag_adapter(), bags.instances) if one.outcome == "fail"]
+
+
+@check(title="Words per text", question="How many words has a text?", unit="words per text")
+def words_per_text(measurements: Measurements) -> list[float]:
+    return [float(length) for length in measurements.lengths]
+
+
+def test_texts_of_users_keep_their_words(bags: Dataset) -> None:
+    adapter = bag_adapter(classes=("nine's text", "other texts"))
+    rows = [replace(one, label=adapter.capabilities.classes[i % 2]) for i, one in enumerate(bags.instances)]
+    data = measured(adapter, replace(bags, instances=rows), *PermutationFragility(at_least=0.1).needs())
+    custom = words_per_text(severity="report").judge(data)
+    assert (custom.title, custom.unit) == ("Words per text", "words per text")
+    found = PermutationFragility(at_least=0.1).judge(data)
+    assert found.unit_names == UnitNames(unit="vector", row="bag")
+    names = " ".join(part.name for one in found.breakdowns for part in one.parts)
+    assert "mean where 'nine's text' is predicted" in found.details
+    assert "vectors" in names
+    assert "tokens" not in names
 
 
 def test_a_label_of_a_bag(bags: Dataset) -> None:
