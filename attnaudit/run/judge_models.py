@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NUMERIC_FOLDERS = ("adapters", "checks", "data", "engine", "input_files", "measures", "metrics", "models", "statistics")
 #: Modules of the package root that decide numbers as well.
 NUMERIC_MODULES = (
+    *("filed_arrays.py", "filed_blocks.py", "filed_functions.py"),
     *("instances.py", "precision.py", "readings.py", "retraining.py", "seeding.py", "targets.py", "unit_samples.py"),
 )
 

@@ -39,7 +39,7 @@ OTHER_FOLDERS = {
 OTHER_MODULES = {
     *("mapped_arrays.py", "model_families.py"),
     *("__init__.py", "arrays.py", "cli.py", "devices.py", "errors.py", "formatting.py", "processes.py", "progress.py"),
-    *("command_parser.py", "registry.py", "verdict_text.py"),
+    *("command_parser.py", "registry.py", "temporary_files.py", "verdict_text.py"),
 }
 
 
