@@ -38,8 +38,8 @@ PAGES = {
 }
 #: Texts about tokens that are not the units of an audit.
 OTHER_TOKENS = re.compile(
-    r"special tokens|allowed tokens|tokens of (?:the passages|a passage)|tokens that are left|tokens? per word"
-    r"|texts\)|'text'"  # the last two are in the results of the adapter checks
+    r"special tokens|allowed tokens|tokens of (?:the passages|a passage)|tokens that (?:are left|belong to)"
+    r"|tokens? per word|texts\)|'text'"  # the last two are in the results of the adapter checks
 )
 
 
