@@ -75,6 +75,7 @@ def test_a_verdict_that_depends_on_the_seed_is_found(audited: AuditedProject) ->
     assert not (audited.root / "reports").exists()
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_a_verdict(audited: AuditedProject) -> None:
     done = stability(audited, "--seeds", "1", "--batch-tokens", "--workers", "2", "--markdown", "found.md")
     assert done.status == 0, done.err

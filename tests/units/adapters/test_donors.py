@@ -223,7 +223,9 @@ def test_conformance_rejects_draws_that_are_not_keyed(faulty: type, message: str
     assert message in found[0].detail
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", ["bag", "patches", *(pytest.param(name, marks=pytest.mark.slow) for name in ("spectrogram", "frames"))]
+)
 def test_the_numbers_do_not_depend_on_the_order_or_the_batches(name: str, tmp_path: Path) -> None:
     build, rows, everything = MODELS[name]
     chosen = rows(tmp_path)[:3]

@@ -103,11 +103,11 @@ def test_a_factory_that_fails_is_named() -> None:
     def broken() -> object:
         raise FileNotFoundError("weights.bin")
 
-    models.register("broken")(broken)
+    models.register("failing_factory")(broken)
     with pytest.raises(
         ModelError, match=r"the factory raised FileNotFoundError at test_loading.py:[0-9]+ in broken: weights\.bin"
     ):
-        load_model("broken")
+        load_model("failing_factory")
 
 
 def test_a_factory_that_ends_the_program_has_failed() -> None:

@@ -32,7 +32,7 @@ FEW, MANY = 2_048, 12_288
 #: The largest growth, in bytes per further row. An array of numbers for all rows would need 8.
 MOST = 5.0
 #: The check that is always tested. The others, which take longer together, are tested with the slow tests.
-ALWAYS = ("pointing.logits.share",)
+ALWAYS = ("uniform_fragility.f1_drop",)
 CASES = [
     pytest.param(one, id=one.id, marks=() if one.id in ALWAYS else pytest.mark.slow)
     for one in (*EVERY, median_peak_for_tests(severity="report"), peaked_for_tests(at_least=0.1))

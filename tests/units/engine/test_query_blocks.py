@@ -22,11 +22,10 @@ from tests import architectures
 #: compute, and an encoder–decoder model with position biases.
 NAMES = (
     "bert",
-    "gpt2",
     "gpt-oss",
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("llama", "mistral", "modernbert", "gemma2", "t5", "bart")
+        for name in ("gpt2", "llama", "mistral", "modernbert", "gemma2", "t5", "bart")
     ),
 )
 MEASURES = ("permutation", "uniform", "uniform.everywhere.live", "uniform.everywhere.frozen", "uniform.layer")

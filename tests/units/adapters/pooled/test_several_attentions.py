@@ -48,7 +48,9 @@ def test_conformance(name: str) -> None:
     assert sum(one.outcome == "pass" for one in outcomes) >= 18
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("branches", "levels") else ()) for name in MODELS]
+)
 def test_results_do_not_depend_on_the_batch(name: str) -> None:
     make, instances = MODELS[name]
     needs = ("uniform", "leave_one_out.inputs", "leave_one_out.hidden", "pointing.held", "adversarial.0.05")
