@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
-from attnaudit.records import CheckRecord, Interval, Planning, Requirement
+from attnaudit.records import CheckRecord, Interval, Planning, Reference, Requirement
 from attnaudit.records.unit_names import names_of
 
 #: The number of worst instances that a failure message shows.
@@ -75,19 +75,33 @@ def failure_message(record: CheckRecord) -> str:
     lines.append(failure_rule(record))
     lines += [_without_value(reason, count) for reason, count in record.undefined.items()]
     lines += [
-        f"{reference.name}: "
+        f"{reference_name(record, reference)}: "
         f"{'undefined' if reference.value is None else plain_number(reference.value)} ({reference.meaning})"
         for reference in record.references
     ]
     lines = [line for line in lines if line]
     if record.worst:
         unit = names_of(record.unit_names).unit
-        lines.append(f"Instances with the {record.worst_first} values; «» marks the most attended {unit}:")
+        values = f"values of “{record.distribution.label}”" if record.distribution else "values"
+        lines.append(f"Instances with the {record.worst_first} {values}; «» marks the most attended {unit}:")
         lines += [
             f"  {ranked.instance}  {plain_number(ranked.value)}  {ranked.tokens}"
             for ranked in record.worst[:INSTANCES_IN_MESSAGE]
         ]
     return "\n".join(terminal_safe(line) for line in lines)  # line by line, so that no text can add a line
+
+
+def reference_name(record: CheckRecord, reference: Reference) -> str:
+    """Return the name of a reference value as the terminal shows it, with the name of the rows or units.
+
+    The name stays unchanged if the threshold refers to it.
+
+    Examples:
+        For a model that reads bags, "another_text" becomes "another_bag".
+    """
+    if record.requirement is not None and record.requirement.expression:
+        return reference.name
+    return names_of(record.unit_names).named(reference.name.replace("_", " ")).replace(" ", "_")
 
 
 def failure_rule(record: CheckRecord) -> str:

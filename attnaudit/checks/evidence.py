@@ -67,6 +67,7 @@ class Evidence:
             because of too few independent sources.
         breakdowns: The value in parts of the data.
         typical: Which instances illustrate the value; None if the check has no values per instance.
+        no_decision: As in `Measurements`. `Check.in_words` needs it for outputs that are no classes.
     """
 
     value: float | None
@@ -86,6 +87,7 @@ class Evidence:
     no_interval: str = ""
     breakdowns: tuple[Breakdown, ...] = ()
     typical: Typical | None = None
+    no_decision: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,8 @@ class Fragility(WhereReplaced):
         if self.measure == "f1_drop":
             change = f"{'lowers' if evidence.value >= 0 else 'raises'} F1 by {abs(evidence.value):.3f}"
             return f"{self.replacing} {change}."
+        if evidence.no_decision:
+            return f"{self.replacing} changes the probability of the target by {evidence.value:.3f} on average."
         return f"{self.replacing} moves {percentage(evidence.value)} of the predicted probability to other classes."
 
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:

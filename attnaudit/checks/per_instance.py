@@ -229,4 +229,5 @@ class PerInstanceCheck(Check):
             if self.severity == "gate" and value is not None
             else (),
             typical=self.typical(measurements, values),
+            no_decision=measurements.no_decision,
         )

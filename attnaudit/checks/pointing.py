@@ -103,8 +103,8 @@ class Pointing(PerInstanceCheck):
 
     @property
     def title(self) -> str:
-        compared = "share of the texts, by" if self.measure == "share" else "cosine with"
-        return f"Attention points at the influential tokens: {compared} the effects on the {self.on}"
+        share = "share of the texts, " if self.measure == "share" else ""
+        return f"Attention points at the influential tokens ({share}effects on the {self.on})"
 
     @property
     def question(self) -> str:

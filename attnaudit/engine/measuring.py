@@ -171,7 +171,7 @@ def measure(
         batch_size=assembled.batch_size,
         device=str(device),
         worker=worker,
-        notes=_notes(measurements, unit, adapter.capabilities.erasure, repeated=len(instances) - distinct),
+        notes=_notes(measurements, unit, adapter.capabilities, repeated=len(instances) - distinct),
         repeated_rows=assembled.repeated_rows + (repeated.rows if repeated else 0),
         repeated_difference=max(assembled.repeated_difference, repeated.largest_difference if repeated else 0.0),
         **_scores(measurements),
@@ -350,26 +350,27 @@ def unit_names(capabilities: Capabilities, unit: Unit) -> UnitNames:
     return UnitNames(unit=capabilities.unit_name, row=capabilities.row_name)
 
 
-def _notes(measurements: Measurements, unit: Unit, erasure: str, *, repeated: int) -> list[str]:
+def _notes(measurements: Measurements, unit: Unit, capabilities: Capabilities, *, repeated: int) -> list[str]:
     """Return sentences for the report that say how the numbers were computed.
 
     Args:
         measurements: the measurements.
         unit: "tokens", "words" or "sources".
-        erasure: how units are erased (see `Capabilities.erasure`).
+        capabilities: the capabilities of the adapter.
         repeated: number of texts whose tokens are the same as those of an earlier text.
     """
     names, notes = measurements.unit_names, []
     units, rows = unit if names == TOKENS_OF_TEXTS else names.units, names.rows
     if measurements.own_reading:
         share = float(np.nanmean(measurements.scalar("attention.special_mass")))
-        left = f"tokens that belong to no {names.unit}" if names.parts else "special tokens"
+        left = "tokens of the template and special tokens" if capabilities.target.kind == "string" else "special tokens"
+        left = f"tokens that belong to no {names.unit}" if names.parts else left
         notes.append(
             f"The attention shown is the reading {measurements.own_reading}, renormalised over the {units} of the "
             f"{names.row}; on average, {abs(share):.0%} of its weight is on {left} and is left out."
         )
-    if erasure:
-        notes.append(erasure)
+    if capabilities.erasure:
+        notes.append(capabilities.erasure)
     if unit == "words":
         notes.append(
             "Statistics are computed over words: the attention on the tokens of a word is summed, their gradients are "

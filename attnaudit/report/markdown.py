@@ -17,7 +17,15 @@ from attnaudit.report.check_costs import CostLine, table_of
 from attnaudit.report.gate_text import excepted_gates, gate_notes, identity_notes
 from attnaudit.report.remedies import remedies_in_short
 from attnaudit.report.wording import VERDICT_NAMES, VERDICT_SYMBOLS, outcome, role, shorten
-from attnaudit.verdict_text import detected, digits, headline, interval_words, planned, requirement_symbol
+from attnaudit.verdict_text import (
+    detected,
+    digits,
+    headline,
+    interval_words,
+    planned,
+    reference_name,
+    requirement_symbol,
+)
 
 #: Largest number of characters of most texts in the summary.
 LONGEST_TEXT = 160
@@ -188,7 +196,7 @@ def _cells(check: CheckRecord, run: RunRecord, *, several: bool, seeds: bool) ->
         number(check.value, digits=digits(check)),
         interval_words(check),
         _required(check),
-        escape(", ".join(f"{reference.name} {number(reference.value)}" for reference in check.references)) or "—",
+        escape(", ".join(f"{reference_name(check, one)} {number(one.value)}" for one in check.references)) or "—",
         number(check.n),
         number(check.n - check.n_defined),
         role(check, run),

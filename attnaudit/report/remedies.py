@@ -7,7 +7,7 @@ from itertools import groupby, zip_longest
 
 from attnaudit.formatting import number, plural
 from attnaudit.model_families import covers
-from attnaudit.records import CheckRecord, PolicyQuestion, RunRecord
+from attnaudit.records import CheckRecord, PolicyQuestion, PolicyRemedy, RunRecord
 from attnaudit.records.unit_names import names_of
 from attnaudit.report.questions import seriousness
 from attnaudit.verdict_text import digits, planned
@@ -110,13 +110,19 @@ def _better_reading(check: CheckRecord, run: RunRecord) -> str:
     value = number(sign * best[0], digits=digits(check))
     return (
         f"show another reading of the attention: {best[1]} has the best value of {check.check} among the measured "
-        f"readings ({value}); the accuracy does not change"
+        f"readings ({value}); {'the accuracy does' if _decides(check, run) else 'the predictions do'} not change"
     )
+
+
+def _decides(check: CheckRecord, run: RunRecord) -> bool:
+    """Return whether the output of the model of a check is a decision, which can be right or wrong."""
+    return not any(model.no_decision for model in run.models if model.name == check.model)
 
 
 def _of_policy(question: PolicyQuestion, blocking: list[CheckRecord], run: RunRecord) -> Iterator[str]:
     """Yield the remedies that a question of the policy gives for gates that block the release."""
     families = {model.name: model.family for model in run.models}
+    decides = any(_decides(check, run) for check in blocking if check.check in question.checks)
     own = [(check.verdict, families.get(check.model, "")) for check in blocking if check.check in question.checks]
     validated = run.declared_policy.validated_on if run.declared_policy else []
     if any(verdict == "fail" and (not validated or covers(validated, family)) for verdict, family in own):
@@ -126,4 +132,11 @@ def _of_policy(question: PolicyQuestion, blocking: list[CheckRecord], run: RunRe
             verdict in remedy.when and (not remedy.families or covers(remedy.families, family))
             for verdict, family in own
         ):
-            yield f"{remedy.text}; accuracy {remedy.accuracy}" if remedy.accuracy else remedy.text
+            yield f"{remedy.text}; {_cost(remedy, decides=decides)}" if remedy.accuracy else remedy.text
+
+
+def _cost(remedy: PolicyRemedy, *, decides: bool) -> str:
+    """Return what a remedy costs, in words. A model whose output is no decision has no accuracy."""
+    if remedy.accuracy == "unchanged" and not decides:
+        return "the predictions do not change"
+    return f"accuracy {remedy.accuracy}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnaudit.formatting import plain_number, plural, terminal_safe, without_commands
 from attnaudit.records import CheckRecord, MissingCase
-from attnaudit.verdict_text import detected, digits, planned, power_warning
+from attnaudit.verdict_text import detected, digits, planned, power_warning, reference_name
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -75,7 +75,11 @@ def _row(record: CheckRecord, *, name_width: int) -> list[Text]:
     gate = record.severity == "gate"
     told = gate or record.verdict == "informational"
     name = terminal_safe(record.check if told else f"{record.check} (informational)")
-    references = [terminal_safe(f"{r.name} {plain_number(r.value)}") for r in record.references if r.value is not None]
+    references = [
+        terminal_safe(f"{reference_name(record, one)} {plain_number(one.value)}")
+        for one in record.references
+        if one.value is not None
+    ]
     places = digits(record)
     bounds = ", ".join(plain_number(x, places) for x in (interval.low, interval.high)) if interval else ""
     n = str(record.n) if record.n_defined == record.n else f"{record.n_defined}/{record.n}"

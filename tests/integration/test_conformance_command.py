@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
+import numpy
 import pytest
 
 from attnaudit import cli
@@ -26,6 +28,24 @@ def broken():
     made = adapter(2)
     made.attention = lambda states, allowed: states.new_full(allowed.shape, 1 / allowed.shape[1])
     return made
+"""
+
+BAGS = """
+import torch
+from attnaudit.adapters import BagAdapter
+
+
+def made():
+    torch.manual_seed(0)
+    encoder, score, decoder = torch.nn.Linear(3, 4), torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+    return BagAdapter(
+        encoder=lambda vectors, mask: encoder(vectors),
+        attention=lambda states, allowed: score(states)[..., 0].masked_fill(~allowed, -torch.inf).softmax(-1),
+        decoder=decoder,
+        classes=("a", "b"),
+        modules=(encoder, score, decoder),
+        features=3,
+    )
 """
 
 TESTS = """
@@ -95,6 +115,17 @@ def test_a_model_of_a_conftest_and_data_of_a_file_are_found(tmp_path: Path) -> N
     done = attnaudit("tiny", "--data", "rows.csv", "--quick", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "(lengths 3 to 17)" in done.stdout
+
+
+def test_results_have_the_names_of_the_units(tmp_path: Path) -> None:
+    (tmp_path / "bags.py").write_text(BAGS, encoding="utf-8")
+    numpy.save(tmp_path / "bag.npy", numpy.random.default_rng(0).normal(size=(5, 3)).astype("float32"))
+    (tmp_path / "rows.csv").write_text("file,label\nbag.npy,b\n", encoding="utf-8")
+    done = attnaudit("bags:made", "--data", "rows.csv", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    details = {line.split()[0]: " ".join(line.split()[2:]) for line in done.stdout.splitlines() if line[:1].strip()}
+    assert details["words"] == "every vector is a unit"
+    assert not re.search(r"(?<!special.)token", done.stdout)
 
 
 @pytest.mark.parametrize(

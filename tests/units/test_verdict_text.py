@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from attnaudit.records import DetectableChange, Interval, Planning, RankedInstance, Reference, Requirement
+from attnaudit.records import (
+    DetectableChange,
+    Histogram,
+    Interval,
+    Planning,
+    RankedInstance,
+    Reference,
+    Requirement,
+    UnitNames,
+)
 from attnaudit.verdict_text import (
     detected,
     digits,
@@ -16,6 +25,7 @@ from attnaudit.verdict_text import (
     headline,
     interval_words,
     planned,
+    reference_name,
     required_words,
     requirement_symbol,
     verdict_sentence,
@@ -95,6 +105,7 @@ def test_a_failure_message_names_reason_references_and_worst_instances() -> None
         ],
         worst=[RankedInstance(instance=f"row-{i}\x1b", value=i - 0.5, tokens="a «b» c") for i in range(5)],
         worst_first="lowest",
+        distribution=Histogram(edges=[0.0, 1.0], counts=[5], label="τ-b per instance"),
         note="take care",
     )
     assert failure_message(record).splitlines() == [
@@ -106,11 +117,21 @@ def test_a_failure_message_names_reason_references_and_worst_instances() -> None
         "1 instance has no value: no label.",
         "shuffled: 0.010 (shuffled attention)",
         "c: undefined (m)",
-        "Instances with the lowest values; «» marks the most attended token:",
+        "Instances with the lowest values of “τ-b per instance”; «» marks the most attended token:",
         "  row-0␛  -0.500  a «b» c",
         "  row-1␛  0.500  a «b» c",
         "  row-2␛  1.500  a «b» c",
     ]
+
+
+def test_references_have_the_names_of_the_rows_unless_the_threshold_names_them() -> None:
+    reference = Reference(name="another_text", value=1.0, meaning="another text")
+    bags = check_record(unit_names=UnitNames(unit="vector", row="bag"), references=[reference])
+    assert reference_name(bags, reference) == "another_bag"
+    assert "another_bag: 1.000 (another text)" in failure_message(bags).splitlines()
+    assert reference_name(check_record(), reference) == "another_text"
+    named = Requirement(direction="at_least", value=0.2, expression="0.2 * another_text")
+    assert reference_name(msgspec.structs.replace(bags, requirement=named), reference) == "another_text"
 
 
 def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_decide_it() -> None:

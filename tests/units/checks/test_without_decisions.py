@@ -53,6 +53,14 @@ def test_what_needs_decisions_is_undefined_with_the_reason(measurements: Measure
         assert REASON in record.note or REASON in record.undefined
 
 
+def test_a_change_of_the_output_is_not_called_a_change_of_class(measurements: Measurements) -> None:
+    record = CHECKS[2].judge(measurements)
+    assert record.in_words == (
+        f"Giving all tokens of a text the same weight changes the probability of the target by "
+        f"{record.value:.3f} on average."
+    )
+
+
 def test_balanced_classes_are_equal_weights(measurements: Measurements) -> None:
     balanced, sampled = (
         checks.TotalEffect(classes=one, severity="report").judge(measurements)  # type: ignore[arg-type]

@@ -268,3 +268,12 @@ def test_the_most_serious_gate_and_its_remedies_come_first(tmp_path: Path) -> No
     build(write_run(tmp_path, both, []))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.index(f">{failed.checks[0].title}</a>") < page.index(">Undecided</a>")
+
+
+def test_a_model_without_decisions_has_no_accuracy() -> None:
+    hide = PolicyRemedy(text="hide it", families=["bilstm"], accuracy="unchanged")
+    record = with_remedies(run(blocks=True), hide, verdict="fail")
+    assert "What may help: hide it; accuracy unchanged" in remedies(record)
+    scores = [msgspec.structs.replace(model, no_decision="the score is not a decision") for model in record.models]
+    record = msgspec.structs.replace(record, models=scores)
+    assert "What may help: hide it; the predictions do not change" in remedies(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnaudit.records import Interval, MissingCase, Planning
+from attnaudit.records import Interval, MissingCase, Planning, Reference, UnitNames
 from attnaudit.run.verdict_table import explanations, verdict_table
 from tests.units.report.example_checks import check_record, seven_checks
 
@@ -20,6 +20,12 @@ def test_references_are_below_the_name_of_their_check():
     assert [line.strip() for line in lines[row + 2 : row + 4]] == ["floor 0.001,", "gradient_loo 0.610"]
     assert all(len(line) <= 80 for line in lines)
     assert any("floor 0.001, gradient_loo 0.610" in line for line in table(*seven_checks(), width=100))
+
+
+def test_references_have_the_names_of_the_rows():
+    another = Reference(name="another_text", value=1.0, meaning="another bag")
+    lines = table(check_record(unit_names=UnitNames(unit="vector", row="bag"), references=[another]))
+    assert "another_bag 1.000" in [line.strip() for line in lines]
 
 
 def test_lines_below_the_table_say_when_a_gate_fails_and_what_would_decide():

@@ -15,9 +15,10 @@ pytest.importorskip("transformers", reason="needs transformers: pip install 'att
 from attnaudit.adapters.huggingface import transformer
 from attnaudit.adapters.protocol import TARGET_QUERIES, TEXT
 from attnaudit.conformance import quick
+from attnaudit.engine.measuring import measure
 from attnaudit.engine.scopes import expanded, scope_of
 from attnaudit.errors import AdapterError, DataError, ModelError
-from attnaudit.instances import Instance
+from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target
 from tests import architectures
 
@@ -46,6 +47,15 @@ def log_odds(p: Tensor) -> Tensor:
 
 def row(text: str = TEXT_OF_ROW, **fields: Any) -> Instance:
     return Instance(id="a", text=text, **fields)
+
+
+def test_what_a_reading_leaves_out_is_named() -> None:
+    adapter, _, _ = adapter_of("bert", "ForMaskedLM", STRING, template="{text} it was {answer}")
+    rows = Dataset(name="d", source="", description="", instances=(row(answer="good"),))
+    _, record = measure(adapter, rows, ("leave_one_out.inputs",), model="m", seed=0)
+    assert any(
+        "of its weight is on tokens of the template and special tokens and is left out" in n for n in record.notes
+    )
 
 
 @torch.no_grad()
