@@ -10,6 +10,7 @@ import msgspec
 
 from attnaudit import __version__
 from attnaudit.errors import CheckError
+from attnaudit.records import Environment
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.model_plans import Plan
@@ -50,6 +51,7 @@ def measured_row(
     created: str,
     instances: int | None,
     seed_plan: str | None = None,
+    environment: Environment | None = None,
     vectors: WordVectors | None = None,
 ) -> MeasuredRow:
     """Compute the quantities of a row from its models.
@@ -60,6 +62,7 @@ def measured_row(
         created: When the run began (ISO 8601, UTC).
         instances: The largest number of audited test texts. None for all of them.
         seed_plan: The SHA-256 of the plan of seeds. None if there is none for this row.
+        environment: The machine and the versions of packages in this run. None to leave them out.
         vectors: The word vectors that the embeddings start from. None for random embeddings.
 
     Returns:
@@ -88,6 +91,7 @@ def measured_row(
             seeds=_seeds(row),
             instances=instances,
             seed_plan=seed_plan,
+            environment=environment,
             training_seconds=round(sum(result.trained.seconds for result in results), 3),
             audit_seconds=round(sum((audit.seconds for result in results for audit in result.audits), start=0.0), 3),
         ),

@@ -194,6 +194,8 @@ def markdown(report: Reproduction) -> str:
         f"attnaudit {report.attnaudit}, {plural(report.jobs, 'job')}; last run {report.created}. "
         f"{wording.made_with(report)}."
     )
+    for environment, rows in wording.made_elsewhere(report):
+        lines += ["", f"Made with {environment}: {'; '.join(rows)}."]
     return "\n".join(lines) + "\n"
 
 

@@ -61,7 +61,7 @@ class WordVectors(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sha256: str
 
 
-class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a row was measured.
 
     Attributes:
@@ -73,6 +73,8 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         training_seconds: Wall-clock time of training, in seconds, summed over the models. It includes earlier runs.
         audit_seconds: Wall-clock time of the audits, in seconds, summed over the models. It includes earlier runs.
         seed_plan: The SHA-256 of the plan that fixed the number of seeds before the run. None if there was none.
+        environment: The machine and the versions of packages in the run that measured the row. Models that an earlier
+            run trained are not trained again. None if it was not recorded.
     """
 
     command: str
@@ -83,6 +85,7 @@ class Provenance(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     training_seconds: float
     audit_seconds: float
     seed_plan: str | None = None
+    environment: Environment | None = None
 
 
 class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from attnaudit.formatting import duration, number, plural
+from attnaudit.records import Environment
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
 from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.paper_report import OUTDATED, Finding, Line, OpenCause, Reproduction, Row, Table
@@ -222,9 +223,32 @@ def measured_rows(table: Table) -> list[Row]:
 
 def made_with(report: Reproduction) -> str:
     """Return the versions of Python and of packages in the last run, and its machine."""
-    packages = ", ".join(f"{name} {version}" for name, version in report.environment.packages.items())
-    machine = f"{report.environment.platform}, {report.environment.processor}"
-    return f"Python {report.environment.python}, {packages}; {machine}"
+    return _described(report.environment)
+
+
+def _described(environment: Environment) -> str:
+    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
+    return f"Python {environment.python}, {packages}; {environment.platform}, {environment.processor}"
+
+
+def made_elsewhere(report: Reproduction) -> list[tuple[str, list[str]]]:
+    """Return the rows that were measured on another machine, or with other versions, than the last run.
+
+    Rows whose environment was not recorded are left out.
+
+    Returns:
+        Pairs of an environment, described as in `made_with`, and the tables with their rows.
+    """
+    grouped: dict[str, dict[str, list[str]]] = {}
+    for table in report.tables:
+        for row in table.rows:
+            made = row.provenance.environment if row.provenance else None
+            if made is not None and made != report.environment:
+                grouped.setdefault(_described(made), {}).setdefault(table.name, []).append(row.name)
+    return [
+        (described, [f"{table} ({', '.join(names)})" for table, names in tables.items()])
+        for described, tables in grouped.items()
+    ]
 
 
 def sizes(parts: dict[str, int]) -> str:

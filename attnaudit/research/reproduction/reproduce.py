@@ -134,6 +134,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
     """Add the rows and figures of this run to the earlier results. Rows that were measured again are replaced."""
     options = run.options
     embedded = options.data_root is None
+    environment = describe_environment(device="cpu", threads=1)
     rows = {(row.table, row.name): row for row in earlier.rows} if earlier else {}
     figures = {(one.table, one.figure.row, one.figure.name): one for one in earlier.figures} if earlier else {}
     for row in (row for row in run.rows if not row.plan.unavailable):
@@ -147,6 +148,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
             created=run.created,
             instances=options.instances,
             seed_plan=plan.sha256 if plan is not None and planned else None,
+            environment=environment,
             vectors=_recorded(options.vectors),
         )
         rows[table, name] = measured
@@ -168,7 +170,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
             attnaudit=__version__,
             seconds=round(run.seconds, 3),
             jobs=options.jobs,
-            environment=describe_environment(device="cpu", threads=1),
+            environment=environment,
             data={**(earlier.header.data if earlier else {}), **{name: one.rows for name, one in run.data.items()}},
         ),
         rows=tuple(sorted(rows.values(), key=lambda row: order.index((row.table, row.name)))),

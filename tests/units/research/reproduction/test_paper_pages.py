@@ -7,7 +7,7 @@ from importlib import resources
 
 import msgspec
 
-from attnaudit.records import Chart, Series
+from attnaudit.records import Chart, Environment, Series
 from attnaudit.report.charts import Drawing
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Strip, Strips, Violin, Violins
@@ -172,6 +172,24 @@ def test_planned_seeds_are_shown() -> None:
     shown = paper_pages.markdown(msgspec.structs.replace(one, tables=[table]))
     assert "2 seeds (planned); at most" in shown
     assert "(planned)" not in paper_pages.markdown(one)
+
+
+def test_rows_from_another_machine_than_the_last_run_are_listed() -> None:
+    one = reproduction()
+    (first, *others) = one.tables[0].rows
+
+    def shown(environment: Environment) -> list[str]:
+        made = msgspec.structs.replace(PROVENANCE, environment=environment)
+        rows = [msgspec.structs.replace(first, provenance=made), *others]
+        report = msgspec.structs.replace(one, tables=[msgspec.structs.replace(one.tables[0], rows=rows)])
+        return [paper_pages.markdown(report), paper_pages.html({"synthetic": report})]
+
+    other = msgspec.structs.replace(one.environment, python="2.7.18", packages={"torch": "0.1"})
+    for text in shown(other):
+        assert "Python 2.7.18, torch 0.1; " in text
+        assert "t (a)" in text
+    for text in shown(one.environment):
+        assert "t (a)" not in text
 
 
 def test_quick_is_marked_on_every_output() -> None:

@@ -141,6 +141,13 @@ def test_the_plan_of_seeds_decides_how_many_are_run(tmp_path: Path) -> None:
     assert (made.seeds, made.seed_plan) == ([0], hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+def test_every_row_records_the_environment_in_which_it_was_measured(tmp_path: Path) -> None:
+    report = run(tmp_path, only=("*/one",), tables=("first",), seeds=1)
+    made = report.tables[0].rows[0].provenance
+    assert made is not None
+    assert made.environment == report.environment
+
+
 def test_a_run_keeps_the_rows_that_another_run_adds_in_the_meantime(tmp_path: Path) -> None:
     @contextmanager
     def while_another_runs(doing: str) -> Iterator[Callable[[int, int, str], None]]:
