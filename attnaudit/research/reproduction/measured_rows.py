@@ -133,10 +133,17 @@ def _pooled(models_by_seed: Sequence[Models]) -> Models:
 
 
 def _joined(audits: Sequence[AuditedModel]) -> AuditedModel:
-    """Join the texts of several audits. The check records are those of the first audit."""
+    """Join the texts of several audits. The check records are those of the first audit.
+
+    A column is left out if an audit does not have it: another table may have measured more checks for one seed.
+    """
     lists = {name: [x for one in audits for x in getattr(one, name)] for name in OF_TEXTS}
     columns = {
-        name: {column: [x for one in audits for x in getattr(one, name)[column]] for column in getattr(audits[0], name)}
+        name: {
+            column: [x for one in audits for x in getattr(one, name)[column]]
+            for column in getattr(audits[0], name)
+            if all(column in getattr(one, name) for one in audits)
+        }
         for name in ("scalars", "per_token")
     }
     return msgspec.structs.replace(audits[0], **lists, **columns)

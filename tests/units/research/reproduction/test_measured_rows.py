@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
+
+import msgspec
 
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.figure_records import Figure
@@ -41,3 +44,24 @@ def test_the_texts_of_all_seeds_are_pooled_in_the_order_of_the_seeds() -> None:
     run = RowRun(table=table, plan=plan, plans_by_seed=[], models_by_seed=seeds)
     assert [figure.name for figure in row_figures(run)] == ["f"]
     assert seeds[1][MODEL].audits[0].ids == ["0-0", "0-1"]  # the audits themselves do not change
+
+
+def test_only_columns_that_all_seeds_have_are_pooled() -> None:
+    def figures(row: RowPlan, found: Models) -> list[Figure]:
+        (audit,) = found[MODEL].audits
+        assert audit.scalars == {"x": [0.1, 0.2, 0.3]}
+        return [Figure(name="f", row=row.name, title="", caption="")]
+
+    def measured_for_another_table(found: Models) -> Models:
+        (audit,) = found[MODEL].audits
+        more = msgspec.structs.replace(audit, scalars={**audit.scalars, "z": [1.0] * audit.instances})
+        return {MODEL: replace(found[MODEL], audits=(more,))}
+
+    plan = RowPlan(name="sst/bilstm", title="", corpus="sst")
+    table = TablePlan(
+        name="t", title="", source="", rows=lambda corpora: [plan], quantities=(), audits=(), figures=figures
+    )
+    first, second = models(0, (0.1, 0.2)), models(1, (0.3,))
+    for seeds in ([measured_for_another_table(first), second], [first, measured_for_another_table(second)]):
+        run = RowRun(table=table, plan=plan, plans_by_seed=[], models_by_seed=seeds)
+        assert [figure.name for figure in row_figures(run)] == ["f"]
