@@ -15,6 +15,7 @@ import numpy as np
 from attnaudit import filed_blocks
 from attnaudit.filed_blocks import (
     Array,
+    ArrayWriter,
     MappedArray,
     blocks,
     by_rows,
@@ -35,6 +36,7 @@ from attnaudit.filed_blocks import (
 from attnaudit.filed_functions import COMPOSED, HANDLERS
 
 __all__ = [
+    "ArrayWriter",
     "FiledArray",
     "blocks",
     "filed",
@@ -45,9 +47,12 @@ __all__ = [
     "mapped_file",
     "mapped_files",
     "number_of_blocks",
+    "release",
     "written",
 ]
 
+#: The number of rows from which elements at any place are taken at once.
+ROWS_AT_ONCE = 2**20
 #: Operations whose result on all rows is the result of the same operation on the results of blocks of rows.
 REDUCTIONS = (np.add, np.maximum, np.minimum, np.fmax, np.fmin, np.logical_or, np.logical_and)
 
@@ -94,9 +99,7 @@ class FiledArray(MappedArray):
         if not (isinstance(key, np.ndarray) and key.ndim == 1 and self.ndim):
             return super().__getitem__(key)
         if len(key) <= filed_blocks.BLOCK:
-            found = in_memory(self)[in_memory(key)]
-            release(self, key)
-            return found
+            return _taken(self, key)
         if key.dtype == np.bool_:
             return written(values[rows][chosen[rows]] for rows, values, chosen in blocks(len(key), self, key))
         return by_rows(len(key), lambda rows, places: self[places[rows]], key)
@@ -131,6 +134,24 @@ class FiledArray(MappedArray):
     def copy(self, order: Any = "C") -> Any:
         """Return a copy, which can be written to."""
         return self.astype(self.dtype)
+
+
+def _taken(array: FiledArray, key: Any) -> Array:
+    """Return `array[key]` for a (m,) key of at most a block. Only a part of a long array is in memory at a time."""
+    plain, places, n = in_memory(array), in_memory(key), len(array)
+    if places.dtype == np.bool_ or n <= ROWS_AT_ONCE:
+        found: Array = plain[places]
+        release(array, key)
+        return found
+    places = np.where(places < 0, places + n, places)
+    if len(places) and not (places.min() >= 0 and places.max() < n):
+        raise IndexError(f"an index is out of bounds for {n} rows")
+    found = np.empty((len(places), *plain.shape[1:]), plain.dtype)
+    for first in range(0, n, ROWS_AT_ONCE):
+        some = np.flatnonzero((places >= first) & (places < first + ROWS_AT_ONCE))
+        found[some] = plain[places[some]]
+        release(array, key)
+    return found
 
 
 def _elementwise(ufunc: np.ufunc, n: int, depth: int, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -93,28 +93,58 @@ def from_numbers(numbers: Iterable[Any], dtype: DTypeLike) -> Any:
     return written(parts())
 
 
-@temporary_files()
+class ArrayWriter:
+    """Joins arrays along their first axis, in a temporary file if the result has many rows.
+
+    Use it in a `with` statement. The file is deleted when the result is no longer used.
+    """
+
+    @temporary_files()
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder())  # noqa: SIM115 - see __exit__
+        self._pending: list[Array] = []
+        self._last: Array = np.zeros(0)
+        self._count = self._size = 0
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()  # the result is mapped, and needs the open file no longer
+
+    @temporary_files()
+    def add(self, part: Array) -> None:
+        """Add the next rows. All parts have the same data type, and differ in their first dimension only."""
+        self._last = in_memory(part)
+        self._pending.append(self._last)
+        self._count, self._size = self._count + len(part), self._size + part.size
+        if self._count > BLOCK or self._size > NUMBERS:
+            for one in self._pending:
+                self._file.write(np.ascontiguousarray(one).data)
+            self._pending = []
+
+    @temporary_files()
+    def joined(self) -> Any:
+        """Return the array of all rows. At least one part must have been added."""
+        if self._pending:
+            return self._pending[0] if len(self._pending) == 1 else np.concatenate(self._pending)
+        self._file.flush()
+        shape, dtype = (self._count, *self._last.shape[1:]), self._last.dtype
+        return (
+            filed(np.memmap(self._file, dtype=dtype, mode="r+", shape=shape)) if self._size else np.zeros(shape, dtype)
+        )
+
+
 def written(parts: Iterable[Array]) -> Any:
     """Join arrays along their first axis, in a temporary file if the result has many rows.
 
     Args:
         parts: At least one array. They have the same data type, and differ in their first dimension only.
     """
-    pending: list[Array] = []
-    count = size = 0
-    with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
+    with ArrayWriter() as writer:
         for part in parts:
-            pending.append(in_memory(part))
-            count, size = count + len(part), size + part.size
-            if count > BLOCK or size > NUMBERS:
-                for one in pending:
-                    file.write(np.ascontiguousarray(one).data)
-                shape, dtype = (count, *part.shape[1:]), part.dtype
-                pending = []
-        if pending:
-            return pending[0] if len(pending) == 1 else np.concatenate(pending)
-        file.flush()
-        return filed(np.memmap(file, dtype=dtype, mode="r+", shape=shape)) if size else np.zeros(shape, dtype)
+            writer.add(part)
+        return writer.joined()
 
 
 def filed(mapped: np.memmap[Any, Any]) -> MappedArray:

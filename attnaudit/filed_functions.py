@@ -159,6 +159,10 @@ def _quantile(array: Any, q: Any, axis: Any = None, *, method: Any = "linear", *
     return found[()]
 
 
+def _percentile(array: Any, q: Any, axis: Any = None, **kwargs: Any) -> Any:
+    return _quantile(array, np.true_divide(q, 100), axis, **kwargs)
+
+
 def _median(array: Any, axis: Any = None, **kwargs: Any) -> Any:
     if axis is not None or kwargs or array.ndim != 1 or _has_nan(array):
         return NotImplemented
@@ -204,6 +208,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     np.sort: _sorted,
     np.argsort: _argsort,
     np.quantile: _quantile,
+    np.percentile: _percentile,
     np.median: _median,
     np.nanquantile: _without_nan(np.quantile),
     np.nanmedian: _without_nan(np.median),

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -22,34 +22,12 @@ from numpy.typing import DTypeLike, NDArray
 from attnaudit.filed_arrays import filed, mapped_files
 from attnaudit.temporary_files import temporary_files, temporary_folder
 
-T = TypeVar("T", bound=np.generic)
-
 #: If a data set has more rows, their numbers are in files.
 ROWS_IN_MEMORY = 20_000
 #: The first line of a mapping in /proc/PID/smaps: its start and end, its permissions, and the path of its file.
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)")
 #: The path of a library that torch loads when it is imported. These libraries stay loaded until the process ends.
 LIBRARY = re.compile(r"/torch/lib/libtorch_(cpu|cuda|python)\.so$")
-
-
-@temporary_files()
-def in_file(array: NDArray[T]) -> NDArray[T]:
-    """Copy an array to a temporary file, and return an equal array that is read from it and cannot be written to.
-
-    The file is deleted when the array is no longer used. The environment variable TMPDIR selects its folder.
-
-    Args:
-        array: (n, ...) The array.
-
-    Raises:
-        AuditError: The file cannot be written.
-    """
-    if not array.size:
-        return array
-    with tempfile.TemporaryFile(prefix="attnaudit-", dir=temporary_folder()) as file:
-        file.write(np.ascontiguousarray(array).data)
-        file.flush()
-        return filed(np.memmap(file, dtype=array.dtype, mode="r", shape=array.shape))
 
 
 @temporary_files()

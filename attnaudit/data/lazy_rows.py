@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.arrays import Integers
 from attnaudit.data.column_names import described_columns
 from attnaudit.data.row_parsing import dataset_of, ordered_labels
+from attnaudit.data.sorted_strings import StoredStrings, in_order, stored
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.errors import DataError
+from attnaudit.filed_arrays import ArrayWriter, blocks, release
 from attnaudit.instances import Dataset, Instance
-from attnaudit.mapped_arrays import in_file
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Number of rows that are read at once.
 ROWS_AT_ONCE = 256
-#: Number of ids that are collected before they are packed.
-IDS_AT_ONCE = 65_536
+#: Number of labels that are collected before they are written.
+LABELS_AT_ONCE = 65_536
 
 
 class LazyInstances(Sequence[Instance]):
@@ -54,35 +50,43 @@ class LazyInstances(Sequence[Instance]):
     def __init__(self, rows: StoredRows) -> None:
         self._rows = rows
         labels: dict[str, int] = {}  # label -> its code
-        codes = array("i")
         self.have_sources = self.have_label_lists = False
-
-        def ids() -> Iterator[str]:
-            for instance in rows.read(range(len(rows))):
-                self.have_sources |= instance.source is not None
-                self.have_label_lists |= instance.labels is not None
-                codes.append(-1 if instance.label is None else labels.setdefault(instance.label, len(labels)))
-                yield instance.id
-
-        found = _packed(ids())
-        order = _order(found)
-        earlier = _earlier(found, order)
-        if earlier.any() and rows.given_ids:
-            line = int(np.flatnonzero(earlier)[0])  # the first of the lines that repeat an id
-            place = int(np.flatnonzero(order == line)[0])
-            before, again = rows.read([int(order[place - 1]), line])
+        with ArrayWriter() as writer:
+            ids = stored(self._ids_of_rows(labels, writer))
+            codes = writer.joined()
+        sorted_ids = in_order(ids)
+        if sorted_ids.any_repeated and rows.given_ids:
+            line = int(np.flatnonzero(sorted_ids.earlier)[0])  # the first of the lines that repeat an id
+            place = int(np.flatnonzero(sorted_ids.order == line)[0])
+            before, again = rows.read([int(sorted_ids.order[place - 1]), line])
             raise DataError(
                 f"{again.where}: column 'id': {again.id!r} was given before, in {before.where}. Make the ids unique, "
                 "or remove the column: ids are then derived from the content."
             )
-        if earlier.any():
-            found = _packed(_numbered(found, earlier))
-            order = _order(found)
-        del earlier
-        self._order = in_file(order)
-        self.ids = _Strings(_mapped(found.take(order)))
-        self.labels = _Labels(in_file(np.array(codes, dtype=np.int32)[order]), [*labels])
+        if sorted_ids.any_repeated:
+            sorted_ids = in_order(stored(_numbered(ids, sorted_ids.earlier)))
+        self._order = sorted_ids.order
+        self.ids = sorted_ids.strings
+        self.labels = _Labels(codes[self._order], [*labels])
         self.classes = ordered_labels(labels)
+
+    def _ids_of_rows(self, labels: dict[str, int], codes: ArrayWriter) -> Iterator[str]:
+        """Read and validate all rows, and yield their ids.
+
+        Args:
+            labels: Gets the code of each label that occurs.
+            codes: Gets the code of the label of each row; -1 for rows without a label.
+        """
+        some: list[int] = []
+        for instance in self._rows.read(range(len(self._rows))):
+            self.have_sources |= instance.source is not None
+            self.have_label_lists |= instance.labels is not None
+            some.append(-1 if instance.label is None else labels.setdefault(instance.label, len(labels)))
+            if len(some) == LABELS_AT_ONCE:
+                codes.add(np.array(some, dtype=np.int32))
+                some = []
+            yield instance.id
+        codes.add(np.array(some, dtype=np.int32))
 
     def __len__(self) -> int:
         return len(self._order)
@@ -108,8 +112,12 @@ class LazyInstances(Sequence[Instance]):
 
     def _read(self, places: Sequence[int]) -> list[Instance]:
         """Return the instances at some places in the order of the ids."""
-        read = self._rows.read(self._order[list(places)].tolist())
-        ids = (self.ids[place] for place in places)
+        read = self._rows.read(self._order[np.array(places, dtype=np.int64)].tolist())
+        ids = (
+            self.ids[places.start : places.stop : places.step]
+            if isinstance(places, range)
+            else [self.ids[place] for place in places]
+        )
         return [
             one if one.id == unique else dataclasses.replace(one, id=unique)
             for unique, one in zip(ids, read, strict=True)
@@ -178,32 +186,7 @@ class _Labels(Sequence[str | None]):
     def __iter__(self) -> Iterator[str | None]:
         for first in range(0, len(self), ROWS_AT_ONCE):
             yield from self[first : first + ROWS_AT_ONCE]
-
-
-class _Strings(Sequence[str]):
-    """An Arrow array of strings as a sequence."""
-
-    def __init__(self, array: pa.Array) -> None:
-        self._array: Any = array
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    @overload
-    def __getitem__(self, row: int) -> str: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[str]: ...
-    def __getitem__(self, row: int | slice) -> str | list[str]:
-        if isinstance(row, slice):
-            start, stop, step = row.indices(len(self))
-            strings: list[str] = self._array[start:stop].to_pylist()
-            return strings[::step]
-        string: str = self._array[row].as_py()
-        return string
-
-    def __iter__(self) -> Iterator[str]:
-        for first in range(0, len(self), ROWS_AT_ONCE):
-            yield from self._array.slice(first, ROWS_AT_ONCE).to_pylist()
+            release(self._codes)
 
 
 def load_lazily(path: Path) -> Dataset:
@@ -218,61 +201,13 @@ def load_lazily(path: Path) -> Dataset:
     return dataset_of(instances, name=path.stem, source=str(path), description=description)
 
 
-def _packed(ids: Iterable[str]) -> pa.Array:
-    """Return ids as one Arrow array."""
-    import pyarrow as pa
-
-    chunks, some = [], []
-    for one in ids:
-        some.append(one)
-        if len(some) == IDS_AT_ONCE:
-            chunks.append(pa.array(some, type=pa.large_string()))
-            some = []
-    chunks.append(pa.array(some, type=pa.large_string()))
-    return pa.concat_arrays(chunks)
-
-
-def _mapped(strings: pa.Array) -> pa.Array:
-    """Move an Arrow array of strings to temporary files, from which it is read when it is needed."""
-    import pyarrow as pa
-
-    buffers = [
-        None if one is None or not one.size else pa.py_buffer(in_file(np.frombuffer(one, dtype=np.uint8)))
-        for one in strings.buffers()
-    ]
-    return pa.Array.from_buffers(strings.type, len(strings), buffers, strings.null_count, strings.offset)
-
-
-def _order(ids: pa.Array) -> Integers:
-    """Return the order that sorts ids. UTF-8 sorts as Python's strings do; equal ids keep their order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = pa.table({"id": ids, "line": np.arange(len(ids), dtype=np.int64)})
-    order = pc.sort_indices(table, sort_keys=[("id", "ascending"), ("line", "ascending")])
-    sorted_lines: Integers = order.to_numpy().astype(np.int64)
-    return sorted_lines
-
-
-def _earlier(ids: pa.Array, order: Integers) -> NDArray[np.int32]:
-    """Return, for each line, the number of earlier lines with the same id.
+def _numbered(ids: StoredStrings, earlier: NDArray[np.int32]) -> Iterator[str]:
+    """Yield the ids, with the endings "#2", "#3" and so on for repetitions, as `InstanceReader` does.
 
     Args:
         ids: The ids of the n lines.
-        order: (n,) The order that sorts the ids.
+        earlier: (n,) The number of earlier lines with the same id.
     """
-    import pyarrow.compute as pc
-
-    ordered = ids.take(order)
-    same = pc.equal(ordered.slice(1), ordered.slice(0, max(0, len(ordered) - 1))).to_numpy(zero_copy_only=False)
-    places = np.arange(len(order), dtype=np.int32)
-    firsts = np.maximum.accumulate(np.where(np.append(False, same)[: len(order)], 0, places))
-    earlier = np.empty(len(order), dtype=np.int32)
-    earlier[order] = places - firsts
-    return earlier
-
-
-def _numbered(ids: pa.Array, earlier: NDArray[np.int32]) -> Iterator[str]:
-    """Yield the ids, with the endings "#2", "#3" and so on for repetitions, as `InstanceReader` does."""
-    for line, one in enumerate(_Strings(ids)):
-        yield f"{one}#{earlier[line] + 1}" if earlier[line] else one
+    for rows, counts in blocks(len(ids), earlier):
+        for one, count in zip(ids[rows], counts[rows].tolist(), strict=True):
+            yield f"{one}#{count + 1}" if count else one

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,10 +11,12 @@ import numpy as np
 
 from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_utf16, unreadable
 from attnaudit.errors import DataError
-from attnaudit.mapped_arrays import in_file
+from attnaudit.filed_arrays import ArrayWriter, release
 
 #: The number of bytes that are searched at a time.
 CHUNK = 1 << 20
+#: The number of lines after which the index is removed from memory while lines are read.
+RELEASE_EVERY = 64
 _NEW_LINE = 0x0A
 #: (256,) False at the bytes that are white space.
 _IS_SHOWN = np.array([not bytes([byte]).isspace() for byte in range(256)])
@@ -39,29 +40,11 @@ class LineIndex:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._starts = array("q")
-        self._blank = array("q")  # numbers of the blank lines, from 0
-        digest = hashlib.sha256()
-        try:
-            with path.open("rb") as file:
-                self._state = _state(file.fileno())
-                mark = file.read(len(BYTE_ORDER_MARK))
-                refuse_utf16(mark, path)
-                if mark == BYTE_ORDER_MARK:
-                    digest.update(mark)
-                else:
-                    file.seek(0)
-                for chunk in self._indexed(iter(lambda: file.read(CHUNK), b""), offset=file.tell()):
-                    digest.update(chunk)
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if not self._starts:
+        with ArrayWriter() as starts, ArrayWriter() as before_blank:
+            self.sha256 = self._index(starts, before_blank)
+            self._lines, self._lines_before_blank = starts.joined(), before_blank.joined()
+        if not len(self._lines):
             raise empty(path)
-        self.sha256 = digest.hexdigest()
-        self._lines = in_file(np.array(self._starts, dtype=np.int64))
-        del self._starts
-        blank = np.array(self._blank, dtype=np.int64)
-        self._lines_before_blank = blank - np.arange(len(blank))
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -95,36 +78,66 @@ class LineIndex:
                         f"{self.path}: the file changed while it was being read. Run the audit again when no program "
                         "writes to the file."
                     )
-                for line in lines:
+                for count, line in enumerate(lines, start=1):
                     start = int(self._lines[line])
+                    if count % RELEASE_EVERY == 0:
+                        release(self._lines, self._lines_before_blank)
                     file.seek(start)
                     yield self.number(line), start, file.readline()
         except OSError as error:
             raise unreadable(self.path, error) from error
 
-    def _indexed(self, chunks: Iterable[bytes], *, offset: int) -> Iterator[bytes]:
-        """Yield the chunks of the file from `offset` on, after adding their lines to the index."""
-        number, line_start = 0, offset
-        visible = False  # whether the unfinished line at the end of the last chunk is not blank so far
-        for chunk in chunks:
-            characters = np.frombuffer(chunk, dtype=np.uint8)
-            ends = np.flatnonzero(characters == _NEW_LINE)
-            shown = _IS_SHOWN[characters]
-            pieces = np.concatenate([[0], ends + 1])
-            pieces = pieces[pieces < len(chunk)]
-            found = np.logical_or.reduceat(shown, pieces)
-            found[0] |= visible
-            starts = np.concatenate([[line_start], offset + ends + 1])
-            complete = found[: len(ends)]
-            self._starts.frombytes(starts[:-1][complete].astype(np.int64).tobytes())
-            self._blank.frombytes((number + np.flatnonzero(~complete)).astype(np.int64).tobytes())
-            number += len(ends)
-            line_start = int(starts[-1])
-            visible = bool(found[-1]) if len(pieces) > len(ends) else False
-            offset += len(chunk)
-            yield chunk
-        if visible:
-            self._starts.append(line_start)
+    def _index(self, starts: ArrayWriter, before_blank: ArrayWriter) -> str:
+        """Read the file once, and return its SHA-256 hash, in hexadecimal.
+
+        Args:
+            starts: Gets the position of each line that is not blank.
+            before_blank: Gets, for each blank line, the number of lines before it that are not blank.
+
+        Raises:
+            DataError: The file cannot be read, or is encoded in UTF-16.
+        """
+        digest = hashlib.sha256()
+        try:
+            with self.path.open("rb") as file:
+                self._state = _state(file.fileno())
+                mark = file.read(len(BYTE_ORDER_MARK))
+                refuse_utf16(mark, self.path)
+                if mark == BYTE_ORDER_MARK:
+                    digest.update(mark)
+                else:
+                    file.seek(0)
+                offset = file.tell()
+                for chunk in _indexed(iter(lambda: file.read(CHUNK), b""), offset, starts, before_blank):
+                    digest.update(chunk)
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        return digest.hexdigest()
+
+
+def _indexed(chunks: Iterable[bytes], offset: int, starts: ArrayWriter, before_blank: ArrayWriter) -> Iterator[bytes]:
+    """Yield the chunks of a file from `offset` on, after adding their lines to the index (see `LineIndex._index`)."""
+    lines, line_start = 0, offset  # the number of lines so far that are not blank
+    visible = False  # whether the unfinished line at the end of the last chunk is not blank so far
+    for chunk in chunks:
+        characters = np.frombuffer(chunk, dtype=np.uint8)
+        ends = np.flatnonzero(characters == _NEW_LINE)
+        shown = _IS_SHOWN[characters]
+        pieces = np.concatenate([[0], ends + 1])
+        pieces = pieces[pieces < len(chunk)]
+        found = np.logical_or.reduceat(shown, pieces)
+        found[0] |= visible
+        line_starts = np.concatenate([[line_start], offset + ends + 1])
+        complete = found[: len(ends)]
+        starts.add(line_starts[:-1][complete].astype(np.int64))
+        before_blank.add((lines + np.cumsum(complete)[~complete]).astype(np.int64))
+        lines += int(np.count_nonzero(complete))
+        line_start = int(line_starts[-1])
+        visible = bool(found[-1]) if len(pieces) > len(ends) else False
+        offset += len(chunk)
+        yield chunk
+    if visible:
+        starts.add(np.array([line_start], dtype=np.int64))
 
 
 def _state(descriptor: int) -> tuple[int, int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -13,11 +12,11 @@ import numpy as np
 
 from attnaudit.data.column_names import Column
 from attnaudit.data.files import not_utf8, parse_line
-from attnaudit.data.line_index import LineIndex
+from attnaudit.data.line_index import RELEASE_EVERY, LineIndex
 from attnaudit.data.row_parsing import InstanceReader, Row
 from attnaudit.errors import DataError
+from attnaudit.filed_arrays import from_numbers, release
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import in_file
 from attnaudit.temporary_files import temporary_folder
 
 
@@ -105,28 +104,34 @@ class CopiedRows:
     def __init__(self, instances: Iterable[Instance], name: str, *, given_ids: bool) -> None:
         self.given_ids = given_ids
         self._name = name
-        ends = array("q", [0])
-        encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Instance)
         folder = temporary_folder()
         self._file = tempfile.TemporaryFile(prefix="attnaudit-", dir=folder)  # noqa: SIM115 - open as long as this object
+        self._ends = from_numbers(self._copy(instances), np.int64)
+        if not len(self._ends):
+            raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
+
+    def _copy(self, instances: Iterable[Instance]) -> Iterator[int]:
+        """Copy the rows to the file, and yield the position at which each row ends."""
+        encoder = msgspec.msgpack.Encoder()
+        end = 0
         for instance in instances:
             content = encoder.encode(instance)
             try:
                 self._file.write(content)
             except OSError as error:
                 raise self._unusable(error) from error
-            ends.append(ends[-1] + len(content))
-        if len(ends) == 1:
-            raise DataError(f"{name}: there are no rows. Expected at least one row with a text.")
-        self._ends = in_file(np.frombuffer(ends, dtype=np.int64))
+            end += len(content)
+            yield end
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._ends)
 
     def read(self, rows: Iterable[int]) -> Iterator[Instance]:
-        for row in rows:
-            start, end = self._ends[row : row + 2].tolist()
+        for count, row in enumerate(rows, start=1):
+            start, end = int(self._ends[row - 1]) if row else 0, int(self._ends[row])
+            if count % RELEASE_EVERY == 0:
+                release(self._ends)
             try:
                 self._file.seek(start)
                 content = self._file.read(end - start)

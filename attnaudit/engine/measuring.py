@@ -21,6 +21,7 @@ from attnaudit.engine.measure_costs import costs_of
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_sources import merged_rows, merged_sources
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass, RepeatedPass, rows_to_repeat
+from attnaudit.engine.row_lengths import RowLengths
 from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
@@ -188,7 +189,7 @@ def measure(
     )
 
 
-def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> list[int]:
+def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> Sequence[int]:
     """Encode all instances, and return their numbers of real units.
 
     If there are many instances and no measure uses their lengths, return an empty list. In all other cases, an instance
@@ -201,7 +202,8 @@ def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> list[
     if not measurer.uses_lengths and len(instances) > ROWS_IN_MEMORY:
         return []
     keep = len(instances) <= ROWS_IN_MEMORY
-    return [len(row) for shard in Shards(instances) for row in measurer.encode(shard, keep=keep).units]
+    lengths = (len(row) for shard in Shards(instances) for row in measurer.encode(shard, keep=keep).units)
+    return list(lengths) if keep else RowLengths(lengths)
 
 
 class Shards(Sequence[Shard]):

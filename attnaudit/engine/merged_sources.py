@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import blocks, filled, in_memory, number_of_blocks
+from attnaudit.filed_arrays import blocks, filled, number_of_blocks
 from attnaudit.instances import Instance
 from attnaudit.statistics.group_names import GroupNames
 
@@ -66,12 +66,11 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
     codes: Integers = filled(len(sequences), 0, np.int64)
     parts = number_of_blocks(len(sequences))
     for part in range(parts):  # equal sequences are in the same part
-        found = [
-            some.start + np.flatnonzero(_parts(hashes[some], parts) == part)
-            for some, hashes in blocks(len(sequences), sequences)
-        ]
-        rows = np.concatenate(found)
-        of_rows = in_memory(sequences)[rows]
+        found = []
+        for some, hashes in blocks(len(sequences), sequences):
+            members = some.start + np.flatnonzero(_parts(hashes[some], parts) == part)
+            found.append((members, hashes[members]))
+        rows, of_rows = map(np.concatenate, zip(*found, strict=True))
         order = np.argsort(of_rows, kind="stable")
         ordered = of_rows[order]
         begins = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import mapped_file
+from attnaudit.filed_arrays import mapped_file, release
 from attnaudit.mapped_arrays import new_in_file
 
 #: An array of numbers of any type.
@@ -170,6 +170,14 @@ class ChosenRows(Sequence[T]):
         if isinstance(row, slice):
             return [self.rows[one] for one in self.chosen[row].tolist()]
         return self.rows[int(self.chosen[row])]
+
+
+def rows_at(column: Sequence[Array], rows: Sequence[int]) -> Iterator[Array]:
+    """Yield some rows of a column. The positions of rows in a file do not stay in memory."""
+    for count, row in enumerate(rows, start=1):
+        yield column[row]
+        if count % ROWS_AT_ONCE == 0 and isinstance(column, RaggedColumn):
+            release(column.ends)
 
 
 def lengths_of(rows: Sequence[Sized]) -> Integers:

@@ -15,6 +15,7 @@ from attnaudit.adapters.protocol import TEXT
 from attnaudit.arrays import Integers
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import Array
+from attnaudit.filed_arrays import blocks
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure, one_of
 from attnaudit.seeding import keyed_generator, keyed_integer
 
@@ -104,18 +105,17 @@ class Retained(StatefulMeasure):
 
     def __init__(self, name: str, argument: str, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
-        self._offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-        self._sample: NDArray[np.bool_] | None = None
+        self._offsets: Integers = np.append(np.zeros(1, np.int64), np.cumsum(np.asanyarray(lengths).astype(np.int64)))
+        self._sample: Integers | None = None
 
-    def _sampled(self, seed: int) -> NDArray[np.bool_]:
-        """Return a mask over all occurrences in all instances, True for those in the sample."""
+    def _sampled(self, seed: int) -> Integers:
+        """Return the places of the occurrences in the sample among those in all instances, in ascending order."""
         if self._sample is None:
             total = int(self._offsets[-1])
-            self._sample = np.ones(total, dtype=bool)
+            self._sample = np.arange(min(total, MOST_OCCURRENCES))
             if total > MOST_OCCURRENCES:
-                self._sample[:] = False
                 generator = keyed_generator(seed, "retained", "occurrences")
-                self._sample[generator.choice(total, size=MOST_OCCURRENCES, replace=False)] = True
+                self._sample = np.sort(generator.choice(total, size=MOST_OCCURRENCES, replace=False))
         return self._sample
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
@@ -126,7 +126,9 @@ class Retained(StatefulMeasure):
         states = view.hidden.detach().float().cpu().numpy()
         found: dict[str, list[Array]] = {f"{self.name}.{what}": [] for what in STORED}
         for b, (position, row) in enumerate(zip(view.positions, view.real.cpu().numpy(), strict=True)):
-            tokens = row.nonzero()[0][sample[self._offsets[position] : self._offsets[position + 1]]]
+            offset, end = self._offsets[position : position + 2].tolist()
+            first, last = np.searchsorted(sample, [offset, end]).tolist()
+            tokens = row.nonzero()[0][sample[first:last] - offset]
             stored = (ids[b, tokens].astype(np.int64), embeddings[b, tokens], states[b, tokens])
             for rows, array in zip(found.values(), stored, strict=True):
                 rows.append(array)
@@ -137,7 +139,12 @@ class Retained(StatefulMeasure):
         stored = [measurements.states[f"{self.name}.{what}"] for what in STORED]
         ids = stored[0].values().astype(np.int64)
         counts = np.diff(stored[0].ends, prepend=0)
-        instances = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+        instances = np.concatenate(
+            [
+                np.repeat(np.arange(some.start, some.stop), of_rows[some])
+                for some, of_rows in blocks(len(counts), counts)
+            ]
+        )
         chosen = np.isin(ids, choose_words(ids, self.argument, seed=measurements.seed))
         occurrences, words = int(chosen.sum()), len(np.unique(ids[chosen]))
         sides: list[Integers] = [np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)]

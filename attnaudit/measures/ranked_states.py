@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnaudit.arrays import Integers
 from attnaudit.engine.measurements import Measurements
-from attnaudit.engine.ragged_columns import Array
+from attnaudit.engine.ragged_columns import Array, rows_at
 from attnaudit.mapped_arrays import new_in_file
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
@@ -46,8 +47,8 @@ class RankedHidden(StatefulMeasure):
     def __init__(self, name: str, argument: None, lengths: Sequence[int]) -> None:
         super().__init__(name, argument, lengths)
         # k never exceeds the 10th percentile of the lengths, so ranks beyond it are not stored.
-        self._ranks = max(1, int(np.percentile(lengths, 10)))
-        self._sample: NDArray[np.bool_] | None = None
+        self._ranks = max(1, int(np.percentile(np.asanyarray(lengths), 10)))
+        self._sample: Integers | None = None
 
     def compute(self, view: AttentionView, request: Request) -> Columns:
         """Return the hidden states of the most attended tokens, and their weights, as states."""
@@ -56,7 +57,9 @@ class RankedHidden(StatefulMeasure):
         top, index = weights.sort(dim=1, descending=True, stable=True)
         top, index = top[:, :ranks], index[:, :ranks]
         states = view.hidden.detach().gather(1, index[:, :, None].expand(-1, -1, view.hidden.shape[-1]))
-        sampled = self._sampled(view.seed)[view.positions]
+        sample = self._sampled(view.seed)
+        nearest = np.searchsorted(sample, view.positions).clip(max=len(sample) - 1)
+        sampled = sample[nearest] == view.positions
         counts = (view.lengths.clamp_max(ranks).cpu().numpy() * sampled).tolist()
         return Columns(
             states={
@@ -67,38 +70,34 @@ class RankedHidden(StatefulMeasure):
 
     def finish(self, measurements: Measurements) -> None:
         """Choose the number of ranks k, and add the tables and the fact."""
-        lengths = np.array(self.lengths, dtype=np.int64)
-        sampled = self._sampled(measurements.seed).nonzero()[0]
-        of_sample = measurements.states[f"{self.name}.weights"]
+        lengths = np.asanyarray(self.lengths)
+        sampled = self._sampled(measurements.seed)
         weights = np.zeros((len(sampled), self._ranks))
-        for row, instance in enumerate(sampled.tolist()):
-            first = of_sample[instance]
+        for row, first in enumerate(rows_at(measurements.states[f"{self.name}.weights"], sampled.tolist())):
             weights[row, : len(first)] = first
         k, rule = choose_ranks(lengths[sampled], weights)
         enough = lengths[sampled] >= k
         rows = sampled[enough]
         stored = measurements.states[f"{self.name}.states"]
         states = _new_states(k, len(rows), stored[0].shape[1])
-        for target, instance in enumerate(rows.tolist()):
-            states[target] = stored[instance][:k]
+        for target, of_row in enumerate(rows_at(stored, rows.tolist())):
+            states[target] = of_row[:k]
         measurements.tables[f"{self.name}.states"] = states
         measurements.tables[f"{self.name}.weights"] = weights[enough, :k]
         measurements.tables[f"{self.name}.instances"] = rows.astype(np.int64)
         measurements.tables[f"{self.name}.long_enough"] = (lengths >= k).astype(np.int64)
-        measurements.tables[f"{self.name}.outputs"] = np.stack(
-            [measurements.vector("logits")[i] for i in rows.tolist()]
-        )
+        logits = measurements.vector("logits")
+        measurements.tables[f"{self.name}.outputs"] = np.stack(list(rows_at(logits, rows.tolist())))
         measurements.facts[f"{self.name}.k_rule"] = rule
 
-    def _sampled(self, seed: int) -> NDArray[np.bool_]:
-        """Return a mask over all instances of the data set, True for those in the sample."""
+    def _sampled(self, seed: int) -> Integers:
+        """Return the indices of the instances in the sample, in ascending order."""
         if self._sample is None:
             total = len(self.lengths)
-            self._sample = np.ones(total, dtype=bool)
+            self._sample = np.arange(min(total, MOST_INSTANCES))
             if total > MOST_INSTANCES:
-                self._sample[:] = False
                 generator = keyed_generator(seed, "ranked_hidden", "instances")
-                self._sample[generator.choice(total, size=MOST_INSTANCES, replace=False)] = True
+                self._sample = np.sort(generator.choice(total, size=MOST_INSTANCES, replace=False))
         return self._sample
 
 

@@ -17,6 +17,7 @@ ROWS = 100
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filed_blocks, "BLOCK", 8)
+    monkeypatch.setattr("attnaudit.filed_arrays.ROWS_AT_ONCE", 32)
 
 
 def arrays() -> dict[str, Any]:
@@ -101,7 +102,8 @@ SMALL = [
     "np.unique(ints)",
     "np.histogram(np.clip(x, -1, 1), bins=24, range=(-1, 1))",
     "np.searchsorted(np.sort(x), 0.05)",
-    "x[few], two[few], x[5], x[3:6]",
+    "np.percentile(ints, 10), np.percentile(x, [5, 50])",
+    "x[few], two[few], x[5], x[3:6], x[-few], two[places[:5]]",
     "x[mask][:3].tolist()",
     "np.linalg.norm(x)",
     "np.nansum(nan), np.nanmean(nan)",

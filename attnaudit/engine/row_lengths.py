@@ -1,0 +1,56 @@
+"""The lengths of the rows of large data sets, in temporary files. This module does not import torch."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from attnaudit.arrays import Integers
+from attnaudit.filed_arrays import blocks, from_numbers, written
+
+
+class RowLengths(Sequence[int]):
+    """The number of real units of each of n rows, in a temporary file if there are many rows.
+
+    A copy of the object in another process has its own temporary file.
+
+    Args:
+        lengths: The lengths.
+    """
+
+    def __init__(self, lengths: Iterable[int]) -> None:
+        self._lengths: Integers = from_numbers(lengths, np.int32)
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    @overload
+    def __getitem__(self, row: int) -> int: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[int]: ...
+    def __getitem__(self, row: int | slice) -> int | list[int]:
+        some: list[int] | int = self._lengths[row].tolist()
+        return some
+
+    def __iter__(self) -> Iterator[int]:
+        for rows, lengths in blocks(len(self), self._lengths):
+            yield from lengths[rows].tolist()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Any:
+        return self._lengths if dtype is None or dtype == self._lengths.dtype else self._lengths.astype(dtype)
+
+    def __reduce__(self) -> tuple[Any, tuple[list[bytes]]]:
+        """Pickle the lengths in compressed parts, which take about a byte per row."""
+        parts = [zlib.compress(lengths[rows].tobytes(), 1) for rows, lengths in blocks(len(self), self._lengths)]
+        return _unpickled, (parts,)
+
+
+def _unpickled(parts: list[bytes]) -> RowLengths:
+    found = RowLengths(())
+    if parts:
+        found._lengths = written(np.frombuffer(zlib.decompress(part), np.int32) for part in parts)
+    return found
