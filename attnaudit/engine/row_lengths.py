@@ -44,7 +44,7 @@ class RowLengths(Sequence[int]):
         return self._lengths if dtype is None or dtype == self._lengths.dtype else self._lengths.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, tuple[list[bytes]]]:
-        """Pickle the lengths in compressed parts, which take about a byte per row."""
+        """Pickle the lengths in compressed parts, which take one to two bytes per row."""
         parts = [zlib.compress(lengths[rows].tobytes(), 1) for rows, lengths in blocks(len(self), self._lengths)]
         return _unpickled, (parts,)
 
