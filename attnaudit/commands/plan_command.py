@@ -27,6 +27,14 @@ from attnaudit.statistics.sample_size import POWER
 PROBE_ROWS = 32
 DEFAULT_DATA = "movie-reviews"
 ENOUGH, NOT_ENOUGH, CANNOT_RUN = 0, 1, 2
+PROCESSOR_TIME = (
+    "The time is processor time, which does not include waiting for other programs. An audit in one process takes "
+    "about this long if the machine does nothing else."
+)
+DEVICE_TIME = (
+    "The time is wall-clock time, and includes the work of the device. It is longer if other programs use the device "
+    "or the CPUs at the same time."
+)
 MOST_ROWS, SMALLEST_EFFECT = 10**12, 1e-9
 STATUS = (
     "Exit status: 0 if the number of rows is known for every gate and, with --rows, N is enough; 1 if not; 2 if an "
@@ -203,6 +211,7 @@ def _cost_lines(cost: CostEstimate) -> list[str]:
         f"forward, partial, backward: the number of passes. {PASS_UNIT} {estimated}",
         "time: the time of all measures that the check needs. A measure that several checks need is computed once, but "
         "counts for each of them. “saved if left out” is the time of the measures that no other check needs.",
+        PROCESSOR_TIME if cost.processor_time else DEVICE_TIME,
         *_memory_lines(memory),
         *(
             f"{one.check}: trains {plural(one.models_trained, 'model')}. The passes of training are not counted."

@@ -90,6 +90,7 @@ class ShardMeasurer:
 
     Attributes:
         measured: the numbers of the shards that this object has measured.
+        clock: returns the time in seconds for the costs of the measures. By default, it is the wall-clock time.
 
     Raises:
         CheckError: a need is invalid.
@@ -125,6 +126,7 @@ class ShardMeasurer:
         self.scopes = [scope_of(adapter, reading) for reading in self.plan.parsed.values()]
         self.started = False
         self.measured: set[int] = set()
+        self.clock: Callable[[], float] = time.perf_counter
         self._encoded: dict[int, EncodedInstances] = {}
         self._kept_tokens = 0
 
@@ -216,7 +218,7 @@ class ShardMeasurer:
         encoded = self.encode(shard)
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()
-        spent = Spent(pass_counts)
+        spent = Spent(pass_counts, self.clock)
         store = ColumnStore(len(instances), shard.first)
         first_pass = FirstPass(len(instances), shard.first)
 

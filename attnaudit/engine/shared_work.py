@@ -25,7 +25,7 @@ class Work:
     """The work for a measure, or for a shared result.
 
     Attributes:
-        seconds: The wall-clock time in seconds.
+        seconds: The time in seconds: the wall-clock time, unless another clock was given.
         passes: Name of a call or kind of rows -> how often it was done.
         uses: The names of the shared results that were used.
     """
@@ -48,13 +48,15 @@ class Spent:
 
     Args:
         pass_counts: The counts of all passes, which the batches increase.
+        clock: Returns the time in seconds.
 
     Attributes:
         work: Name of a measure or of a shared result -> the work for it.
     """
 
-    def __init__(self, pass_counts: Counter[str]) -> None:
+    def __init__(self, pass_counts: Counter[str], clock: Callable[[], float] = time.perf_counter) -> None:
         self._pass_counts = pass_counts
+        self._clock = clock
         self.work: defaultdict[str, Work] = defaultdict(Work)
         self.begin()
 
@@ -87,11 +89,11 @@ class Spent:
 
     def _start(self) -> None:
         self._before = Counter(self._pass_counts)
-        self._began = time.perf_counter()
+        self._began = self._clock()
 
     def _stop(self) -> None:
         current = self._open[-1]
-        current.seconds += time.perf_counter() - self._began
+        current.seconds += self._clock() - self._began
         current.passes.update(self._pass_counts - self._before)
 
 

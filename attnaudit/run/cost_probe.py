@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ class CostEstimate:
         probed: The number of rows that were measured.
         costs: The estimated cost of each check, and of all measures together. The time does not include loading, the
             statistics of the checks and the report.
+        processor_time: Whether the time is the processor time of the thread that measures, as on CPUs. On a CUDA
+            device, it is the wall-clock time.
         memory: The memory of each check; None if it cannot be measured on this system.
         highest: The peak memory of the process, in bytes. On a CUDA device, the peak memory of the device.
         unmeasurable: The ids of the checks that the model does not support.
@@ -57,6 +60,7 @@ class CostEstimate:
     rows: int
     probed: int
     costs: CostTable
+    processor_time: bool
     memory: MemoryEstimate | None
     highest: int
     unmeasurable: list[str]
@@ -85,6 +89,8 @@ def estimate_cost(
         DataError: The number of rows is unknown.
         AuditError: The rows cannot be measured.
     """
+    import torch
+
     from attnaudit.data.sampling import sample
     from attnaudit.engine.measuring import in_order_of_ids
     from attnaudit.engine.memory_use import can_measure_memory
@@ -106,6 +112,7 @@ def estimate_cost(
     for index, part in enumerate(([longest], chosen, batches.largest)):
         shards.append(Shard(index=index, first=first, instances=part, alone=True))
         first += len(part)
+    measurer.clock = clock_of(device)
     lengths = [len(units) for shard in shards for units in measurer.encode(shard, keep=True).units]
     measurer.start(lengths)
     # With as many batches as a shard, the sample has a similar share of padding.
@@ -127,11 +134,32 @@ def estimate_cost(
         rows=total,
         probed=len(chosen),
         costs=table,
+        processor_time=torch.device(device).type == "cpu",
         memory=memory,
         highest=highest,
         unmeasurable=sorted({*needs} - {*measurable}),
         exact_passes=total == len(chosen) == len(data.instances),
     )
+
+
+def clock_of(device: str) -> Callable[[], float]:
+    """Return the clock that measures the time on a device.
+
+    On a CPU, it is the processor time of the current thread, which does not include the time in which other programs
+    have the CPU. The threads of torch share the work with this thread, so its processor time is close to the wall-clock
+    time of a machine that does nothing else. On a CUDA device, it is the wall-clock time, after the device has finished
+    its work.
+    """
+    import torch
+
+    if torch.device(device).type == "cpu":
+        return time.thread_time
+
+    def finished() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return finished
 
 
 def _costs(measurer: ShardMeasurer, needs: Sequence[str], shard: Shard, most: int) -> list[MeasureCost]:

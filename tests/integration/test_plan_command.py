@@ -104,6 +104,7 @@ def test_the_cost_of_an_audit_is_estimated_for_each_check(policy: str, capsys: p
         assert all(row[-1].endswith(" MiB") for row in (agreement, conicity, together))
     rest = "\n".join(lines[start + 7 :])
     assert "A pass is one row, or one changed copy of a row" in rest
+    assert "The time is processor time" in rest
     assert "The passes are estimated from 32 rows." in rest
 
 

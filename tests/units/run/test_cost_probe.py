@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ from attnaudit.measures import AttentionView, Columns, Request
 from attnaudit.measures import measure as declared
 from attnaudit.registry import measures
 from attnaudit.report.check_costs import CostTable, cost_table
-from attnaudit.run.cost_probe import CostEstimate, batches_of, estimate_cost
+from attnaudit.run.cost_probe import CostEstimate, batches_of, clock_of, estimate_cost
 from tests.small_models import WORDS, adapter, dataset
 
 CHECKS: tuple[Check, ...] = (
@@ -100,12 +102,14 @@ def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
 class Greedy(PermutationFragility):
     """A check that needs the measure."""
 
+    tested: ClassVar[str] = "greedy"
+
     @property
     def id(self) -> str:
-        return "greedy"
+        return self.tested
 
     def needs(self) -> tuple[str, ...]:
-        return ("greedy_of_a_test",)
+        return (f"{self.tested}_of_a_test",)
 
 
 @pytest.mark.skipif(not memory_use.can_measure_memory("cpu"), reason="the system reports no peak memory")
@@ -117,6 +121,56 @@ def test_the_memory_of_a_check_is_that_of_its_measures(greedy: None) -> None:
     assert all(size is not None and size < HELD / 2 for size in others)
     assert HELD <= cost.memory.total < HELD + 32 * 2**20
     assert cost.highest >= cost.memory.before + HELD
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register a measure that waits for 0.2 s for each batch, and one that computes for 0.2 s."""
+    monkeypatch.setattr(measures, "_known", {name: measures.get(name) for name in measures.names()})
+
+    @declared("waiting_of_a_test")
+    def waiting_of_a_test(view: AttentionView, request: Request) -> Columns:
+        time.sleep(0.2)
+        return Columns(scalars={request.name: view.special_mass})
+
+    @declared("computing_of_a_test")
+    def computing_of_a_test(view: AttentionView, request: Request) -> Columns:
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+        return Columns(scalars={request.name: view.special_mass})
+
+
+class Waiting(Greedy):
+    tested = "waiting"
+
+
+class Computing(Greedy):
+    tested = "computing"
+
+
+def test_the_time_on_a_cpu_is_that_in_which_the_process_computes(slow: None) -> None:
+    """While other programs have the CPU, a process waits. This must not count."""
+    cost = estimated(rows(32), (Waiting(at_least=0.1), Computing(at_least=0.1)))
+    assert cost.processor_time
+    seconds = {one.check: one.own_seconds for one in cost.costs.checks}
+    assert seconds["waiting"] < 0.1
+    assert seconds["computing"] >= 0.2
+
+
+def test_the_time_of_an_audit_includes_waiting(slow: None) -> None:
+    found = measure(adapter(), rows(4), ["waiting_of_a_test"], model="m", seed=0)[1].costs
+    assert {one.measure: one.seconds for one in found}["waiting_of_a_test"] >= 0.2
+
+
+def test_the_time_on_a_gpu_is_taken_after_the_device_has_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    finished: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", finished.append)
+    clock = clock_of("cuda:1")
+    before = clock()
+    time.sleep(0.02)
+    assert clock() - before >= 0.02  # wall-clock time
+    assert finished == ["cuda:1"] * 2
 
 
 def test_memory_that_cannot_be_measured_is_not_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
