@@ -1,9 +1,11 @@
 """The models of the populations of planted units, and their seeds.
 
 The tuning half of a population serves to choose gates. The held-out half was audited in several *looks*: each look
-audited new models once, after the gates had been chosen. Only the gates for passages were changed after a look: those
-tested with the seed 100 had too many false alarms. The models of this look became part of the tuning half, and the new
-gates were tested in a second look.
+audited new models once, after the gates had been chosen. The gates for passages and for bags were changed after a look.
+The gates for passages that were tested with the seed 100 had too many false alarms. The models of this look became part
+of the tuning half, and the new gates were tested in a second look. The rule for bags was changed after two looks: if
+the kind `collector` was left out, it had chosen a gate that all models of this kind pass. The new gates were tested in
+a third look at bags, and in a fourth look at large bags.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ SOURCE_TUNING_SEEDS: dict[Half, Sequence[int]] = {"tuning": (0, 1, 100), "held_o
 ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
 #: Population -> the seeds of its held-out models, for each look that the command can still run.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
-    "bags": (range(100, 110), range(110, 116)),
-    "large_bags": (range(200, 220), range(220, 240), range(240, 260)),
+    "bags": (range(100, 110), range(110, 116), range(116, 132)),
+    "large_bags": (range(200, 220), range(220, 240), range(240, 260), range(260, 280)),
     "attentions": (ATTENTION_SEEDS,),
     # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
     "pictures": (range(22, 25),),
@@ -60,9 +62,9 @@ UNFAITHFUL_SOURCES = ("idle_passage", "collecting_passage", "looks_without_movin
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
 #: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds.
-FAITHFUL_SEEDS, TRAINED_SEEDS = range(100, 116), range(100, 116)
-UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113))
-GRADED_SEEDS = (*range(100, 103), 110)
+FAITHFUL_SEEDS, TRAINED_SEEDS = range(100, 132), range(100, 132)
+UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124))
+GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,8 @@ LARGE_BAGS = (
     LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(220, 237)),
     LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(220, 230)),
     LargeBags(kinds=(*MIXING_KINDS, *(kind.name for kind in TRAINED_KINDS)), units=1_000, seeds=range(240, 248)),
+    LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(260, 280)),
+    LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(260, 270)),
 )
 
 

@@ -17,6 +17,7 @@ from attnaudit.progress import ProgressCallback
 from attnaudit.research.planted_transformers.patch_audits import PatchTask, audit_patches
 from attnaudit.research.planted_transformers.source_audits import audit_sources
 from attnaudit.research.planted_units.unit_audits import (
+    SHARE,
     AuditedReading,
     audit_all,
     audit_each,
@@ -38,15 +39,25 @@ from attnaudit.research.validation import figure_text
 from attnaudit.research.validation.candidate_policy import read_policy, shipped_policy
 from attnaudit.research.validation.candidates import Candidate
 from attnaudit.research.validation.detection_rates import check_figures, half_of, policy_figures
-from attnaudit.research.validation.errors_in_turn import errors, in_turn
+from attnaudit.research.validation.errors_in_turn import Rule, errors, in_turn
 from attnaudit.research.validation.figures_schema import Errors, InTurn, Rate
 from attnaudit.research.validation.policy_writer import PolicyBase, policy_text
 from attnaudit.research.validation.population_schema import Half
 from attnaudit.research.validation.scoring import Gate, JudgedModel, score
-from attnaudit.research.validation.threshold_rule import choose
+from attnaudit.research.validation.threshold_rule import (
+    NO_EFFECT,
+    check_area,
+    choose,
+    discriminates,
+    limits,
+    rounded,
+    tuning,
+)
 
 #: Seed of the bootstrap intervals of areas under ROC curves.
 SEED = 0
+#: The threshold of the gate "points" for bags, as a share of the lowest limit of the faithful models.
+KEPT = 0.9
 #: Population -> the families that its policy names.
 VALIDATED_ON: dict[PopulationName, tuple[str, ...]] = {
     "bags": ("bag of vectors",),
@@ -137,7 +148,7 @@ def validate_units(
         readings = audit_all(tasks, out=results, jobs=jobs, progress=progress)
     models = [one.judged for one in readings]
     candidates = candidates_of(population)
-    rule = choose_for_passages if population == "sources" else choose
+    rule = RULES.get(population, choose)
     found = [in_turn(models, candidates, what, seed=SEED, rule=rule) for what in ("mechanism", "encoder")]
     return UnitValidation(
         population=population,
@@ -163,6 +174,36 @@ def choose_for_passages(models: Sequence[JudgedModel], candidates: Sequence[Cand
     first = choose(models, points, seed=seed)
     left = [model for model in models if model.faithful or not score(model, first).alarm]
     return [*choose(left, used, seed=seed), *first]
+
+
+def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
+    """Choose the gates of a policy for bags.
+
+    For the question "used", `threshold_rule.choose` chooses the gate. For the question "points", the gate is the cosine
+    of `Pointing`. Its threshold is close to what the faithful models reach: it is the share `KEPT` of their faithful
+    limit (see `threshold_rule.Limits`). The threshold depends only on the faithful models, so it stays the same if an
+    unfaithful mechanism is left out.
+
+    The share of the rows is not a candidate. It counts a row as right if attention is a quarter of the way from equal
+    weights to the effects. Attention at a single unit that collects the evidence of all others meets this limit.
+
+    Args:
+        models: As `threshold_rule.choose` takes them.
+        candidates: As `threshold_rule.choose` takes them.
+        seed: As `threshold_rule.choose` takes it.
+    """
+    gates = choose(models, [one for one in candidates if one.question == "used"], seed=seed)
+    (points,) = (one for one in candidates if one.question == "points" and one.check.id != SHARE)
+    half = tuning(models)
+    found = limits(half, points)
+    if found is None or not discriminates(check_area(half, points, seed=seed)):
+        return gates
+    value = rounded(KEPT * found.faithful, low=NO_EFFECT, high=found.faithful)
+    return [*gates, Gate(check=points.check.id, question="points", direction=points.direction, threshold=value)]
+
+
+#: Population -> the rule that chooses its gates, if it is not `threshold_rule.choose`.
+RULES: dict[PopulationName, Rule] = {"bags": choose_for_bags, "sources": choose_for_passages}
 
 
 def candidates_of(population: PopulationName) -> list[Candidate]:
