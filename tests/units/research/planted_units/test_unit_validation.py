@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from attnaudit.checks import load_policy
 from attnaudit.records import PolicyRemedy
-from attnaudit.research.planted_units.unit_audits import AuditedReading, source_candidates
-from attnaudit.research.planted_units.unit_populations import picture_plans, source_tasks
+from attnaudit.research.planted_units.unit_audits import SHARE, AuditedReading, gate_candidates, source_candidates
+from attnaudit.research.planted_units.unit_populations import (
+    FAITHFUL_KINDS,
+    PopulationName,
+    large_bags,
+    look_of,
+    picture_plans,
+    source_tasks,
+    unit_tasks,
+)
 from attnaudit.research.planted_units.unit_validation import (
+    KEPT,
     UnitValidation,
+    choose_for_bags,
     choose_for_passages,
     policy_of,
     report,
 )
 from attnaudit.research.validation.errors_in_turn import in_turn
 from attnaudit.research.validation.policy_writer import PolicyBase
-from attnaudit.research.validation.scoring import JudgedModel
+from attnaudit.research.validation.scoring import JudgedModel, score
 from attnaudit.research.validation.threshold_rule import choose
-from tests.units.research.validation.synthetic_scores import judged
+from tests.units.research.validation.synthetic_scores import REACH, judged
 
+#: Population -> the number of models of each look.
+LOOK_SIZES: dict[PopulationName, dict[int, int]] = {
+    "bags": {1: 111, 2: 57, 3: 153},
+    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80},
+}
 USED, POINTS = "permutation_fragility.tvd", "pointing.logits"
 #: Mechanism -> its truth, the questions that it fails, and the values of the two checks. The attention of "elsewhere"
 #: and "other" is at the wrong passages, and other weights of its heads would change the answer.
@@ -58,6 +74,67 @@ def test_the_rule_for_passages_can_be_tested_on_mechanisms_that_are_left_out() -
     plain = in_turn(population(), source_candidates(), "mechanism", seed=0)
     assert plain is not None
     assert plain.total.misses.hits == 8  # "idle" and "weak" pass
+
+
+#: The same for bags: the values of the total effect, of the cosine and of the share. The attention of "collects" is at
+#: the only unit whose state has the evidence.
+OF_BAGS = {
+    "keys": ("faithful", (), 0.5, 0.99, 0.97),
+    "levels": ("faithful", (), 0.5, 0.95, 0.97),
+    "bypassed": ("unfaithful", ("used",), 0.0, 0.99, 0.97),
+    "summed": ("unfaithful", ("used",), 0.01, 0.98, 0.97),
+    "aside": ("unfaithful", ("points",), 0.5, 0.0, 0.1),
+    "sink": ("unfaithful", ("points",), 0.5, 0.1, 0.2),
+    "collects": ("unfaithful", ("points",), 0.5, 0.75, 0.97),
+}
+
+
+def bags(*left_out: str) -> list[JudgedModel]:
+    checks = ("total_effect.standardised", POINTS, SHARE)
+    return [
+        judged(kind, truth, dict(zip(checks, values, strict=True)), seed=seed, fails=fails)
+        for kind, (truth, fails, *values) in OF_BAGS.items()
+        for seed in range(3)
+        if kind not in left_out
+    ]
+
+
+@pytest.mark.parametrize("left_out", [(), ("collects",), ("aside",), ("collects", "sink", "summed")])
+def test_the_gate_for_bags_does_not_depend_on_which_unfaithful_mechanisms_are_known(left_out: tuple[str, ...]) -> None:
+    used, points = choose_for_bags(bags(*left_out), gate_candidates(), seed=0)
+    assert (used.check, used.question) == ("total_effect.standardised", "used")
+    assert (points.check, points.question, points.direction) == (POINTS, "points", "at_least")
+    assert points.threshold == float(f"{KEPT * (0.95 - REACH):.2g}")
+    assert not any(score(one, [used, points]).alarm for one in bags() if one.faithful)
+    assert all(score(one, [used, points]).alarm for one in bags() if not one.faithful)
+
+
+def test_the_gate_for_bags_follows_the_lowest_faithful_mechanism() -> None:
+    assert [gate.threshold for gate in choose_for_bags(bags("levels"), gate_candidates(), seed=0)][1] == 0.85
+
+
+def test_the_rule_for_bags_finds_a_mechanism_that_it_has_not_seen() -> None:
+    found = in_turn(bags(), gate_candidates(), "mechanism", seed=0, rule=choose_for_bags)
+    plain = in_turn(bags(), gate_candidates(), "mechanism", seed=0)
+    assert found is not None
+    assert plain is not None
+    assert (found.total.false_alarms.hits, found.total.misses.hits) == (0, 0)
+    assert plain.total.misses.hits == 3  # all of "collects"
+
+
+def test_bags_have_no_gate_on_a_check_that_does_not_discriminate() -> None:
+    assert [
+        gate.question for gate in choose_for_bags(bags("aside", "sink", "collects"), gate_candidates(), seed=0)
+    ] == ["used"]
+
+
+def test_the_looks_at_bags_have_other_seeds() -> None:
+    for population, tasks in (("bags", unit_tasks("bags")), ("large_bags", large_bags())):
+        seeds = [plan.seed for plan, half in tasks if half == "held_out"]
+        assert Counter(look_of(population, seed) for seed in seeds) == LOOK_SIZES[population]
+    third = [plan for plan, half in unit_tasks("bags") if half == "held_out" and plan.seed >= 116]
+    faithful = [plan for plan in third if plan.kind in (*FAITHFUL_KINDS, "trained_attention")]
+    assert len(faithful) == 64
 
 
 @pytest.mark.parametrize(
