@@ -106,7 +106,9 @@ def read_rows(path: Path, *, listed: Collection[str] = ()) -> dict[Case, CaseRow
             samples = _samples(file)
             chosen = {case: {*one.ids, *listed} for case, one in samples.items() if one.total > MOST_INSTANCES}
             for group in range(file.num_row_groups):
-                for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS]), chosen):
+                for case, _, rows in _by_measure(
+                    file.read_row_group(group, columns=[*KEYS], use_threads=False), chosen
+                ):
                     reader = cases.setdefault(case, _Reader())
                     if reader.add_instances(rows):
                         reader.without_tokens = True
@@ -170,10 +172,11 @@ def _samples(file: Any) -> dict[Case, _Sample]:
         only = _only_value(file, group, "measure")
         if only is not None and only not in {one.measure for one in found.values()} and found:
             continue
-        for case, measure, rows in _by_measure(file.read_row_group(group, columns=[*KEYS]), {}):
+        for case, measure, rows in _by_measure(file.read_row_group(group, columns=[*KEYS], use_threads=False), {}):
             sample = found.setdefault(case, _Sample(measure))
             if sample.measure == measure:
                 sample.add(rows.column("instance").to_pylist())
+        return_free_memory(libraries=False)
     return found
 
 
@@ -181,7 +184,7 @@ def _read_tokens(file: Any, group: int, cases: dict[Case, _Reader], chosen: Mapp
     """Read the tokens of those instances whose tokens are not yet known."""
     if not any(reader.without_tokens for reader in cases.values()) or not _has_tokens(file, group):
         return
-    for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"]), chosen):
+    for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"], use_threads=False), chosen):
         if cases[case].without_tokens:
             cases[case].add_tokens(rows)
 
@@ -193,7 +196,7 @@ def _read_measures(file: Any, group: int, cases: dict[Case, _Reader], chosen: Ma
     columns = [*KEYS, "value"]
     if per_token or only in (None, "probabilities"):  # the explorer shows no other vectors
         columns += ["values", *(["tokens"] if per_token and only is None else [])]
-    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns), chosen):
+    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns, use_threads=False), chosen):
         with_tokens = rows.column("tokens").null_count < rows.num_rows if "tokens" in columns else per_token
         cases[case].add_measure(measure, rows, per_token=with_tokens)
 
