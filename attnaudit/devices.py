@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -71,6 +73,37 @@ def require_device(option: str, device: str) -> None:
         raise AuditError(
             f"{option} {device}: torch finds no CUDA device. Use {option} cpu, or install a torch build for your GPU."
         )
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Disable TF32 and autocast inside the context, and restore the settings afterwards. This imports torch."""
+    import torch
+
+    before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+    flags = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(cudnn.flags(**flags, allow_tf32=False))
+            for kind in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def gpu_name(device: str) -> str:
+    """Return the name of a GPU, such as "NVIDIA H100 80GB HBM3"; "" for a CPU. For a GPU, this imports torch.
+
+    Args:
+        device: The name of the device, such as "cuda:0".
+    """
+    if device.partition(":")[0] != "cuda":
+        return ""
+    import torch
+
+    return torch.cuda.get_device_name(device)
 
 
 def chosen_device(device: str) -> str:

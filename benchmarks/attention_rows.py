@@ -127,7 +127,7 @@ def plain_pass(model: Any, tokenizer: Any, _kind: str, task: str) -> Callable[[I
     """Return a function that runs the unmodified model on one text, and returns its first logit."""
 
     def run(instance: Instance) -> float:
-        ids = tokenizer(instance.text, truncation=True, return_tensors="pt")
+        ids = tokenizer(instance.text, truncation=True, return_tensors="pt").to(model.device)
         if not task:
             with torch.no_grad():
                 return float(model(input_ids=ids["input_ids"], attention_mask=ids["attention_mask"]).logits[0, 0])

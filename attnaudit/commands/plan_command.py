@@ -12,7 +12,7 @@ from attnaudit.checks.base import Check
 from attnaudit.checks.policy import load_policy
 from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.devices import AUTO, NAMES, chosen_device, require_device
+from attnaudit.devices import AUTO, NAMES, chosen_device, gpu_name, require_device
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import duration, plural, terminal_safe
 from attnaudit.records import CheckCost
@@ -176,14 +176,18 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     draws = open_draws(options.data or DEFAULT_DATA, 0)
     data = draws.first(PROBE_ROWS if draws.size is None else None)
     loaded = load_model(options.model)
-    cost = estimate_cost(
-        loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=chosen_device(options.device)
-    )
-    return ["", *_cost_lines(cost)]
+    device = chosen_device(options.device)
+    cost = estimate_cost(loaded.adapter, data, policy, probe=PROBE_ROWS, rows=options.rows, device=device)
+    return ["", *_cost_lines(cost, gpu_name(device))]
 
 
-def _cost_lines(cost: CostEstimate) -> list[str]:
-    """Return the table of what each check costs, and the sentences around it."""
+def _cost_lines(cost: CostEstimate, gpu: str) -> list[str]:
+    """Return the table of what each check costs, and the sentences around it.
+
+    Args:
+        cost: The costs.
+        gpu: The name of the GPU on which they were measured; "" for a CPU.
+    """
     table, memory = cost.costs, cost.memory
 
     def cells(name: str, line: CheckCost | CostLine, saved: str, growth: str) -> list[str]:
@@ -202,8 +206,9 @@ def _cost_lines(cost: CostEstimate) -> list[str]:
     estimated = f"The passes are estimated from {plural(cost.probed, 'row')}. They depend on the lengths of the texts."
     if cost.exact_passes:
         estimated = "All rows were measured, so the numbers of passes are exact."
+    place = f" on the GPU ({gpu})" if gpu else ""
     return [
-        f"Measuring {plural(cost.rows, 'row')} takes about {duration(table.total.seconds)} and at least "
+        f"Measuring {plural(cost.rows, 'row')}{place} takes about {duration(table.total.seconds)} and at least "
         f"{cost.highest / 2**20:,.0f} MiB of memory. Loading, statistics and the report take further time.",
         "",
         *_aligned(rows, left=(0,)),
@@ -212,7 +217,7 @@ def _cost_lines(cost: CostEstimate) -> list[str]:
         "time: the time of all measures that the check needs. A measure that several checks need is computed once, but "
         "counts for each of them. “saved if left out” is the time of the measures that no other check needs.",
         PROCESSOR_TIME if cost.processor_time else DEVICE_TIME,
-        *_memory_lines(memory),
+        *_memory_lines(memory, "the GPU" if gpu else "the process"),
         *(
             f"{one.check}: trains {plural(one.models_trained, 'model')}. The passes of training are not counted."
             for one in table.checks
@@ -222,12 +227,17 @@ def _cost_lines(cost: CostEstimate) -> list[str]:
     ]
 
 
-def _memory_lines(memory: MemoryEstimate | None) -> list[str]:
-    """Return a sentence that says what the column “memory” shows."""
+def _memory_lines(memory: MemoryEstimate | None, owner: str) -> list[str]:
+    """Return a sentence that says what the column “memory” shows.
+
+    Args:
+        memory: The memory.
+        owner: Whose memory it is: "the process" or "the GPU".
+    """
     if memory is None:
         return ["memory: not measured, because this system does not report the peak memory of a part of a process."]
     return [
-        f"memory: how much the memory of the process grows at most beyond the {memory.before / 2**20:,.0f} MiB for the "
+        f"memory: how much the memory of {owner} grows at most beyond the {memory.before / 2**20:,.0f} MiB for the "
         "model, the data and the libraries, while only the measures that the check needs are computed for a full batch "
         f"({plural(memory.rows, 'row')}, {memory.tokens:,} tokens with padding). It can differ by about a tenth if "
         "you run this command again."

@@ -38,6 +38,7 @@ from attnaudit.conformance.sample_texts import Examples, default_instances, exam
 from attnaudit.conformance.selected_sites import check_query_blocks, check_selected_queries, check_selected_sites
 from attnaudit.conformance.special_tokens import check_query, check_special_tokens, check_words
 from attnaudit.conformance.token_removal import check_deletion, check_repeated_deletion, check_substitution
+from attnaudit.devices import full_precision
 from attnaudit.errors import AdapterError, AuditError, CheckError, nearest, raised_at
 from attnaudit.instances import Instance
 from attnaudit.records import ConformanceResult
@@ -124,7 +125,8 @@ class Subject:
         """The name of the first basic check that fails; "" if all basic checks pass."""
         for check in (one for one in CHECKS if one.basic):
             try:
-                check(self.examples)
+                with full_precision():
+                    check(self.examples)
             except Exception:  # The case of that check reports the error.
                 return check.name
         return ""
@@ -160,10 +162,11 @@ class Case:
         if not self.check.basic and self.subject.obstacle:
             raise NotTriedError(f"not run, because '{self.subject.obstacle}' fails.")
         try:
-            skip_reason = self.check.skip_reason(e)
-            if skip_reason:
-                raise NotSelectedError(skip_reason)
-            return self.check(e)
+            with full_precision():
+                skip_reason = self.check.skip_reason(e)
+                if skip_reason:
+                    raise NotSelectedError(skip_reason)
+                return self.check(e)
         except (BrokenContractError, NotSelectedError):
             raise
         except AdapterError as error:

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
+from attnaudit.devices import full_precision
 from attnaudit.engine.batch_sizes import sizes_of_batches
-from attnaudit.engine.clean_pass import full_precision
 from attnaudit.engine.failures import out_of_memory, with_its_row
 from attnaudit.errors import AuditError
 from attnaudit.instances import Instance
@@ -58,7 +58,7 @@ def run_in_batches(
     while remaining:
         batch = remaining[: planned[0]]
         try:
-            with full_precision(torch.device(device)):
+            with full_precision():
                 run(batch, budget)
         except AuditError:
             raise

@@ -22,6 +22,7 @@ from torch import Tensor
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
+from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
@@ -77,19 +78,6 @@ def differentiable(device: torch.device) -> Iterator[None]:
     else:
         with torch.enable_grad():
             yield
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Disable TF32 and autocast inside the context, and restore the previous settings afterwards."""
-    before, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
-    flags = {"enabled": cudnn.enabled, "benchmark": cudnn.benchmark, "deterministic": cudnn.deterministic}
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with cudnn.flags(**flags, allow_tf32=False), torch.autocast(device.type, enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 class CleanPass(SharesWork):
@@ -197,7 +185,11 @@ class CleanPass(SharesWork):
         """
         if self.real is self.real_tokens:
             return values * self.real
-        return torch.zeros_like(values).scatter_add(1, self.unit_positions, values * self.real_tokens) * self.real
+        sums, index, entries = torch.zeros_like(values), self.unit_positions, values * self.real_tokens
+        if not values.is_cuda:
+            return sums.scatter_add(1, index, entries) * self.real
+        first = torch.arange(len(sums), device=sums.device)[:, None] * sums.shape[1]
+        return added_at(sums.flatten(), (index + first).flatten(), entries.flatten()).view_as(sums) * self.real
 
     def tokens_of_units(self, units: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return a mask of all tokens of some units.

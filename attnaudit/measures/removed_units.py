@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.errors import CheckError
 from attnaudit.measures import AttentionView, Columns, Request, measure
 from attnaudit.measures.erasure_curves import random_orders, ranked
@@ -137,7 +138,7 @@ def top_k_drop(view: AttentionView, request: Request) -> Columns:
         if removed == 1:
             units = (view.real & several[:, None]).nonzero()
             single = drop_without(units[:, 1:], units[:, 0])
-            sums = torch.zeros_like(drops[1]).index_add(0, units[:, 0], single)
+            sums = added_at(torch.zeros_like(drops[1]), units[:, 0], single)
             drops[1, rows] = (sums / view.lengths)[rows]
         else:
             orders = random_orders(view, DRAWS, "top_k_drop")[rows]

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.arrays import Floats
 from attnaudit.engine.batch import LEAVE_ONE_OUT_TOKENS
 from attnaudit.engine.held_attention import gives_both, held_and_live
@@ -263,7 +264,7 @@ def _mean_contributions(view: AttentionView, order: Tensor, payoff: Callable[[Te
         unique, inverse = np.unique(table, axis=0, return_inverse=True)
         payoffs = payoff(torch.from_numpy(unique).to(view.device))
         by_step = payoffs[torch.from_numpy(inverse.reshape(-1)).to(view.device)].reshape(len(part), count + 1, -1)
-        total.index_add_(0, part.reshape(-1), by_step.diff(dim=1).flatten(0, 1))
+        total = added_at(total, part.reshape(-1), by_step.diff(dim=1).flatten(0, 1))
     return total / draws
 
 

@@ -312,6 +312,7 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         packages: Package -> version, for the installed packages on which the numbers depend.
         device: The device that the run measured on, such as "cpu" or "cuda:0".
         threads: The number of threads that torch uses.
+        gpu: The name of the GPU, such as "NVIDIA H100 80GB HBM3". A run on a CPU lacks this field.
     """
 
     python: str
@@ -320,6 +321,7 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     packages: dict[str, str]
     device: str
     threads: int
+    gpu: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
+import msgspec
+
+from attnaudit.devices import gpu_name
 from attnaudit.records import Environment
 
 PACKAGES = (
@@ -22,9 +25,9 @@ PACKAGES = (
 
 
 def describe_environment(*, device: str, threads: int) -> Environment:
-    """Describe Python, the platform, the processor and the installed packages that the numbers depend on.
+    """Describe Python, the platform, the processor, the GPU and the installed packages that the numbers depend on.
 
-    The versions are read from the metadata of the installed packages; no package is imported.
+    The versions are read from the metadata of the installed packages. If the device is a CPU, no package is imported.
 
     Args:
         device: The device that the run measures on.
@@ -43,4 +46,5 @@ def describe_environment(*, device: str, threads: int) -> Environment:
         packages=packages,
         device=device,
         threads=threads,
+        gpu=gpu_name(device) or msgspec.UNSET,
     )

@@ -13,16 +13,23 @@ from torch import Tensor
 
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.shard_measuring import BATCH_TOKENS_OF_HEADS
+from benchmarks.speed import device
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, in_order, long_texts, minilm, minilm_as_it_ships, short_texts
 from benchmarks.speed.timing import Comparison
 
-BATCH = 16
+#: The number of texts in a batch on a CPU and on a GPU.
+BATCH, BATCH_ON_GPU = 16, 64
 NAME, SHORT, GRADIENT = "MiniLM size", "n≈20", "gradient.meister.inputs"
 #: The number of positions of models that read texts of about 1,024 tokens.
 LONGEST = 2048
 Rows = list[NDArray[np.float64]]
+
+
+def batch_size() -> int:
+    """Return the number of texts in a batch."""
+    return BATCH_ON_GPU if device.on_gpu() else BATCH
 
 
 class Rival:
@@ -35,7 +42,8 @@ class Rival:
     """
 
     def __init__(self, made: tuple[Any, Any] | None = None, *, causal: bool = False) -> None:
-        self.model, self.tokenizer = made or minilm_as_it_ships()
+        model, self.tokenizer = made or minilm_as_it_ships()
+        self.model = model.to(device.name())
         self.causal = causal
         self.words = self.model.get_input_embeddings()
         self.passes: Counter[str] = Counter()
@@ -62,8 +70,9 @@ class Rival:
             The positions of the texts in `texts`, their (B, T) token ids, and the other arguments of the model.
         """
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        for start in range(0, len(order), BATCH):
-            places = order[start : start + BATCH]
+        size = batch_size()
+        for start in range(0, len(order), size):
+            places = order[start : start + size]
             width = len(texts[places[-1]])
             ids, mask = torch.zeros(len(places), width, dtype=torch.long), torch.zeros(len(places), width)
             for row, i in enumerate(places):
@@ -72,7 +81,7 @@ class Rival:
             others = {"attention_mask": mask.long()}
             if self.causal:
                 others["position_ids"] = (mask.long().cumsum(1) - 1).clamp_min(0)
-            yield places, ids, others
+            yield places, device.there(ids), {key: device.there(value) for key, value in others.items()}
 
     def tokens(self, text: list[int], width: int) -> slice:
         """Return the positions of a text in a row of the given width."""
@@ -82,7 +91,7 @@ class Rival:
     def forward(self, texts: list[list[int]]) -> NDArray[np.float64]:
         found = np.empty(len(texts))
         for places, ids, others in self.batches(texts):
-            found[places] = self.probability(input_ids=ids, **others)[:, 1].double().numpy()
+            found[places] = self.probability(input_ids=ids, **others)[:, 1].double().cpu().numpy()
         return found
 
     def saliency(self, texts: list[list[int]]) -> Rows:
@@ -97,7 +106,7 @@ class Rival:
             self.passes["backward"] += 1
             embedded = self.words(ids).requires_grad_()
             more = tuple(others.values())
-            norms = method.attribute(embedded, abs=False, additional_forward_args=more).double().norm(dim=-1)
+            norms = method.attribute(embedded, abs=False, additional_forward_args=more).double().norm(dim=-1).cpu()
             for row, i in enumerate(places):
                 kept = norms[row, self.tokens(texts[i], ids.shape[1])][1:-1].detach()
                 found[i] = (kept / kept.sum()).numpy()
@@ -107,13 +116,13 @@ class Rival:
     def leave_one_out(self, texts: list[list[int]]) -> Rows:
         found = []
         for ids in texts:
-            full = torch.tensor([ids])
+            full = device.there(torch.tensor([ids]))
             clean = self.probability(input_ids=full)[:, 1].double()
             changed = [
                 self.probability(input_ids=torch.cat([full[:, :i], full[:, i + 1 :]], 1))[:, 1]
                 for i in range(1, len(ids) - 1)
             ]
-            found.append((torch.cat(changed).double() - clean).abs().numpy())
+            found.append((torch.cat(changed).double() - clean).abs().cpu().numpy())
         return found
 
     @torch.no_grad()
@@ -123,15 +132,15 @@ class Rival:
         method = FeatureAblation(lambda ids: self.probability(input_ids=ids)[:, 1])
         found = []
         for ids in texts:
-            features = torch.arange(len(ids))[None].clone()
+            features = device.there(torch.arange(len(ids))[None].clone())
             features[:, -1] = 0
             changed = method.attribute(
-                torch.tensor([ids]),
+                device.there(torch.tensor([ids])),
                 baselines=self.tokenizer.mask_token_id,
                 feature_mask=features,
-                perturbations_per_eval=BATCH,
+                perturbations_per_eval=batch_size(),
             )
-            found.append(changed[0, 1:-1].double().numpy())
+            found.append(changed[0, 1:-1].double().cpu().numpy())
         return found
 
     def influence(self, texts: list[list[int]]) -> Rows:
@@ -142,7 +151,7 @@ class Rival:
         found = []
         for ids in texts:
             self.passes["forward"] += 1
-            embedded = self.words(torch.tensor([ids])).requires_grad_()
+            embedded = self.words(device.there(torch.tensor([ids]))).requires_grad_()
             states = self.model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[-2][0]
             rows = []
             for p in range(1, len(ids) - 1):
@@ -152,19 +161,20 @@ class Rival:
             norms = torch.stack(rows).double()
             shares = norms / norms.sum(-1, keepdim=True)
             found.append((-torch.special.xlogy(shares, shares).sum(-1).mean(0, keepdim=True)) / np.log(len(rows)))
-        return [one.numpy() for one in found]
+        return [one.cpu().numpy() for one in found]
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival()
-    yield from passes(NAME, rival, minilm(SHORT, short_texts(8 if quick else 64)))
-    yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8)))
+    more = device.times(8)
+    yield from passes(NAME, rival, minilm(SHORT, short_texts(8 if quick else 64 * more)))
+    yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8 * device.times(4))))
     if not quick:
-        yield from passes(NAME, rival, minilm("n≈124", long_texts(8)))
-        yield from _of(rival, minilm("n≈124", long_texts(1)))
+        yield from passes(NAME, rival, minilm("n≈124", long_texts(8 * more)))
+        yield from _of(rival, minilm("n≈124", long_texts(device.times(4))))
         longer = Rival(minilm_as_it_ships(max_position_embeddings=LONGEST))
-        subject = minilm("n≈1,024", long_texts(2, 1024), max_position_embeddings=LONGEST)
+        subject = minilm("n≈1,024", long_texts(2 * more, 1024), max_position_embeddings=LONGEST)
         yield from passes(NAME, longer, subject)
 
 
@@ -182,7 +192,7 @@ def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
         rival,
         subject,
         "forward pass",
-        f"Transformers with sdpa, batches of {BATCH}",
+        f"Transformers with sdpa, batches of {batch_size()}",
         (),
         lambda: rival.forward(texts()),
         lambda ours, found: largest_difference(np.stack(ours[0].vectors["probabilities"])[:, 1], found),
@@ -192,7 +202,7 @@ def passes(model: str, rival: Rival, subject: Subject) -> Iterator[Comparison]:
         rival,
         subject,
         "gradient",
-        f"Captum Saliency, batches of {BATCH}",
+        f"Captum Saliency, batches of {batch_size()}",
         (GRADIENT,),
         lambda: rival.saliency(texts()),
         lambda ours, found: rows_apart(ours[0].vectors[GRADIENT], found),
@@ -256,8 +266,12 @@ def _comparison(
     )
 
 
+def _budget() -> int:
+    return BATCH_TOKENS_OF_HEADS["cuda" if device.on_gpu() else "cpu"]
+
+
 def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[int]]]) -> Comparison:
-    texts, instances, counts, budget = read(), in_order(subject.data), Counter[str](), BATCH_TOKENS_OF_HEADS["cpu"]
+    texts, instances, counts, budget = read(), in_order(subject.data), Counter[str](), _budget()
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
 
     def ours() -> Rows:
@@ -275,7 +289,7 @@ def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[i
                 budget=budget,
                 pass_counts=counts,
             )
-            change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).numpy()
+            change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).cpu().numpy()
             for row, i in enumerate(places):
                 found[i] = change[row, 1 : len(texts[i]) - 1]
         return found
@@ -286,7 +300,7 @@ def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[i
 
     return Comparison(
         name=f"{NAME}: leave-one-out by substitution, {subject.name}",
-        rival=f"Captum FeatureAblation, perturbations_per_eval = {BATCH}",
+        rival=f"Captum FeatureAblation, perturbations_per_eval = {batch_size()}",
         instances=len(texts),
         ours=ours,
         theirs=theirs,

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnaudit.models.vocabulary import END, PAD, START
+from benchmarks.speed import device
 
-BATCH = 32
+#: The number of texts in a batch on a CPU and on a GPU.
+BATCH, BATCH_ON_GPU = 32, 256
 #: The settings of Jain & Wallace's published search for adversarial attention.
 STEPS, STARTS, RATE, PENALTY, EPSILON = 500, 5, 0.01, 500.0, 0.01
 Rows = list[NDArray[np.float64]]
@@ -31,7 +33,9 @@ class Plain(nn.Module):
         weights = dict(first.state_dict())
         weights |= {f"{k}_reverse": v for k, v in second.state_dict().items()}
         self.rnn.load_state_dict(weights)
-        self.eval().requires_grad_(False)
+        self.eval().requires_grad_(False).to(device.name())
+        # cuDNN has no backward pass in evaluation mode. Without dropout, training mode gives the same numbers.
+        self.rnn.train(device.on_gpu())
         self.passes: Counter[str] = Counter()
 
     def encode(self, embedded: Tensor, lengths: Tensor) -> Tensor:
@@ -57,6 +61,11 @@ class Plain(nn.Module):
         return self.decode(states, self.attend(states, real_tokens(ids)))
 
 
+def batch() -> int:
+    """Return the number of texts in a batch."""
+    return BATCH_ON_GPU if device.on_gpu() else BATCH
+
+
 def real_tokens(ids: Tensor) -> Tensor:
     return (ids != PAD) & (ids != START) & (ids != END)
 
@@ -65,20 +74,20 @@ def encoded(adapter: Any, instances: Sequence[Any]) -> list[list[int]]:
     return [adapter.tokenize(one.text).ids for one in instances]
 
 
-def batches(texts: Sequence[list[int]], size: int = BATCH) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+def batches(texts: Sequence[list[int]]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
     """Yield batches of texts of similar length, as in the published code.
 
     Yields:
         The positions of the texts in `texts`, their (B, T) token ids and their (B,) lengths.
     """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    for start in range(0, len(order), size):
-        places = order[start : start + size]
+    for start in range(0, len(order), batch()):
+        places = order[start : start + batch()]
         lengths = torch.tensor([len(texts[i]) for i in places])
         ids = torch.full((len(places), int(lengths.max())), PAD)
         for row, i in enumerate(places):
             ids[row, : len(texts[i])] = torch.tensor(texts[i])
-        yield places, ids, lengths
+        yield places, device.there(ids), lengths
 
 
 @torch.no_grad()
@@ -100,7 +109,7 @@ def states_of(plain: Plain, texts: Sequence[list[int]]) -> list[tuple[list[int],
 def forward(plain: Plain, texts: Sequence[list[int]]) -> NDArray[np.float64]:
     found = np.empty(len(texts))
     for places, *_, output in states_of(plain, texts):
-        found[places] = output.double().numpy()
+        found[places] = output.double().cpu().numpy()
     return found
 
 
@@ -137,8 +146,8 @@ def shuffles(held: Any, count: int) -> Callable[[int, Tensor], Tensor]:
 
     def draw(number: int, weights: Tensor) -> Tensor:
         real = held[number][3]
-        keys = torch.rand(count, *weights.shape)
-        places = torch.arange(weights.shape[1]).double()
+        keys = torch.rand(count, *weights.shape, device=weights.device)
+        places = torch.arange(weights.shape[1], device=weights.device).double()
         # Special tokens and padding keep their positions, because all real tokens lie between START and END.
         keys = torch.where(real, 1 + keys, torch.where(places < 1, 0.0, 2 + places).to(keys.dtype))
         return keys.argsort(-1)
@@ -171,7 +180,7 @@ def search(
     moved: dict[int, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
     for places, states, weights, real, output in held:
-        logits = (torch.randn(starts, *weights.shape, generator=generator) * 3).requires_grad_()
+        logits = device.there(torch.randn(starts, *weights.shape, generator=generator) * 3).requires_grad_()
         optimiser = torch.optim.Adam([logits], lr=RATE, amsgrad=True)
         for _ in range(steps):
             plain.passes["decode"] += 1
@@ -188,7 +197,7 @@ def search(
             tried = torch.softmax(logits.masked_fill(~real, -torch.inf), -1)
             tvd = (plain.decode(states, tried) - output).abs()
         for row, i in enumerate(places):
-            ended[i], moved[i] = tried[:, row, real[row]], tvd[:, row]
+            ended[i], moved[i] = tried[:, row, real[row]].cpu(), tvd[:, row].cpu()
     return [ended[i] for i in range(len(ended))], torch.stack([moved[i] for i in range(len(moved))]).double().numpy()
 
 
@@ -197,11 +206,11 @@ def leave_one_out(plain: Plain, texts: Sequence[list[int]]) -> Rows:
     """Return leave-one-out, computed with one forward pass per token of each text."""
     found = []
     for ids in texts:
-        full = torch.tensor([ids])
+        full = device.there(torch.tensor([ids]))
         clean = plain(full, torch.tensor([len(ids)]))
         length = torch.tensor([len(ids) - 1])
         changed = [plain(torch.cat([full[:, :i], full[:, i + 1 :]], 1), length) for i in range(1, len(ids) - 1)]
-        found.append((torch.cat(changed).double() - clean.double()).abs().numpy())
+        found.append((torch.cat(changed).double() - clean.double()).abs().cpu().numpy())
     return found
 
 
@@ -219,10 +228,10 @@ def leave_one_out_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
             inside = lengths > i + 1
             kept = torch.cat([ids[:, :i], ids[:, i + 1 :]], 1)
             changed.append((plain(kept[inside], lengths[inside] - 1).double() - clean[inside]).abs())
-            filled = torch.full((len(places),), torch.nan, dtype=torch.float64)
+            filled = device.there(torch.full((len(places),), torch.nan, dtype=torch.float64))
             filled[inside] = changed[-1]
             changed[-1] = filled
-        table = torch.stack(changed, 1)
+        table = torch.stack(changed, 1).cpu()
         for row, i in enumerate(places):
             found[i] = table[row, : lengths[row] - 2].numpy()
     return found
@@ -241,7 +250,7 @@ def gradient(plain: Plain, texts: Sequence[list[int]]) -> Rows:
         plain.passes["backward"] += 1
         # The gradients of the two probabilities are opposite and have the same norm.
         (slope,) = torch.autograd.grad(output.sum(), embedded)
-        norms = slope.double().norm(dim=-1)
+        norms = slope.double().norm(dim=-1).cpu()
         for row, i in enumerate(places):
             kept = norms[row, 1 : lengths[row] - 1]
             found[i] = (kept / kept.sum()).numpy()
@@ -255,7 +264,7 @@ def influence(plain: Plain, texts: Sequence[list[int]]) -> Rows:
     """
     found = []
     for ids in texts:
-        embedded = plain.embedding(torch.tensor([ids])).requires_grad_()
+        embedded = plain.embedding(device.there(torch.tensor([ids]))).requires_grad_()
         states = plain.encode(embedded, torch.tensor([len(ids)]))[0]
         rows = []
         for p in range(1, len(ids) - 1):
@@ -277,7 +286,7 @@ def influence_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
             plain.passes["backward"] += 1
             (slope,) = torch.autograd.grad(states[:, p].norm(dim=-1).sum(), embedded, retain_graph=True)
             norms.append(slope.norm(dim=-1))
-        table = torch.stack(norms, 1)
+        table = torch.stack(norms, 1).cpu()
         for row, i in enumerate(places):
             n = int(lengths[row]) - 2
             found[i] = np.array([_entropy(table[row, :n, 1 : n + 1]).mean()])
@@ -286,4 +295,4 @@ def influence_by_place(plain: Plain, texts: Sequence[list[int]]) -> Rows:
 
 def _entropy(norms: Tensor) -> NDArray[np.float64]:
     shares = norms.double() / norms.double().sum(-1, keepdim=True)
-    return (-torch.special.xlogy(shares, shares).sum(-1) / np.log(norms.shape[-1])).numpy()
+    return (-torch.special.xlogy(shares, shares).sum(-1) / np.log(norms.shape[-1])).cpu().numpy()

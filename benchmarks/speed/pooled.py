@@ -21,6 +21,7 @@ from attnaudit.measures.adversarial_attention import adversarial
 from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
 from attnaudit.seeding import keyed_generator
+from benchmarks.speed import device
 from benchmarks.speed import plain as rivals
 from benchmarks.speed.ranks import largest_difference
 from benchmarks.speed.subjects import Subject, bilstm, in_order, long_texts, short_texts
@@ -47,7 +48,7 @@ def audited(subject: Subject, *needs: str) -> Found:
     with ExitStack() as stack:
         for owner, name in CHECKING:
             stack.enter_context(mock.patch.object(owner, name, CHECKS.around(getattr(owner, name))))
-        return measuring.measure(subject.adapter, subject.data, needs, model="benchmark", seed=0)
+        return measuring.measure(subject.adapter, subject.data, needs, model="benchmark", seed=0, device=device.name())
 
 
 def passes_of(found: Found) -> Mapping[str, int]:
@@ -133,7 +134,12 @@ class Pooled:
             return float(np.abs(_probability(ours) - theirs).max())
 
         yield self.comparison(
-            "forward pass", "plain PyTorch, batches of 32", held, (), lambda: rivals.forward(self.plain, texts()), apart
+            "forward pass",
+            f"plain PyTorch, batches of {rivals.batch()}",
+            held,
+            (),
+            lambda: rivals.forward(self.plain, texts()),
+            apart,
         )
 
     def gradient(self) -> Iterator[Comparison]:
@@ -145,7 +151,7 @@ class Pooled:
 
         yield self.comparison(
             "gradient",
-            "plain PyTorch, batches of 32",
+            f"plain PyTorch, batches of {rivals.batch()}",
             self.full,
             (name,),
             lambda: rivals.gradient(self.plain, texts()),
@@ -153,7 +159,7 @@ class Pooled:
         )
         yield self.comparison(
             "gradient",
-            "Captum Saliency, batches of 32",
+            f"Captum Saliency, batches of {rivals.batch()}",
             self.full,
             (name,),
             lambda: captum_saliency(self.plain, texts()),
@@ -172,7 +178,7 @@ class Pooled:
                 n = len(texts[i]) - 2
                 keys = keyed_generator(0, "permutation", instances[i].id).random((PERMUTATIONS, n))
                 order[:, row, 1 : n + 1] = 1 + keys.argsort(axis=1)
-            return torch.from_numpy(order)
+            return device.there(torch.from_numpy(order))
 
         def apart(ours: Found, _theirs: Any) -> float:
             again = rivals.permutations(self.plain, held, PERMUTATIONS, own_draws)
@@ -180,7 +186,7 @@ class Pooled:
 
         yield self.comparison(
             f"{PERMUTATIONS} permutations",
-            "plain PyTorch, one decode of 32 texts each",
+            f"plain PyTorch, one decode of {rivals.batch()} texts each",
             subject,
             ("permutation",),
             lambda: rivals.permutations(self.plain, held, PERMUTATIONS, rivals.shuffles(held, PERMUTATIONS)),
@@ -226,14 +232,14 @@ class Pooled:
             worst = float(np.nanmax(ours[0].scalars[f"{name}.tvd"])) - rivals.EPSILON
             for i, tried in enumerate(attentions):
                 reading = torch.tensor(own[i]).expand(len(tried), -1)
-                far = jensen_shannon(tried.double(), reading).numpy()
+                far = jensen_shannon(tried.double().cpu(), reading).numpy()
                 feasible = far[moved[i] <= rivals.EPSILON]
                 worst = max(worst, float(feasible.max(initial=-1.0)) - float(optimum[i]))
             return max(0.0, worst)
 
         yield self.comparison(
             "adversary, exact against searched",
-            f"plain PyTorch, {self.steps} steps × {rivals.STARTS} starts, batches of 32",
+            f"plain PyTorch, {self.steps} steps × {rivals.STARTS} starts, batches of {rivals.batch()}",
             subject,
             (name,),
             lambda: rivals.search(self.plain, held, self.steps),
@@ -263,7 +269,7 @@ class Pooled:
         )
         yield self.comparison(
             "leave-one-out by deletion",
-            "plain PyTorch, the i-th token of 32 texts at once",
+            f"plain PyTorch, the i-th token of {rivals.batch()} texts at once",
             subject,
             (name,),
             lambda: rivals.leave_one_out_by_place(self.plain, texts()),
@@ -279,7 +285,8 @@ class Pooled:
         def ours() -> Any:
             counts.clear()
             found: list[Any] = [None] * len(texts)
-            size = max(1, BATCH_TOKENS["cpu"] // len(texts[order[-1]]))
+            budget = BATCH_TOKENS["cuda" if device.on_gpu() else "cpu"]
+            size = max(1, budget // len(texts[order[-1]]))
             for start in range(0, len(order), size):
                 places = order[start : start + size]
                 batch = Batch(
@@ -288,10 +295,10 @@ class Pooled:
                     places,
                     seed=0,
                     keep_graph=False,
-                    budget=BATCH_TOKENS["cpu"],
+                    budget=budget,
                     pass_counts=counts,
                 )
-                change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).numpy()
+                change = (batch.probabilities[:, None, 1] - batch.leave_one_out("mask")[..., 1]).cpu().numpy()
                 for row, i in enumerate(places):
                     found[i] = change[row, 1 : len(texts[i]) - 1]
             return found
@@ -316,7 +323,7 @@ class Pooled:
 
         loops = {"plain PyTorch, n backward passes for each text": rivals.influence}
         if not self.long:  # On long texts, this loop is the slower one.
-            loops["plain PyTorch, n backward passes for 32 texts at once"] = rivals.influence_by_place
+            loops[f"plain PyTorch, n backward passes for {rivals.batch()} texts at once"] = rivals.influence_by_place
         for rival, work in loops.items():
             yield self.comparison(
                 "input influence",
@@ -380,6 +387,7 @@ def captum_saliency(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
         plain.passes["backward"] += 1
         embedded = plain.embedding(ids).requires_grad_()
         norms = method.attribute(embedded, abs=False, additional_forward_args=(ids, lengths)).double().norm(dim=-1)
+        norms = norms.cpu()
         for row, i in enumerate(places):
             kept = norms[row, 1 : lengths[row] - 1].detach()
             found[i] = (kept / kept.sum()).numpy()
@@ -404,16 +412,17 @@ def captum_ablation(plain: rivals.Plain, texts: list[list[int]]) -> list[NDArray
     found = []
     with torch.no_grad():
         for ids in texts:
-            full = torch.tensor([ids])
+            full = device.there(torch.tensor([ids]))
             # SOS and EOS share one feature. Its value is dropped.
-            features = torch.arange(len(ids))[None].clone()
+            features = device.there(torch.arange(len(ids))[None].clone())
             features[:, -1] = 0
             changed = method.attribute(full, baselines=UNKNOWN, feature_mask=features, perturbations_per_eval=len(ids))
-            found.append(changed[0, 1:-1].double().numpy())
+            found.append(changed[0, 1:-1].double().cpu().numpy())
     return found
 
 
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
-    yield from Pooled("n≈20", 64 if quick else 320, 24 if quick else 64).every()
-    yield from Pooled("n≈124", 8 if quick else 64, 3 if quick else 8).every()
+    more = 1 if quick else device.times(2)
+    yield from Pooled("n≈20", 64 if quick else 320 * more, 24 if quick else 64 * more).every()
+    yield from Pooled("n≈124", 8 if quick else 64 * more, 3 if quick else 8 * more).every()

@@ -1,39 +1,43 @@
-"""Time two ways to compute the same numbers. They take turns on one thread, and the CPU time of each is measured."""
+"""Time two ways to compute the same numbers. They take turns, and the time of each is measured by `device.now`.
+
+On a CPU, this is the CPU time of one thread.
+"""
 
 from __future__ import annotations
 
 import gc
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: The shortest time that is measured, in CPU seconds. Shorter work is repeated until it takes this long.
+from benchmarks.speed import device
+
+#: The shortest time that is measured, in seconds. Shorter work is repeated until it takes this long.
 STRETCH = 0.05
-#: A comparison that takes longer than LONG CPU seconds is repeated at most SLOW times.
+#: A comparison that takes longer than LONG seconds is repeated at most SLOW times.
 LONG, SLOW = 8.0, 2
 
 
 class Clock:
-    """Counts the CPU seconds that are spent in wrapped functions. The time of nested calls counts only once."""
+    """Counts the seconds that are spent in wrapped functions. The time of nested calls counts only once."""
 
     def __init__(self) -> None:
         self.seconds, self._inside = 0.0, False
 
     def around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any, **given: Any) -> Any:
+        def counted(*arguments: Any, **given: Any) -> Any:
             if self._inside:
                 return original(*arguments, **given)
-            self._inside, started = True, time.process_time()
+            self._inside, started = True, device.now()
             try:
                 return original(*arguments, **given)
             finally:
-                self.seconds += time.process_time() - started
+                self.seconds += device.now() - started
                 self._inside = False
 
-        return timed
+        return counted
 
     def wrap(self, owner: Any, name: str) -> None:
         setattr(owner, name, self.around(getattr(owner, name)))
@@ -128,8 +132,8 @@ class DisagreementError(Exception):
     """Raised if the two sides do not give the same numbers. Their times can then not be compared."""
 
 
-def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> tuple[float, float]:
-    """Return the CPU time of one call of `work` without the checks that `CHECKS` counts, and the time of these checks.
+def timed(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> tuple[float, float]:
+    """Return the time of one call of `work` without the checks that `CHECKS` counts, and the time of these checks.
 
     Both are in seconds.
 
@@ -142,10 +146,10 @@ def cpu(work: Callable[[], Any], times: int = 1, part: Clock | None = None) -> t
     gc.disable()
     before, checks = part.seconds if part else 0.0, CHECKS.seconds
     try:
-        started = time.process_time()
+        started = device.now()
         for _ in range(times):
             work()
-        took = time.process_time() - started
+        took = device.now() - started
         if part:
             return (part.seconds - before) / times, 0.0
         checks = CHECKS.seconds - checks
@@ -164,12 +168,12 @@ def compare(one: Comparison, repeats: int) -> Timed:
     Raises:
         DisagreementError: The results differ by more than the tolerance.
     """
-    started = time.process_time()
+    started = device.now()
     found = one.ours()
-    first_ours = time.process_time() - started
-    started = time.process_time()
+    first_ours = device.now() - started
+    started = device.now()
     expected = one.theirs()
-    first_theirs = time.process_time() - started
+    first_theirs = device.now() - started
     difference = one.difference(found, expected)
     if not difference <= one.tolerance:
         raise DisagreementError(
@@ -182,12 +186,12 @@ def compare(one: Comparison, repeats: int) -> Timed:
     ours, theirs, checks = [], [], []
     for turn in range(repeats):
         if turn % 2:
-            theirs.append(cpu(one.theirs, rarely)[0])
-        measured, checked = cpu(one.ours, often, one.part)
+            theirs.append(timed(one.theirs, rarely)[0])
+        measured, checked = timed(one.ours, often, one.part)
         ours.append(measured)
         checks.append(checked)
         if not turn % 2:
-            theirs.append(cpu(one.theirs, rarely)[0])
+            theirs.append(timed(one.theirs, rarely)[0])
     ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
     per = 1000 / one.instances
     return Timed(

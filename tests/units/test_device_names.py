@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from attnaudit.devices import chosen_device, device_in_advance
+from attnaudit.devices import chosen_device, device_in_advance, gpu_name
+from attnaudit.run.environment import describe_environment
 
 IN_A_NEW_PROCESS = """
 import sys
@@ -47,3 +49,12 @@ def test_an_imported_torch_is_asked() -> None:
     import torch
 
     assert device_in_advance("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_a_run_on_a_gpu_records_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_name("cpu") == ""
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"name of {device}")
+    assert gpu_name("cuda:1") == "name of cuda:1"
+    on_gpu, on_cpu = (describe_environment(device=device, threads=1) for device in ("cuda", "cpu"))
+    assert on_gpu.gpu == "name of cuda"
+    assert b'"gpu"' not in msgspec.json.encode(on_cpu)

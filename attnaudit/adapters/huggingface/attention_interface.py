@@ -107,12 +107,30 @@ def default_implementation(model: Any) -> str:
     return "sdpa" if getattr(type(backbone_of(model)), "_supports_sdpa", False) else "eager"
 
 
+def set_implementation(model: Any, name: str) -> None:
+    """Let a model, and all models inside it, call another attention function.
+
+    Some versions of Transformers leave out the models inside it whose config has the class of the model's own config,
+    such as the two stacks of T5.
+
+    Args:
+        model: The model.
+        name: The name of the attention function.
+    """
+    model.set_attn_implementation(name)
+    chosen, own = current_implementation(model), type(model.config)
+    for inner in backbone_of(model).modules():
+        is_model = hasattr(inner, "set_attn_implementation") and type(inner.config) is own
+        if is_model and current_implementation(inner) != chosen:
+            inner.set_attn_implementation(name)
+
+
 @contextmanager
 def temporary_implementation(model: Any, name: str) -> Iterator[None]:
     """Switch the model to another attention function inside the context."""
     before = current_implementation(model)
-    model.set_attn_implementation(name)
+    set_implementation(model, name)
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        set_implementation(model, before)

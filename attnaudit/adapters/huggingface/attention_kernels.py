@@ -59,5 +59,5 @@ def prepare_kernel(model: Any) -> Kernel:
     if not attention_interface.uses_interface(model):
         return SoftmaxKernel()
     attention_interface.register()
-    model.set_attn_implementation(attention_interface.NAME)
+    attention_interface.set_implementation(model, attention_interface.NAME)
     return InterfaceKernel()

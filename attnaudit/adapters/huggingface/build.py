@@ -47,6 +47,7 @@ from attnaudit.adapters.huggingface.wrapped_models import (
     quantisation_of,
     unwrapped,
 )
+from attnaudit.devices import full_precision
 from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.precision import FLOAT32
 from attnaudit.targets import Target
@@ -252,7 +253,7 @@ def _require_logits_of_container(adapter: HuggingFaceAdapter, container: Any, re
     """
     runner, inputs = adapter.runner, adapter.runner.builder.synthetic()
     container.eval()
-    with torch.no_grad(), adapter.in_float32():
+    with torch.no_grad(), adapter.in_float32(), full_precision():
         builder = runner.builder
         expected = runner.head.logits(container, builder.arguments(inputs), builder.output_mask(inputs), inputs.extra)
         logits = runner.logits(inputs)
@@ -341,7 +342,8 @@ def _build(
                 f"{_FILES[task]}. Remove them."
             )
         build = picture_build.build_picture_adapter if task == IMAGES else recording_build.build_recording_adapter
-        return build(model, tokenizer, original, where=where, classes=classes, erased=erased)
+        with full_precision():
+            return build(model, tokenizer, original, where=where, classes=classes, erased=erased)
     if erased is not None:
         raise ModelError(
             f"{where}: the setting 'erased' is for models that read pictures or recordings, but {type(model).__name__} "
@@ -387,11 +389,12 @@ def _build(
         else None,
     )
     try:
-        with in_float32(model):  # so that the probes can tell mistakes from rounding
-            runner = prepare_runner(head, kernel, builder)
-            facts = probe_model(runner)
-        adapter = HuggingFaceAdapter(runner, facts, original, precision=precision_of(model))
-        require_runs_in_half(adapter.runner, adapter.capabilities.precision, where)
+        with full_precision():
+            with in_float32(model):  # so that the probes can tell mistakes from rounding
+                runner = prepare_runner(head, kernel, builder)
+                facts = probe_model(runner)
+            adapter = HuggingFaceAdapter(runner, facts, original, precision=precision_of(model))
+            require_runs_in_half(adapter.runner, adapter.capabilities.precision, where)
         return adapter
     except AuditError:
         raise

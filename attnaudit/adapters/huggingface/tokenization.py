@@ -99,6 +99,7 @@ class TextEncoder:
                 "tokens of the target cannot be found. Use a fast tokenizer (one with a tokenizer.json)."
             )
         self._splits_words = self._tokenizer_splits_words()
+        self._strings: dict[int, str] = {}  # The results of `readable` so far.
 
     @property
     def takes_query(self) -> bool:
@@ -400,17 +401,17 @@ class TextEncoder:
 
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
-        raw = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
+        new = [number for number in dict.fromkeys(ids) if number not in self._strings]
+        raw = [str(token) for token in self.tokenizer.convert_ids_to_tokens(new)]
         decoder = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)
-        strings = []
-        for token in raw:
+        for number, token in zip(new, raw, strict=True):
             text = token
             if decoder is not None:
                 text = decoder.decode([token])
             text = text.removeprefix("##").lstrip("".join(_WORD_MARKS)).strip()
             # White space and parts of a letter have no readable form. The token itself is shown instead.
-            strings.append(text if text and "\N{REPLACEMENT CHARACTER}" not in text else token)
-        return strings
+            self._strings[number] = text if text and "\N{REPLACEMENT CHARACTER}" not in text else token
+        return [self._strings[number] for number in ids]
 
 
 def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:

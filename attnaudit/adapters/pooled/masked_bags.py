@@ -21,6 +21,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.sums_by_index import added_at
+
 #: Sums over at most this many kept units, or over all units except this many, are computed from these units alone.
 FEW = 8
 #: If less than this share of the weight is left after units are subtracted, the remaining units are summed instead,
@@ -156,7 +158,7 @@ def _sums(products: Tensor, kept: Tensor, erased: Tensor) -> Tensor:
     by_erased = ~by_kept & (erased.sum(1) <= FEW)
     for chosen, units in ((by_kept, kept), (by_erased, erased)):
         variants, places = (units & chosen[:, None]).nonzero(as_tuple=True)
-        sums.index_add_(0, variants, flat[places])
+        sums = added_at(sums, variants, flat[places])
     sums[by_erased] = flat.sum(0) - sums[by_erased]
     shape = (len(kept), *products.shape[1:])
     all_weight, left = products[..., 0].sum(0), sums.reshape(shape)[..., 0]

@@ -23,6 +23,7 @@ from attnaudit.adapters.padding import pad
 from attnaudit.adapters.pooled.target_decoder import decoder_of
 from attnaudit.adapters.pooled.token_streams import Encoding, TokenStreams, modules_among, require_states
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
+from attnaudit.adapters.sums_by_index import added_at
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.targets import CLASS, Target
@@ -222,7 +223,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
         """
         layout, words = encoded.layout, encoded.words
         sums = words.new_zeros((len(layout.row), words.shape[-1]))
-        sums = sums.index_add(0, layout.slot[encoded.mask], (within[..., None] * words)[encoded.mask])
+        sums = added_at(sums, layout.slot[encoded.mask], (within[..., None] * words)[encoded.mask])
         shape = (len(words), int(layout.column.max()) + 1)
         present = torch.zeros(shape, dtype=torch.bool, device=words.device)
         present[layout.row, layout.column] = True
@@ -231,7 +232,7 @@ class HierarchicalAttentionAdapter(TokenStreams):
     def _logits(self, encoded: _Encoded, product: Tensor) -> Tensor:
         """Return the logits (B, C), given the products (B, T) of the weights of both levels."""
         layout, mask = encoded.layout, encoded.mask
-        totals = product.new_zeros(len(layout.row)).index_add(0, layout.slot[mask], product[mask])
+        totals = added_at(product.new_zeros(len(layout.row)), layout.slot[mask], product[mask])
         has_weight = totals > 0
         share = product / torch.where(has_weight, totals, 1.0)[layout.slot]
         within = torch.where(has_weight[layout.slot], share, encoded.own)

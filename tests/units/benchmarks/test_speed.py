@@ -88,9 +88,9 @@ def test_a_clock_counts_nested_calls_once() -> None:
     thing = SimpleNamespace(inner=lambda: sum(range(20_000)), outer=lambda: thing.inner())
     clock.wrap(thing, "inner")
     clock.wrap(thing, "outer")
-    started = timing.time.process_time()
+    started = timing.device.now()
     thing.outer()
-    assert 0 < clock.seconds <= timing.time.process_time() - started
+    assert 0 < clock.seconds <= timing.device.now() - started
 
 
 def test_the_page_says_which_targets_are_met(tmp_path: Path) -> None:

@@ -249,3 +249,18 @@ def test_attention_over_blocks_is_refused() -> None:
     model.config.attention_type = "block_sparse"
     with pytest.raises(ModelError, match="attends to blocks of tokens in long texts"):
         transformer(model, tokenizer)
+
+
+def test_models_inside_a_model_use_the_same_attention_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = architectures.build("t5")
+    stacks = [model.transformer.encoder, model.transformer.decoder]
+
+    def only_its_own(name: str) -> None:  # as in some versions of Transformers
+        model.config._attn_implementation = name
+
+    monkeypatch.setattr(model, "set_attn_implementation", only_its_own)
+    before = [attention_interface.current_implementation(one) for one in (model, *stacks)]
+    with attention_interface.temporary_implementation(model, "eager"):
+        assert {attention_interface.current_implementation(one) for one in (model, *stacks)} == {"eager"}
+    assert before == ["sdpa"] * 3
+    assert [attention_interface.current_implementation(one) for one in (model, *stacks)] == before
