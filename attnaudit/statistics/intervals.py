@@ -34,6 +34,8 @@ SOURCES_OF_SKEWED = 500
 WIDEST = 4.0
 #: The denominator of a ratio must be more than this many standard errors above 0.
 CLEARLY_POSITIVE = 4.0
+#: Sums over groups up to this share of the spread of their rows count as rounding errors.
+ROUNDING = 1e-12
 
 
 def mean_interval(
@@ -54,7 +56,7 @@ def mean_interval(
         bounds: The lowest and the highest possible value.
 
     Returns:
-        The interval; None with fewer than two groups, or if all values are equal and `bounds` are infinite.
+        The interval; None with fewer than two groups, or if all groups have the same mean and `bounds` are infinite.
     """
     return ratio_interval(
         values, np.ones_like(values), groups, confidence=confidence, generator=generator, bounds=bounds, extremes=bounds
@@ -95,7 +97,7 @@ def ratio_interval(
         freedom: The degrees of freedom of the standard error; None for the effective number of groups minus 1.
 
     Returns:
-        The interval, or None in three cases: there are fewer than two groups; all rows have the same ratio and
+        The interval, or None in three cases: there are fewer than two groups; all groups have the same ratio and
         `extremes` are infinite; or the sum of the denominators is at most 4 standard errors above 0, so the ratio could
         have any value.
     """
@@ -115,16 +117,18 @@ def ratio_interval(
     ratio = float(total[0] / total[1])
     is_share = extremes == (0.0, 1.0)
     mean = float(below[groups.rows].mean())
-    same_ratio = np.ptp((above - ratio * below)[groups.rows]) == 0
+    sums = filled((count, 5), 0.0)
+    base = sums[:, :2]
+    base[:] = _sums_of_two(above, below, groups, ratio)
+    # Rows may differ although every source has the same ratio. Their spread then has no effect on the standard error.
+    spread = float(np.ptp((above - ratio * below)[groups.rows]))
+    same_ratio = float(np.abs(base[:, 0]).max()) <= ROUNDING * spread * int(groups.sizes.max())
     if same_ratio or (np.ptp(above[groups.rows]) == 0 and np.ptp(below[groups.rows]) == 0):
         unvaried = _unvaried_interval(
             ratio, mean, groups, effective, confidence=confidence, bounds=bounds, extremes=extremes
         )
         share = weighted_share(above, below, groups, error=0.0, freedom=freedom) if is_share else None
         return replace(unvaried, share=share) if unvaried else None
-    sums = filled((count, 5), 0.0)
-    base = sums[:, :2]
-    base[:] = _sums_of_two(above, below, groups, ratio)
     factors = leverage(base[:, 1])
     for column, (one, other) in zip(sums[:, 2:].T, ((0, 0), (0, 1), (1, 1)), strict=True):
         np.multiply(base[:, one] * base[:, other], factors, out=column)
@@ -228,15 +232,15 @@ def _unvaried_interval(
     bounds: tuple[float, float],
     extremes: tuple[float, float],
 ) -> IntervalEstimate | None:
-    """Estimate the interval of a ratio that is the same in every row.
+    """Estimate the interval of a ratio that is the same in every group.
 
-    The sample may have missed rows with other ratios. Their share is assumed to be t² / (G + t²), where G is the
+    The sample may have missed groups with other ratios. Their share is assumed to be t² / (G + t²), where G is the
     effective number of groups and t is the quantile of Student's t. This is the upper limit of Wilson (1927) for the
     share of an event that does not occur in the sample. At each bound of the interval, this share of rows lies at one
     of the extremes.
 
     Args:
-        ratio: The ratio of every row.
+        ratio: The ratio of every group.
         mean: The mean of the denominators.
         groups: The instances, grouped by source.
         size: The effective number of groups.

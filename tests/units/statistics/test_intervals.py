@@ -371,6 +371,23 @@ def test_interval_is_deterministic_finite_within_bounds_and_free_of_order(values
         assert -1 <= first.low <= first.high <= 1
 
 
+@pytest.mark.parametrize("step", [1.0, 0.1])
+def test_sources_with_the_same_mean_have_no_interval_without_bounds(step):
+    """Although the rows of a source differ, nothing says how much the means of other sources would differ."""
+    values, sources = step * np.array([0.0, 1, 2, 0, 1, 2, 0, 1, 2]), ["a", "a", "a", "b", "b", "b", "c", "c", "c"]
+    groups = Groups.of(sources, ids(9), np.ones(9, dtype=bool))
+    assert mean_interval(values, groups, confidence=0.95, generator=generator()) is None
+
+
+def test_sources_with_the_same_share_have_the_interval_of_equal_rows():
+    """Such as one flipped decision in each source of two texts."""
+    flips, sources = np.array([0.0, 1.0] * 5), [f"s{i // 2}" for i in range(10)]
+    groups = Groups.of(sources, ids(10), np.ones(10, dtype=bool))
+    spread = mean_interval(flips, groups, confidence=0.95, generator=generator(), bounds=(0.0, 1.0))
+    assert spread.low < 0.3
+    assert spread.high > 0.7
+
+
 def test_strong_skewness_of_few_sources_is_said():
     values = generator(21).lognormal(0, 1.5, 200)
     spread = mean_interval(values, everything(200), confidence=0.95, generator=generator())
