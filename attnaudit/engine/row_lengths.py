@@ -41,7 +41,9 @@ class RowLengths(Sequence[int]):
             yield from lengths[rows].tolist()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Any:
-        return self._lengths if dtype is None or dtype == self._lengths.dtype else self._lengths.astype(dtype)
+        if dtype is None or dtype == self._lengths.dtype:
+            return self._lengths.copy() if copy else self._lengths
+        return self._lengths.astype(dtype)
 
     def __reduce__(self) -> tuple[Any, tuple[list[bytes]]]:
         """Pickle the lengths in compressed parts, which take one to two bytes per row."""

@@ -29,6 +29,15 @@ def test_lengths_equal_a_list_in_every_process(n: int, monkeypatch: pytest.Monke
             assert found[-1] == expected[-1]
 
 
+@pytest.mark.parametrize("n", [3, 100])
+def test_a_copy_can_be_changed_without_changing_the_lengths(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filed_blocks, "BLOCK", 8)
+    lengths = RowLengths([1] * n)
+    copied = np.array(lengths)
+    copied[0] = 99
+    assert (copied[0], list(lengths)) == (99, [1] * n)
+
+
 def test_pickled_lengths_take_less_than_two_bytes_per_row() -> None:
     lengths = RowLengths(np.random.default_rng(0).integers(1, 40, 200_000).tolist())
     assert len(pickle.dumps(lengths)) < 400_000
