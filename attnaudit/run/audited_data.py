@@ -11,17 +11,20 @@ from attnaudit.arrays import Integers
 from attnaudit.data.labels import class_indices
 from attnaudit.errors import DataError
 from attnaudit.filed_arrays import from_numbers
-from attnaudit.formatting import plural
+from attnaudit.formatting import number, plural
 from attnaudit.instances import Dataset, labels_of
 from attnaudit.mapped_arrays import release_mapped
 from attnaudit.model_families import audited_family
-from attnaudit.records import ConformanceResult, DataRecord, ModelRecord, TargetRecord, UnitNames
+from attnaudit.records import ConformanceResult, DataRecord, MeasureRecord, ModelRecord, TargetRecord, UnitNames
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
     from attnaudit.adapters.protocol import Capabilities
     from attnaudit.data.draws import Draws
+
+#: An accuracy is doubted if a constant answer had one that is as low with a probability below this.
+IMPROBABLE = 0.01
 
 
 def indices_of_labels(rows: Dataset, capabilities: Capabilities) -> Integers:
@@ -83,6 +86,30 @@ def data_notes(rows: Dataset, draws: Draws, error: DataError | None) -> list[str
             "model. Check whether the data contain another class."
         )
     return notes
+
+
+def accuracy_notes(record: MeasureRecord, labels: Integers) -> list[str]:
+    """Return a sentence if the accuracy is lower than that of a constant answer, and chance is improbable.
+
+    A usual reason is that the names of the classes are in another order than the outputs of the model. The run does not
+    fail: attention can be faithful to wrong decisions, too.
+
+    Args:
+        record: The accuracy, and the number of rows with a label.
+        labels: (n,) the indices of the labels; -1 for a row without a label.
+    """
+    from scipy.special import bdtr
+
+    if record.accuracy is None:
+        return []
+    constant = int(np.bincount(labels[labels >= 0]).max()) / record.labelled
+    if bdtr(round(record.accuracy * record.labelled), record.labelled, constant) >= IMPROBABLE:
+        return []
+    return [
+        f"The accuracy is {number(record.accuracy)}. It would be {number(constant)} if the model always predicted the "
+        "most frequent label. Check that the class names are in the order of the model's outputs, and that the labels "
+        "are correct."
+    ]
 
 
 def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceResult], *, unit: str) -> ModelRecord:

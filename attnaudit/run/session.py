@@ -27,7 +27,7 @@ from attnaudit.records import (
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS
 from attnaudit.run.audit_items import item_by_id
 from attnaudit.run.audit_options import AuditOptions
-from attnaudit.run.audited_data import data_notes, data_record, indices_of_labels, model_record
+from attnaudit.run.audited_data import accuracy_notes, data_notes, data_record, indices_of_labels, model_record
 from attnaudit.run.environment import describe_environment
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.sequential_rows import BLOCK, SequentialGates, candidate_samples, usable
@@ -317,6 +317,7 @@ class AuditSession:
         def write(error: DataError | None = None) -> Measurements:
             rows, measurements, cost = cast(tuple[Dataset, Measurements, MeasureRecord], measured)
             again = {*needs, *needs_of_gates} - set(refused)
+            doubts = [*data_notes(rows, draws, error), *accuracy_notes(cost, measurements.labels)]
             self._in_float32[model, data] = measured_in_float32(loaded.adapter, measurements, again, self.options)
             self._audited[model, data] = data_record(rows, draws, name=data)
             self._texts_measured += len(rows.instances)
@@ -324,7 +325,7 @@ class AuditSession:
                 measurements,
                 model_record(model, loaded, conformance, unit=self.options.unit),
                 self._audited[model, data],
-                msgspec.structs.replace(cost, notes=[*cost.notes, *data_notes(rows, draws, error)]),
+                msgspec.structs.replace(cost, notes=[*cost.notes, *doubts]),
                 describe_environment(device=self.options.device, threads=self._threads or 1),
             )
             return_free_memory()
@@ -409,8 +410,7 @@ class AuditSession:
         """Return the rows of a data set, which are kept after they are drawn."""
         if name not in self._draws:
             item = item_by_id(self.options.data_items(), name)
-            gates = [self._declared[one] for one in self._gates]
-            sequential = bool(gates) and all(gate.sampling == "sequential" for gate in gates)
+            sequential = bool(self._gates) and all(self._declared[one].sampling == "sequential" for one in self._gates)
 
             def read() -> Draws:
                 from attnaudit.data import require_two_classes

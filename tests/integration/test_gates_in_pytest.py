@@ -360,7 +360,7 @@ def require_verification(root: Path, audit: dict[str, Any], *, green: bool) -> N
     assert (cli.main(["verify", str(root / "reports"), "--model", f"tiny={sha256}"]) == 0) == green
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=projects)
 @example(project=Project())
 @example(project=Project(deeds=("enforce", "enforce", "interrupt in teardown")))
@@ -391,7 +391,8 @@ def test_many_runs_are_green_exactly_if_every_gate_passed(
     require_agreement(folder.path, result, project, truth_of(project))
 
 
-@pytest.mark.parametrize("reruns", [pytest.param(False, marks=pytest.mark.slow), True], ids=["once", "reruns"])
+@pytest.mark.slow
+@pytest.mark.parametrize("reruns", [False, True], ids=["once", "reruns"])
 def test_a_worker_that_dies_leaves_its_gate_open_unless_it_is_judged_by_another(
     folder: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, reruns: bool
 ) -> None:

@@ -17,7 +17,9 @@ def judged_checks(project: pytest.Pytester) -> set[str]:
     return {entry["check"] for entry in newest_audit(project.path)["checks"]}
 
 
-@pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param([], id="alone"), pytest.param(["-n2"], id="workers", marks=pytest.mark.slow)]
+)
 def test_an_error_of_another_plugin_at_the_end_loses_no_verdict(project: pytest.Pytester, workers: list[str]) -> None:
     project.makeconftest(
         PROJECT_CONFTEST

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,23 @@ def slow():
 """
 
 
+#: The rows with the label that the model does not predict.
+WRONG_LABELS = """
+
+@attnaudit.register_dataset("wrong")
+def wrong():
+    import dataclasses
+    from attnaudit.adapters.loading import load_model
+
+    adapter = load_model("tiny").adapter
+    predicted = [int(adapter.run(adapter.collate([one])).logits.argmax()) for one in rows().instances]
+    other = [adapter.capabilities.classes[1 - index] for index in predicted]
+    pairs = zip(rows().instances, other, strict=True)
+    wrong = tuple(dataclasses.replace(one, label=label) for one, label in pairs)
+    return dataclasses.replace(rows(), name="wrong", instances=wrong)
+"""
+
+
 def audit_section(result: pytest.RunResult) -> list[str]:
     """The lines of the section of the audit, without those of pytest below it."""
     lines = result.outlines
@@ -97,6 +115,15 @@ def test_each_gate_is_one_line_with_the_question_the_answer_and_the_numbers(ques
     )
     assert informational == "1 informational check was measured, too. The report and -v show its value."
     result.stdout.no_fnmatch_line("*uniform_fragility*")
+
+
+def test_an_accuracy_below_that_of_a_constant_answer_is_doubted(project: pytest.Pytester) -> None:
+    conftest = project.path / "conftest.py"
+    conftest.write_text(conftest.read_text(encoding="utf-8") + WRONG_LABELS, encoding="utf-8")
+    result = project.runpytest("--model", "tiny", "--data", "wrong")
+    doubt = "The accuracy is 0.000. It would be 0.??? if the model always predicted the most frequent label. Check *"
+    result.stdout.fnmatch_lines(["tiny on wrong (40 texts, accuracy 0.000)", doubt])
+    assert any(fnmatch(note, doubt) for note in newest_audit(project.path)["measured"][0]["notes"])
 
 
 def test_quiet_output_is_short(questions: pytest.Pytester) -> None:

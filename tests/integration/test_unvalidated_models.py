@@ -90,6 +90,8 @@ def test_block_fails_the_run_once_per_model_although_every_gate_passed(
         assert "so the run fails" in output
     assert REMEDY in failure
     assert "The policy was not validated for models such as tiny. This release is blocked." in outputs[1]
+    passed = "gates: 2 passed, but the run failed: the policy was not validated for models such as tiny."
+    assert passed in result.outlines
     status, out = verify(project, capsys, "tiny=" + content["models"][0]["sha256"])
     assert status == 1
     assert NOT_VALIDATED in out

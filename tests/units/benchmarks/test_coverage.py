@@ -31,6 +31,7 @@ def test_rows_of_one_source_are_correlated_and_keep_their_distribution() -> None
     assert np.corrcoef(u[1:][same], u[:-1][same])[0, 1] == pytest.approx(0.48, abs=0.04)
 
 
+@pytest.mark.slow
 def test_the_true_drop_in_f1_is_that_of_a_large_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(F1Drop, "interval", lambda self, groups, **_: found.append(self.value(groups)[2]))
@@ -40,6 +41,7 @@ def test_the_true_drop_in_f1_is_that_of_a_large_sample(monkeypatch: pytest.Monke
             assert found.pop() == pytest.approx(scenario.truth(60_000), abs=0.006)
 
 
+@pytest.mark.slow
 def test_the_true_ratio_is_that_of_a_large_sample() -> None:
     scenario = next(one for one in scenarios() if one.statistic == "ratio of means")
     spread = scenario.draw(20_000, np.random.default_rng(3))

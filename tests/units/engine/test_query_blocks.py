@@ -22,10 +22,9 @@ from tests import architectures
 #: compute, and an encoder–decoder model with position biases.
 NAMES = (
     "bert",
-    "gpt-oss",
     *(
         pytest.param(name, marks=pytest.mark.slow)
-        for name in ("gpt2", "llama", "mistral", "modernbert", "gemma2", "t5", "bart")
+        for name in ("gpt-oss", "gpt2", "llama", "mistral", "modernbert", "gemma2", "t5", "bart")
     ),
 )
 MEASURES = ("permutation", "uniform", "uniform.everywhere.live", "uniform.everywhere.frozen", "uniform.layer")

@@ -44,7 +44,7 @@ def row(ids: list[int], *, left: int, right: int) -> tuple[torch.Tensor, torch.T
 
 
 @pytest.mark.parametrize("parts", COMBINATIONS, ids="-".join)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     texts=st.lists(st.lists(st.integers(4, WORDS - 1), min_size=1, max_size=7), min_size=1, max_size=4),
     left=st.integers(0, 3),

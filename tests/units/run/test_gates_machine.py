@@ -339,4 +339,4 @@ def session_of(truth: Truth, reports: list[tuple[str, str]]) -> SimpleNamespace:
 
 
 TestGates = GatesMachine.TestCase
-TestGates.settings = settings(max_examples=80, stateful_step_count=20)
+TestGates.settings = settings(max_examples=40, stateful_step_count=20)

@@ -342,4 +342,4 @@ def die_while_writing(run: Run, worker: str, pair: Pair, during: str) -> None:
 
 
 TestRunFolder = RunFolderMachine.TestCase
-TestRunFolder.settings = settings(max_examples=12, stateful_step_count=20)
+TestRunFolder.settings = settings(max_examples=8, stateful_step_count=20)

@@ -168,6 +168,7 @@ def test_kappa_is_undefined_if_all_decisions_are_equal() -> None:
     assert kappa.interval(groups_of(5), confidence=0.95, generator=np.random.default_rng(0)) is None
 
 
+@pytest.mark.slow
 def test_the_error_of_kappa_is_its_spread_over_samples() -> None:
     random = np.random.default_rng(0)
     values, errors = [], []

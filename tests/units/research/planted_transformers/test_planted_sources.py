@@ -88,6 +88,7 @@ def test_held_out_models_have_other_seeds_and_further_mechanisms() -> None:
     assert len({plan.name for plan in [*tuning, *held_out]}) == len(tuning) + len(held_out)
 
 
+@pytest.mark.slow
 def test_an_audit_of_passages_separates_the_readings() -> None:
     plan = SourcePlan(mechanism="last_layer", family="gpt2", seed=0)
     right, idle, _ = audit_sources(SourceTask(plan=plan, half="tuning"))

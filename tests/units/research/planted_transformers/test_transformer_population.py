@@ -85,7 +85,8 @@ def test_a_wrong_label_is_excluded_with_the_reason(population: tuple[Path, list[
     assert len(read_population(folder).entries) == len(records)
 
 
-@pytest.mark.parametrize("family", [pytest.param("bert", marks=pytest.mark.slow), "gpt2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_training_holds_a_model_to_its_circuit(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trained_circuits, "STEPS", 70)
     circuit = trained_circuits.TRAINED[0]
