@@ -110,14 +110,21 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def limit_kernel_cache() -> None:
-    """Limit the number of kernels that oneDNN keeps in memory. Call this before the first pass of a model.
+def limit_caches() -> None:
+    """Limit the memory that libraries keep for later. Call this before the first pass of a model.
 
-    By default, it keeps 1,024 kernels. In an audit, nearly every batch has a different shape and needs its own kernel.
-    The cache would therefore need more than 100 MiB without saving time. If the environment variable
-    ONEDNN_PRIMITIVE_CACHE_CAPACITY is already set, its value is kept.
+    By default, oneDNN keeps 1,024 kernels. In an audit, nearly every batch has a different shape and needs its own
+    kernel. The cache would therefore need more than 100 MiB without saving time.
+
+    On Linux, Arrow gets memory from the allocator of the system, whose free memory `return_free_memory` can return. Its
+    own allocator would keep up to 60 MiB while a report is written. pyarrow reads this setting when it is imported.
+
+    If the environment variables ONEDNN_PRIMITIVE_CACHE_CAPACITY and ARROW_DEFAULT_MEMORY_POOL are already set, their
+    values are kept.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(KERNELS))
+    if sys.platform == "linux":
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def return_large_arrays() -> None:

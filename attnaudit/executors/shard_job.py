@@ -17,7 +17,7 @@ from attnaudit import errors
 from attnaudit.checks.code_hash import is_of_the_user
 from attnaudit.errors import AuditError, ChangedModelError, ModelError
 from attnaudit.formatting import plural
-from attnaudit.processes import limit_kernel_cache, return_free_memory
+from attnaudit.processes import limit_caches, return_free_memory
 from attnaudit.registry import checkpoint_formats, measures, models
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class ShardWorker:
     def __init__(self, job: ShardJob) -> None:
         import torch
 
-        limit_kernel_cache()
+        limit_caches()
         torch.set_num_threads(job.threads)
         if job.search_path:
             sys.path[:] = job.search_path

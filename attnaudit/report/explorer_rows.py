@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnaudit.errors import ReportError
 from attnaudit.processes import return_free_memory
+from attnaudit.report.parquet_row_groups import RowGroups, only_value, statistics_of
 from attnaudit.report.run_files import RUN_AGAIN, Case
 
 if TYPE_CHECKING:
@@ -98,38 +99,22 @@ def read_rows(path: Path, *, listed: Collection[str] = ()) -> dict[Case, CaseRow
         ReportError: The file is corrupt.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     cases: dict[Case, _Reader] = {}
     try:
-        with pq.ParquetFile(path, read_dictionary=["model", "data", "label", "predicted", "measure"]) as file:
-            samples = _samples(file)
-            chosen = {case: {*one.ids, *listed} for case, one in samples.items() if one.total > MOST_INSTANCES}
-            for group in range(file.num_row_groups):
-                for case, _, rows in _by_measure(
-                    file.read_row_group(group, columns=[*KEYS], use_threads=False), chosen
-                ):
-                    reader = cases.setdefault(case, _Reader())
-                    if reader.add_instances(rows):
-                        reader.without_tokens = True
-                _return_memory(chosen)
-            for group in range(file.num_row_groups):
-                _read_tokens(file, group, cases, chosen)
-                _return_memory(chosen)
-            for group in range(file.num_row_groups):
-                _read_measures(file, group, cases, chosen)
-                _return_memory(chosen)
+        groups = RowGroups(path, dictionaries=["model", "data", "label", "predicted", "measure"])
+        samples = _samples(groups)
+        chosen = {case: {*one.ids, *listed} for case, one in samples.items() if one.total > MOST_INSTANCES}
+        for read in (_read_instances, _read_tokens, _read_measures):
+            for group in groups:
+                read(group, cases, chosen)
+                if chosen:  # return the memory of a row group of which only a sample was kept
+                    return_free_memory(libraries=False)
     except (pa.ArrowException, OSError) as error:
         raise ReportError(f"{path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
     for case, reader in cases.items():
         reader.rows.total = samples[case].total if case in chosen else len(reader.rows.ids)
     return {case: reader.rows for case, reader in cases.items()}
-
-
-def _return_memory(chosen: Mapping[Case, set[str]]) -> None:
-    """Return the memory of a row group of which only a sample was kept."""
-    if chosen:
-        return_free_memory(libraries=False)
 
 
 class _Sample:
@@ -163,16 +148,16 @@ class _Sample:
         return {one for _, one in self._kept}
 
 
-def _samples(file: Any) -> dict[Case, _Sample]:
+def _samples(groups: RowGroups) -> dict[Case, _Sample]:
     """Draw a sample of the instances of every case. The result is empty if there are too few rows to need a sample."""
     found: dict[Case, _Sample] = {}
-    if file.metadata.num_rows <= MOST_INSTANCES:
+    if groups.rows <= MOST_INSTANCES:
         return found
-    for group in range(file.num_row_groups):
-        only = _only_value(file, group, "measure")
+    for group in groups:
+        only = only_value(group, "measure")
         if only is not None and only not in {one.measure for one in found.values()} and found:
             continue
-        for case, measure, rows in _by_measure(file.read_row_group(group, columns=[*KEYS], use_threads=False), {}):
+        for case, measure, rows in _by_measure(_columns(group, *KEYS), {}):
             sample = found.setdefault(case, _Sample(measure))
             if sample.measure == measure:
                 sample.add(rows.column("instance").to_pylist())
@@ -180,46 +165,45 @@ def _samples(file: Any) -> dict[Case, _Sample]:
     return found
 
 
-def _read_tokens(file: Any, group: int, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
+def _read_instances(group: Any, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
+    """Read which instances there are."""
+    for case, _, rows in _by_measure(_columns(group, *KEYS), chosen):
+        reader = cases.setdefault(case, _Reader())
+        if reader.add_instances(rows):
+            reader.without_tokens = True
+
+
+def _read_tokens(group: Any, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
     """Read the tokens of those instances whose tokens are not yet known."""
-    if not any(reader.without_tokens for reader in cases.values()) or not _has_tokens(file, group):
+    if not any(reader.without_tokens for reader in cases.values()) or not _has_tokens(group):
         return
-    for case, _, rows in _by_measure(file.read_row_group(group, columns=[*KEYS, "tokens"], use_threads=False), chosen):
+    for case, _, rows in _by_measure(_columns(group, *KEYS, "tokens"), chosen):
         if cases[case].without_tokens:
             cases[case].add_tokens(rows)
 
 
-def _read_measures(file: Any, group: int, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
+def _read_measures(group: Any, cases: dict[Case, _Reader], chosen: Mapping[Case, set[str]]) -> None:
     """Read the numbers of a row group. Only measures with one number per token have tokens in their rows."""
-    per_token = _has_tokens(file, group)
-    only = _only_value(file, group, "measure")
+    per_token = _has_tokens(group)
+    only = only_value(group, "measure")
     columns = [*KEYS, "value"]
     if per_token or only in (None, "probabilities"):  # the explorer shows no other vectors
         columns += ["values", *(["tokens"] if per_token and only is None else [])]
-    for case, measure, rows in _by_measure(file.read_row_group(group, columns=columns, use_threads=False), chosen):
+    for case, measure, rows in _by_measure(_columns(group, *columns), chosen):
         with_tokens = rows.column("tokens").null_count < rows.num_rows if "tokens" in columns else per_token
         cases[case].add_measure(measure, rows, per_token=with_tokens)
 
 
-def _has_tokens(file: Any, group: int) -> bool:
+def _columns(group: Any, *names: str) -> pa.Table:
+    """Read some columns of a row group."""
+    table: pa.Table = group.read_row_group(0, columns=[*names], use_threads=False)
+    return table
+
+
+def _has_tokens(group: Any) -> bool:
     """Return whether rows of a row group may have tokens, given the statistics of the column in the file."""
-    statistics = _statistics(file, group, "tokens.list.element")
+    statistics = statistics_of(group, "tokens.list.element")
     return statistics is None or not statistics.has_null_count or statistics.num_values > 0
-
-
-def _statistics(file: Any, group: int, column: str) -> Any:
-    """Return the statistics of a column in a row group; None if the file has none."""
-    metadata = file.metadata.row_group(group)
-    chunks = (metadata.column(i) for i in range(metadata.num_columns))
-    return next((chunk.statistics for chunk in chunks if chunk.path_in_schema == column), None)
-
-
-def _only_value(file: Any, group: int, column: str) -> str | None:
-    """Return the value that a column has in all rows of a row group; None if there are several or it is unknown."""
-    known = _statistics(file, group, column)
-    if known is None or not known.has_min_max or known.min != known.max:
-        return None
-    return str(known.min)
 
 
 def _by_measure(table: pa.Table, chosen: Mapping[Case, set[str]]) -> Iterator[tuple[Case, str, pa.Table]]:

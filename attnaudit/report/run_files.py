@@ -6,22 +6,23 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from attnaudit.errors import ReportError, require_regular_file
 from attnaudit.processes import return_free_memory
 from attnaudit.records import SCHEMA_VERSION, RunRecord
+from attnaudit.report.parquet_row_groups import RowGroups, only_value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Columns that exist only if the units have a place in a picture or a recording.
 PLACES = ("file", "file_sha256", "boxes", "times")
 COLUMNS = ("model", "data", "seed", "instance", "label", "predicted", "measure", "value", "values", "tokens")
 RUN_AGAIN = "Run the audit again to write a new file."
 KILLED = "was killed before it ended, so its verdicts are lost. Run the audit again."
-ROWS_AT_ONCE = 2**16
-#: The number of batches of instances that are read before free memory is returned.
-BATCHES_TO_KEEP = 16
 
 Case: TypeAlias = tuple[str, str, int]  # the names of the model and the data set, and the seed
 
@@ -117,7 +118,7 @@ def _hint(folder: Path) -> str:
 
 
 class MeasurementsFile:
-    """The measurements.parquet of a run folder, read in batches.
+    """The measurements.parquet of a run folder. One row group is read at a time.
 
     Args:
         folder: The run folder.
@@ -134,15 +135,14 @@ class MeasurementsFile:
         self.path = folder / "measurements.parquet"
         self.measured: dict[Case, set[str]] | None = None
         if self.path.is_file():
+            with self._report_errors():
+                self._groups = RowGroups(self.path)
             self._check_columns()
             self.measured = self._measure_names()
 
     def _check_columns(self) -> None:
-        import pyarrow.parquet as pq
-
-        with self._report_errors():
-            self._present: list[str] = pq.read_schema(self.path).names
-        absent = [name for name in COLUMNS if name not in self._present]
+        present = self._groups.schema.names
+        absent = [name for name in COLUMNS if name not in present]
         if absent:
             raise ReportError(
                 f"{self.path}: the file has no column {', '.join(map(repr, absent))}. Expected the columns "
@@ -158,26 +158,23 @@ class MeasurementsFile:
         except (pa.ArrowException, OSError) as error:
             raise ReportError(f"{self.path}: cannot be read as measurements: {error}. {RUN_AGAIN}") from error
 
-    def _dataset(self) -> Any:
+    def _types(self) -> pa.Schema:
+        """Return the types to which the columns are converted."""
         import pyarrow as pa
-        import pyarrow.dataset as ds
 
         types = {"seed": pa.int64(), "value": pa.float64()}
         types |= {"values": pa.list_(pa.float64()), "tokens": pa.list_(pa.string())}
         types |= {name: pa.list_(pa.list_(pa.float32())) for name in ("boxes", "times")}
-        names = [*COLUMNS, *(name for name in PLACES if name in self._present)]
-        schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
-        return ds.dataset(self.path, schema=schema, format="parquet")
+        names = [*COLUMNS, *(name for name in PLACES if name in self._groups.schema.names)]
+        return pa.schema([(name, types.get(name, pa.string())) for name in names])
 
     def _measure_names(self) -> dict[Case, set[str]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         keys = ["model", "data", "seed", "measure"]
         measures: dict[Case, set[str]] = {}
-        with self._report_errors(), pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=keys):
-                for row in pa.Table.from_batches([batch]).group_by(keys).aggregate([]).to_pylist():
+        with self._report_errors():
+            for group in self._groups:
+                rows = group.read_row_group(0, columns=keys, use_threads=False).group_by(keys).aggregate([])
+                for row in rows.to_pylist():
                     measures.setdefault((row["model"], row["data"], row["seed"]), set()).add(row["measure"])
         return measures
 
@@ -200,29 +197,40 @@ class MeasurementsFile:
         instances: dict[tuple[Case, str], MeasuredInstance] = {}
         if self.measured is None or not requested:
             return instances
-        import pyarrow.dataset as ds
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-        # The filter compares only the ids. Rows of other cases with the same ids are skipped below.
-        ids = sorted({instance for _, instance in requested})
-        selected = ds.field("instance").isin(ids) & ds.field("measure").isin(sorted(measures))
+        # Only the ids are compared here. Rows of other cases with the same ids are skipped below.
+        ids = pa.array(sorted({instance for _, instance in requested}), pa.string())
+        wanted = set(measures)
+        names = pa.array(sorted(wanted), pa.string())
+        types = self._types()
         with self._report_errors():
-            # Without these options, Arrow reads large parts of the file before they are needed.
-            batches = self._dataset().to_batches(
-                filter=selected,
-                batch_size=4096,
-                batch_readahead=1,
-                fragment_readahead=1,
-                fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
-                use_threads=False,
-            )
-            for number, batch in enumerate(batches):
-                if number % BATCHES_TO_KEEP == 0:
-                    return_free_memory(libraries=False)  # otherwise, Arrow keeps 80 MB of a file with a million rows
-                for row in batch.to_pylist():
+            for group in self._groups:
+                only = only_value(group, "measure")
+                if only is not None and only not in wanted:
+                    continue
+                keys = _read(group, pa.schema([types.field(name) for name in ("instance", "measure")]))
+                found = pc.and_(pc.is_in(keys["instance"], value_set=ids), pc.is_in(keys["measure"], value_set=names))
+                places = pc.indices_nonzero(found)
+                for row in _read(group, types, places).to_pylist() if len(places) else ():
                     key = ((row["model"], row["data"], row["seed"]), row["instance"])
                     if key in requested:
                         _add_row(instances, key, row)
+                return_free_memory(libraries=False)
         return instances
+
+
+def _read(group: Any, types: pa.Schema, places: Any = None) -> pa.Table:
+    """Read some columns of a row group, of the given types.
+
+    Args:
+        group: The row group (see `RowGroups`).
+        types: The columns.
+        places: The places of the rows; None for all rows.
+    """
+    table: pa.Table = group.read_row_group(0, columns=types.names, use_threads=False).select(types.names)
+    return (table if places is None else table.take(places)).cast(types)
 
 
 def _add_row(instances: dict[tuple[Case, str], MeasuredInstance], key: tuple[Case, str], row: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, ChangedModelError, CheckError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.model_families import audited_family, is_informational, validation_remark
-from attnaudit.processes import allow_threads, limit_kernel_cache, return_free_memory
+from attnaudit.processes import allow_threads, limit_caches, return_free_memory
 from attnaudit.progress import ProgressCallback
 from attnaudit.records import (
     CheckRecord,
@@ -430,7 +430,7 @@ class AuditSession:
         import torch
 
         if self._threads is None:
-            limit_kernel_cache()
+            limit_caches()
             refuse_two_pools(self.options, self.workers)
             refuse_unused_shards(self.options, self.worker)
             torch.set_num_threads(threads_of(self.options, self.workers))
