@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs
+from attnaudit.arrays import Integers
 from attnaudit.errors import AdapterError
 
 
@@ -35,20 +36,45 @@ def pad(
     Raises:
         AdapterError: A row contains floating point numbers.
     """
-    dtype = np.bool_ if isinstance(value, bool) else np.int64
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    width = max(1, int(lengths.max(initial=0)))
-    present = np.arange(width) < lengths[:, None]
+    counts = np.array([len(row) for row in rows], dtype=np.int64)
     entries = np.array(list(chain.from_iterable(rows)))
     if entries.dtype.kind not in "bui" and len(entries):
         _refuse_fractions(rows)
         entries = np.array([int(entry) for entry in entries])
-    values: NDArray[Any] = np.full(present.shape, value, dtype=dtype)
-    values[present] = entries.astype(dtype)
-    padded, mask = torch.from_numpy(values), torch.from_numpy(present)
-    if device.type == "cuda":  # Copies from pinned memory overlap with computation on the device.
-        padded, mask = padded.pin_memory(), mask.pin_memory()
-    return padded.to(device, non_blocking=True), mask.to(device, non_blocking=True)
+    (padded,), mask = pad_flat(counts, [(entries, value)], device=device)
+    return padded, mask
+
+
+def pad_flat(
+    counts: Integers, fields: Sequence[tuple[NDArray[Any], int | bool]], *, device: torch.device
+) -> tuple[list[Tensor], Tensor]:
+    """Pad fields whose rows follow each other in flat arrays. Fields of the same type move to the device together.
+
+    Args:
+        counts: (B,) number of entries of each row.
+        fields: For each field, its entries (N,) in all rows, and the value of its padding. As in `pad`, this value
+            determines the type of the field.
+        device: Device of the returned tensors.
+
+    Returns:
+        The padded fields (B, T), and the mask (B, T), which is False on padding.
+    """
+    present = np.arange(max(1, int(counts.max(initial=0)))) < counts[:, None]
+    with_mask = [*fields, (np.ones(int(counts.sum()), dtype=np.bool_), False)]
+    padded: dict[int, Tensor] = {}
+    for is_flag, dtype in ((False, np.int64), (True, np.bool_)):
+        group = [number for number, (_, value) in enumerate(with_mask) if isinstance(value, bool) == is_flag]
+        values: NDArray[Any] = np.empty((len(group), *present.shape), dtype=dtype)
+        for place, number in enumerate(group):
+            entries, value = with_mask[number]
+            values[place] = value
+            values[place][present] = entries
+        moved = torch.from_numpy(values)
+        if device.type == "cuda":  # Copies from pinned memory overlap with computation on the device.
+            moved = moved.pin_memory()
+        padded.update(zip(group, moved.to(device, non_blocking=True), strict=True))
+    *others, mask = (padded[number] for number in range(len(with_mask)))
+    return others, mask
 
 
 def _refuse_fractions(rows: Sequence[Sequence[int | bool] | NDArray[Any]]) -> None:
@@ -58,21 +84,29 @@ def _refuse_fractions(rows: Sequence[Sequence[int | bool] | NDArray[Any]]) -> No
             raise AdapterError(f"token ids are {entries.dtype}, such as {entries[0].item():g}. Give whole numbers.")
 
 
-def select_rows(inputs: Inputs, rows: Sequence[int], *, per_token: Collection[str] = ()) -> Inputs:
-    """Return some rows of a batch that is padded on the right, with only as much padding as they need.
+def select_rows(
+    inputs: Inputs, rows: Sequence[int], *, per_token: Collection[str] = (), left: Collection[str] = ()
+) -> Inputs:
+    """Return some rows of a batch, with only as much padding as they need.
 
     Args:
         inputs: The batch.
         rows: The indices of the rows.
         per_token: Names of the entries of `Inputs.extra` with one value per token of the text, shape (B, T).
+        left: The streams that are padded on the left. All other streams are padded on the right.
     """
     index = torch.tensor(list(rows), dtype=torch.long, device=inputs.ids[TEXT].device)
-    widths = {stream: max(1, int(mask[index].sum(1).max())) for stream, mask in inputs.mask.items()}
+
+    def part(stream: str, mask: Tensor) -> slice:
+        width = max(1, int(mask[index].sum(1).max()))
+        return slice(mask.shape[1] - width, None) if stream in left else slice(width)
+
+    parts = {stream: part(stream, mask) for stream, mask in inputs.mask.items()}
 
     def selected(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {stream: value[:, : widths[stream]][index] for stream, value in values.items()}
+        return {stream: value[:, parts[stream]][index] for stream, value in values.items()}
 
-    extra = {n: value[:, : widths[TEXT]] if n in per_token else value for n, value in inputs.extra.items()}
+    extra = {n: value[:, parts[TEXT]] if n in per_token else value for n, value in inputs.extra.items()}
     return Inputs(
         ids=selected(inputs.ids),
         mask=selected(inputs.mask),

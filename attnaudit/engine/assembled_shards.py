@@ -145,7 +145,7 @@ class AssembledShards:
     def _add_tokens(self, tokens: Sequence[Sequence[str]], first: int) -> None:
         """Add the tokens of the next rows, of which the first is the row `first`."""
         if self._token_file is None:
-            self._tokens += [[self._interned.setdefault(token, token) for token in row] for row in tokens]
+            self._tokens += [list(map(self._interned.setdefault, row, row)) for row in tokens]
             return
         for number, row in enumerate(tokens, start=first):
             self._token_file.write(msgspec.msgpack.encode(row))

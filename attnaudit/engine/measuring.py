@@ -287,10 +287,11 @@ def _repeat_over_shards(
     first_pass = FirstPass(len(rows))
     summaries = assembled.summaries
     first_pass.summaries = np.stack([summaries[i] for i in chosen])
+    encoded = encode_instances(measurer.adapter, rows, measurer.unit)
     return first_pass.repeat(
         measurer.adapter,
         rows,
-        encode_instances(measurer.adapter, rows, measurer.unit).widths,
+        encoded.widths,
         [logits[i] for i in chosen],
         rows_of_passes=0,
         fewest=FEWEST_ROWS,
@@ -298,6 +299,7 @@ def _repeat_over_shards(
         device=measurer.device,
         budget=measurer.budget,
         scopes=measurer.scopes,
+        inputs=encoded.inputs,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnaudit.adapters.dispatched_models import input_device
@@ -17,13 +18,14 @@ from attnaudit.adapters.huggingface.configuration import configuration_text
 from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
 from attnaudit.adapters.huggingface.layout import DECODER
 from attnaudit.adapters.huggingface.output_heads import Head
-from attnaudit.adapters.huggingface.target_heads import MARKS
+from attnaudit.adapters.huggingface.target_heads import MARKS, WRITTEN
 from attnaudit.adapters.huggingface.target_inputs import CANDIDATES, TargetInputs
-from attnaudit.adapters.huggingface.tokenization import EncodedText, TextEncoder
+from attnaudit.adapters.huggingface.tokenization import TextEncoder
 from attnaudit.adapters.padding import (
     delete_positions,
     keep_positions,
-    pad,
+    pad_flat,
+    select_rows,
     substitute_positions,
     without_shared_padding,
 )
@@ -133,19 +135,26 @@ class InputBuilder:
                 )
         texts = self.text_encoder.encode(instances)
         device = self.device
-        ids, mask = pad([text.ids for text in texts], value=self.pad_id, device=device)
-        special, _ = pad([text.special for text in texts], value=False, device=device)
-        words, _ = pad([text.words for text in texts], value=-1, device=device)
-        extra = {"truncated": torch.tensor([text.truncated for text in texts], device=device)}
-        if "token_type_ids" in self.accepted_arguments and any(any(text.types) for text in texts):
-            extra[TOKEN_TYPES], _ = pad([text.types or [0] * len(text.ids) for text in texts], value=0, device=device)
+        fields: dict[str, tuple[NDArray[Any], int | bool]] = {
+            "ids": (texts.ids, self.pad_id),
+            "words": (texts.words, -1),
+            "special": (texts.special, False),
+        }
+        if self.text_encoder.takes_passages:
+            fields["passages"] = (texts.passages, -1)
+        if "token_type_ids" in self.accepted_arguments and texts.types.any():
+            fields[TOKEN_TYPES] = (texts.types, 0)
+        padded, mask = pad_flat(texts.counts, list(fields.values()), device=device)
+        found = dict(zip(fields, padded, strict=True))
+        extra = {"truncated": torch.from_numpy(texts.truncated).to(device)}
+        extra |= {name: found[name] for name in found if name == TOKEN_TYPES}
         inputs = Inputs(
-            ids={TEXT: ids},
+            ids={TEXT: found["ids"]},
             mask={TEXT: mask},
-            special={TEXT: special},
-            tokens={TEXT: [text.tokens for text in texts]},
-            words={TEXT: words},
-            passages=self._passages(texts),
+            special={TEXT: found["special"]},
+            tokens={TEXT: texts.tokens},
+            words={TEXT: found["words"]},
+            passages={TEXT: found["passages"]} if "passages" in found else {},
             extra=extra,
         )
         if self.target is not None:
@@ -157,11 +166,15 @@ class InputBuilder:
         inputs = self._padded(self.with_decoder(inputs))
         return inputs if self.target is None else self.target.located(self.model, self.arguments(inputs), inputs)
 
-    def _passages(self, texts: Sequence[EncodedText]) -> dict[str, Tensor]:
-        """Return stream -> (B, T) index of the passage of each token; empty if the model reads no passages."""
-        if not self.text_encoder.takes_passages:
-            return {}
-        return {TEXT: pad([text.passages for text in texts], value=-1, device=self.device)[0]}
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        """Select rows of a batch (see `RowSelectingAdapter.select_rows`)."""
+        selected = select_rows(inputs, rows, per_token=_PER_TOKEN, left=(TEXT,) if self.pads_left else ())
+        extra = dict(selected.extra)
+        if TOKEN_TYPES in extra and not bool(extra[TOKEN_TYPES].any()):
+            del extra[TOKEN_TYPES]
+        if WRITTEN in extra:
+            extra[WRITTEN] = extra[WRITTEN][:, :, : selected.ids[DECODER].shape[1]]
+        return replace(selected, extra=extra)
 
     def synthetic(self) -> Inputs:
         """Build a batch of random tokens. Every call gives the same tokens.
@@ -351,6 +364,7 @@ def padded_left(inputs: Inputs) -> Inputs:
         mask={**inputs.mask, TEXT: move(mask)},
         special={**inputs.special, TEXT: move(inputs.special[TEXT])},
         words={name: move(value) for name, value in inputs.words.items()},
+        passages={name: move(value) for name, value in inputs.passages.items()},
         extra={name: move(value) for name, value in inputs.extra.items()},
     )
 

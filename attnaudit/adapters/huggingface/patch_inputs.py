@@ -17,7 +17,7 @@ from torch import Tensor
 from attnaudit.adapters.donors import REPLACED_BY, ROW, Donors
 from attnaudit.adapters.huggingface.input_builder import InputBuilder
 from attnaudit.adapters.huggingface.patch_grid import PatchGrid
-from attnaudit.adapters.padding import delete_positions, keep_positions, pad, substitute_positions
+from attnaudit.adapters.padding import delete_positions, keep_positions, pad, select_rows, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -124,6 +124,13 @@ class PatchInputBuilder(InputBuilder):
             special[:, grid.special :] |= ~shown
             extra[SHOWN] = shown[:, None].to(device)
         return Inputs(ids={TEXT: ids}, mask={TEXT: mask}, special={TEXT: special.to(device)}, extra=extra)
+
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        selected = select_rows(inputs, rows, per_token=(PLACES, REPLACED_BY))
+        extra = dict(selected.extra)
+        if SHOWN in extra and bool(extra[SHOWN].all()):
+            del extra[SHOWN]
+        return replace(selected, extra=extra)
 
     def perturbed(self, inputs: Inputs, positions: Collection[int]) -> Inputs:
         replaced = torch.zeros_like(inputs.mask[TEXT])

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from attnaudit.adapters.huggingface.encoded_texts import EncodedTexts
 from attnaudit.adapters.huggingface.target_heads import MARKS, WRITTEN, queries_of
-from attnaudit.adapters.huggingface.tokenization import EncodedText, TextEncoder
-from attnaudit.adapters.padding import pad
+from attnaudit.adapters.huggingface.tokenization import TextEncoder
+from attnaudit.adapters.padding import pad, pad_flat
 from attnaudit.adapters.protocol import TARGET_QUERIES, Inputs
 from attnaudit.instances import Instance
 
@@ -41,18 +42,15 @@ class TargetInputs:
     head: LocatingHead | None = None
 
     def entries(
-        self, encoder: TextEncoder, texts: Sequence[EncodedText], instances: Sequence[Instance], device: torch.device
+        self, encoder: TextEncoder, texts: EncodedTexts, instances: Sequence[Instance], device: torch.device
     ) -> dict[str, Tensor]:
         """Return the entries for encoded instances, with padding on the right."""
         if self.task == "encoder-decoder":
             answers = [[one + 1 for one in ids] for ids in encoder.written_answers(instances)]
             written, _ = pad(answers, value=0, device=device)
             return {WRITTEN: written[:, None]}
-        marks, _ = pad([text.marks for text in texts], value=0, device=device)
-        if self.head is None:
-            return {MARKS: marks}
-        candidates, _ = pad([text.candidates for text in texts], value=False, device=device)
-        return {MARKS: marks, CANDIDATES: candidates}
+        (marks, candidates), _ = pad_flat(texts.counts, [(texts.marks, 0), (texts.candidates, False)], device=device)
+        return {MARKS: marks} if self.head is None else {MARKS: marks, CANDIDATES: candidates}
 
     def located(self, model: Any, arguments: Mapping[str, Any], inputs: Inputs) -> Inputs:
         """Return the batch with marks for all rows, and with a mask of the tokens whose states are read."""

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
+import numpy as np
+
+from attnaudit.adapters.huggingface.encoded_texts import (
+    EncodedText,
+    EncodedTexts,
+    Flags,
+    TokenizedText,
+    flat,
+    split,
+)
 from attnaudit.adapters.huggingface.passage_tokens import passage_of_tokens
 from attnaudit.adapters.huggingface.prompt_templates import PLACEHOLDERS
 from attnaudit.adapters.huggingface.target_marks import (
@@ -15,6 +25,15 @@ from attnaudit.adapters.huggingface.target_marks import (
     mark_span,
     mark_word,
 )
+from attnaudit.adapters.huggingface.token_words import (
+    WORD_MARKS,
+    numbered,
+    numbered_words,
+    words_by_mark,
+    words_by_space,
+    words_of,
+)
+from attnaudit.arrays import Integers
 from attnaudit.errors import DataError, ModelError
 from attnaudit.formatting import plural
 from attnaudit.instances import Instance
@@ -22,37 +41,6 @@ from attnaudit.targets import CLASS, Target
 
 #: A tokenizer without a limit reports a limit of at least this many tokens.
 UNLIMITED = 10**6
-#: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
-_WORD_MARKS = ("Ġ", "▁")
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedText:
-    """One encoded instance, with one entry per token in every list.
-
-    Attributes:
-        ids: Token ids.
-        special: True for special tokens, such as [CLS], for all tokens of a template outside the text, and for the
-            tokens of an answer.
-        tokens: The tokens as readable strings.
-        words: Index of the word that each token belongs to; -1 for special tokens.
-        types: Index of the text (0 or 1) that each token belongs to; empty if the tokenizer returns no token types.
-        truncated: Whether the text was truncated.
-        marks: Marks of the tokens of the target (see `target_marks`); all 0 if the row does not mark its target.
-        candidates: True for the tokens that may be the target of a row without marks. For a tag, these are the first
-            tokens of words. For a span, these are all tokens of the text. False for all tokens of other targets.
-        passages: Index of the passage that each token belongs to, -1 for other tokens; empty if the model reads none.
-    """
-
-    ids: list[int]
-    special: list[bool]
-    tokens: list[str]
-    words: list[int]
-    types: list[int]
-    truncated: bool
-    marks: list[int]
-    candidates: list[bool]
-    passages: list[int] = field(default_factory=list)
 
 
 class TextEncoder:
@@ -120,40 +108,62 @@ class TextEncoder:
         word_ids = self.tokenizer("of the end", add_special_tokens=False).word_ids()
         return len({word for word in word_ids if word is not None}) == 3
 
-    def encode(self, instances: Sequence[Instance]) -> list[EncodedText]:
+    def encode(self, instances: Sequence[Instance]) -> EncodedTexts:
         """Encode instances, and truncate those that are too long.
+
+        A fast tokenizer is called once for all texts, and once for all pairs of a text and a query. Texts that are too
+        long are encoded again.
 
         Raises:
             DataError: An instance is too long for the model and cannot be truncated.
         """
-        if self.template is None:
-            return [self._encode_texts(instance) for instance in instances]
-        return [self._encode_template(instance, self.template) for instance in instances]
-
-    def _encode_texts(self, instance: Instance) -> EncodedText:
-        """Encode a text, or a text and a query as a pair."""
-        texts = self.pair(instance)
-        encoded = self._tokenize(texts)
-        truncated = self.limit is not None and len(encoded["input_ids"]) > self.limit
-        if truncated:
-            try:
-                encoded = self._tokenize(texts, truncation=True, max_length=self.limit)
-            except Exception as error:
-                raise DataError(
-                    f"{instance.where or instance.id}: the text and its query cannot be truncated to {self.limit} "
-                    f"tokens ({error}). Shorten them."
-                ) from error
-        ids = list(encoded["input_ids"])
-        special = self._special_tokens(encoded)
-        return EncodedText(
+        if self.template is not None:
+            prompts = [self._filled(instance, self.template) for instance in instances]
+            encoded = self._tokenize_all([[prompt] for prompt, _ in prompts])
+            return EncodedTexts.joined(
+                [
+                    self._encode_template(instance, *filled, one)
+                    for instance, filled, one in zip(instances, prompts, encoded, strict=True)
+                ]
+            )
+        texts = [self.pair(instance) for instance in instances]
+        encoded = self._tokenize_all(texts)
+        truncated = [self.limit is not None and len(one.ids) > self.limit for one in encoded]
+        encoded = [
+            self._truncated(instance, pair) if is_too_long else one
+            for instance, pair, one, is_too_long in zip(instances, texts, encoded, truncated, strict=True)
+        ]
+        counts = [len(one.ids) for one in encoded]
+        id_list = list(chain.from_iterable(one.ids for one in encoded))
+        ids = np.array(id_list, dtype=np.int64)
+        special = flat((one.added for one in encoded), np.bool_) | np.isin(ids, self._special_ids())
+        types = flat((one.types or [0] * len(one.ids) for one in encoded), np.int64)
+        marks, candidates = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.bool_)
+        if self.target.at_tokens:
+            marked = [self._mark(instance, one) for instance, one in zip(instances, encoded, strict=True)]
+            marks = flat((of_text for of_text, _ in marked), np.int64)
+            candidates = flat((of_text for _, of_text in marked), np.bool_)
+        return EncodedTexts(
+            counts=np.array(counts, dtype=np.int64),
             ids=ids,
             special=special,
-            tokens=self.readable(ids),
-            words=self._word_numbers(encoded, ids, special, texts),
-            types=list(encoded.get("token_type_ids", [])),
-            truncated=truncated,
-            **self._target(instance, encoded),
+            tokens=split(self.readable(id_list), counts),
+            words=self._word_numbers(encoded, special, texts),
+            types=types if any(one.types for one in encoded) else types[:0],
+            truncated=np.array(truncated, dtype=np.bool_),
+            marks=marks,
+            candidates=candidates,
         )
+
+    def _truncated(self, instance: Instance, texts: Sequence[str]) -> TokenizedText:
+        """Encode a text, or a text and a query as a pair, with truncation."""
+        try:
+            return self._tokenize(texts, truncation=True, max_length=self.limit)
+        except Exception as error:
+            raise DataError(
+                f"{instance.where or instance.id}: the text and its query cannot be truncated to {self.limit} "
+                f"tokens ({error}). Shorten them."
+            ) from error
 
     def pair(self, instance: Instance) -> list[str]:
         """Return the text alone, or the text and its query in the order in which the model reads them.
@@ -176,52 +186,77 @@ class TextEncoder:
             )
         return [instance.query, instance.text] if self.query_first else [instance.text, instance.query]
 
-    def _target(self, instance: Instance, encoded: Any) -> dict[str, Any]:
-        """Return the fields `marks` and `candidates` of an encoded text."""
-        count = len(encoded["input_ids"])
-        if not self.target.at_tokens:
-            return {"marks": [0] * count, "candidates": [False] * count}
+    def _mark(self, instance: Instance, encoded: TokenizedText) -> tuple[list[int], list[bool]]:
+        """Return the `marks` and `candidates` of an encoded text. The target must be at tokens."""
         own = 1 if instance.query is not None and self.query_first else 0
-        in_text, offsets = [text == own for text in encoded.sequence_ids()], encoded["offset_mapping"]
+        in_text = [text == own for text in encoded.texts]
         if self.target.kind == "span":
-            return {"marks": mark_span(instance, offsets, in_text), "candidates": in_text}
-        first = set(first_tokens(instance, offsets, in_text).values())
-        candidates = [position in first for position in range(count)]
-        return {"marks": mark_word(instance, offsets, in_text), "candidates": candidates}
+            return mark_span(instance, encoded.offsets, in_text), in_text
+        first = set(first_tokens(instance, encoded.offsets, in_text).values())
+        candidates = [position in first for position in range(len(encoded.ids))]
+        return mark_word(instance, encoded.offsets, in_text), candidates
 
-    def _special_tokens(self, encoded: Any) -> list[bool]:
-        """Mark tokens such as "[SEP]", both where the tokenizer adds them and where the text itself contains them."""
-        roles = ("cls", "sep", "pad", "bos", "eos")
-        special_ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in roles}
-        special_ids -= {None, getattr(self.tokenizer, "unk_token_id", None)}
-        return [
-            bool(added) or token_id in special_ids
-            for added, token_id in zip(encoded["special_tokens_mask"], encoded["input_ids"], strict=True)
-        ]
+    def _special_ids(self) -> list[int]:
+        """Return the ids of tokens such as "[SEP]", which are special even if the text itself contains them."""
+        ids = {getattr(self.tokenizer, f"{role}_token_id", None) for role in ("cls", "sep", "pad", "bos", "eos")}
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        return [one for one in ids if one is not None and one != unknown]
 
-    def _tokenize(self, texts: Sequence[str], **settings: Any) -> Any:
+    @property
+    def _needs_offsets(self) -> bool:
+        """Whether the positions of the tokens in their text are needed."""
+        return self.is_fast and (self.template is not None or self.target.at_tokens or not self._splits_words)
+
+    def _tokenize_all(self, texts: Sequence[Sequence[str]]) -> list[TokenizedText]:
+        """Encode texts and pairs of texts, without truncation.
+
+        A tokenizer that is not fast is called for each text alone. So is one whose pairs have an empty second text,
+        which Transformers ignores in single pairs, but not in lists of pairs.
+        """
+        found: dict[int, TokenizedText] = {}
+        for size in (1, 2) if self.is_fast else ():
+            rows = [row for row, pair in enumerate(texts) if len(pair) == size and all(pair[1:])]
+            if rows:
+                encoded = self._call([[texts[row][part] for row in rows] for part in range(size)])
+                found.update(zip(rows, TokenizedText.rows(encoded, is_fast=True, batched=True), strict=True))
+        return [found[row] if row in found else self._tokenize(pair) for row, pair in enumerate(texts)]
+
+    def _tokenize(self, texts: Sequence[str], **settings: Any) -> TokenizedText:
+        """Encode a single text, or a single pair."""
+        encoded = self._call(texts, **settings)
+        (found,) = TokenizedText.rows(encoded, is_fast=self.is_fast, batched=False)
+        return found
+
+    def _call(self, texts: Sequence[str] | Sequence[Sequence[str]], **settings: Any) -> Any:
         return self.tokenizer(
             *texts,
             return_special_tokens_mask=True,
-            return_offsets_mapping=self.is_fast,
+            return_offsets_mapping=self._needs_offsets,
             return_attention_mask=False,
             verbose=False,
             **settings,
         )
 
-    def _encode_template(self, instance: Instance, template: str) -> EncodedText:
-        """Encode the filled template. If it is too long, the last tokens of the text are left out.
+    def _encode_template(
+        self, instance: Instance, prompt: str, spans: dict[str, tuple[int, int]], encoded: TokenizedText
+    ) -> EncodedText:
+        """Return the encoded instance of a template. If it is too long, the last tokens of the text are left out.
+
+        Args:
+            instance: The instance.
+            prompt: The filled template.
+            spans: The placeholders (see `_filled`).
+            encoded: The encoded prompt.
 
         Raises:
             DataError: No token of the text would be left.
         """
-        prompt, spans = self._filled(instance, template)
-        encoded = self._tokenize([prompt])
-        ids, offsets = list(encoded["input_ids"]), encoded["offset_mapping"]
+        ids, offsets = encoded.ids, encoded.offsets
         marks = [0] * len(ids)
-        special = []
+        special: list[bool] = []
         start, end = spans["text"]
-        added_by_tokenizer = self._special_tokens(encoded)
+        special_ids = set(self._special_ids())
+        added_by_tokenizer = [bool(a) or i in special_ids for a, i in zip(encoded.added, ids, strict=True)]
         excess = len(ids) - self.limit if self.limit is not None else 0
         if excess > 0 and self.takes_passages:
             raise DataError(
@@ -252,7 +287,7 @@ class TextEncoder:
                     special[position] = True
                     marks[position] = ids[position] + 1
                     ids[position] = self.tokenizer.mask_token_id if self.masks_answer else ids[position]
-        words = self._word_numbers(encoded, ids, special, [prompt])
+        words = self._words_of_row(encoded, special, [prompt])
         kept = list(range(len(ids)))
         if excess > 0:
             real = [p for p, is_special in enumerate(special) if not is_special]
@@ -264,7 +299,7 @@ class TextEncoder:
                 )
             removed = set(real[-excess:])
             kept = [p for p in kept if p not in removed]
-        types = list(encoded.get("token_type_ids", []))
+        types = encoded.types
         return EncodedText(
             ids=[ids[p] for p in kept],
             special=[special[p] for p in kept],
@@ -340,78 +375,40 @@ class TextEncoder:
     # -- words ----------------------------------------------------------------------------------------------------
 
     def _word_numbers(
-        self, encoded: Any, ids: Sequence[int], special: Sequence[bool], texts: Sequence[str]
-    ) -> list[int]:
-        """Return the index of the word that each token belongs to; -1 for special tokens.
+        self, encoded: Sequence[TokenizedText], special: Flags, texts: Sequence[Sequence[str]]
+    ) -> Integers:
+        """Return the index (N,) of the word that each token of some texts belongs to; -1 for special tokens.
 
-        Words are counted from 0. If there are two texts, the count continues in the second text.
+        Words are counted from 0. If there are two texts in a row, the count continues in the second text.
         """
-        keys: list[tuple[int, int] | None]
         if self.is_fast and self._splits_words:
-            keys = [
-                None if word is None or text is None else (text, word)
-                for text, word in zip(encoded.sequence_ids(), encoded.word_ids(), strict=True)
-            ]
-        elif self.is_fast:
-            keys = self._words_by_space(encoded, texts)
-        else:
-            keys = self._words_by_mark(ids)
-        numbers: dict[tuple[int, int], int] = {}
-        words = []
-        for key, is_special in zip(keys, special, strict=True):
-            if is_special or key is None:
-                words.append(-1)
-            else:
-                words.append(numbers.setdefault(key, len(numbers)))
-        return words
+            return numbered_words(encoded, special)
+        rows = zip(encoded, split(special.tolist(), [len(one.ids) for one in encoded]), texts, strict=True)
+        return flat((self._words_of_row(*row) for row in rows), np.int64)
 
-    @staticmethod
-    def _words_by_space(encoded: Any, texts: Sequence[str]) -> list[tuple[int, int] | None]:
-        """Find the word of each token from white space, for tokenizers that treat the whole text as one word.
+    def _words_of_row(self, encoded: TokenizedText, special: Sequence[bool], texts: Sequence[str]) -> list[int]:
+        """Return the index of the word that each token of a row belongs to; -1 for special tokens."""
+        if not self.is_fast:
+            return numbered(words_by_mark(self._raw(encoded.ids)), special)
+        return numbered(words_of(encoded) if self._splits_words else words_by_space(encoded, texts), special)
 
-        Returns:
-            One pair (index of the text, index of the word) per token; None for tokens that belong to no text.
-        """
-        keys: list[tuple[int, int] | None] = []
-        word, previous = 0, (-1, 0)
-        for text, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True):
-            if text is None:
-                keys.append(None)
-                continue
-            characters = texts[text]
-            gap = characters[previous[1] : end] if previous[0] == text else " "
-            # White space anywhere before the token's first letter begins a new word.
-            if gap[: len(gap) - len(gap.lstrip())] or characters[start : start + 1].isspace():
-                word += 1
-            keys.append((text, word))
-            previous = (text, max(end, previous[1]))
-        return keys
-
-    def _words_by_mark(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
-        """Find the word of each token from marks such as "##", for tokenizers that do not report characters."""
-        tokens = [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
-        marks_starts = any(token.startswith(_WORD_MARKS) for token in tokens)
-        keys: list[tuple[int, int] | None] = []
-        word = 0
-        for token in tokens:
-            continues = not token.startswith(_WORD_MARKS) if marks_starts else token.startswith("##")
-            word += not continues
-            keys.append((0, word))
-        return keys
+    def _raw(self, ids: Sequence[int]) -> list[str]:
+        """Return one string per id, as the tokenizer writes tokens."""
+        return [str(token) for token in self.tokenizer.convert_ids_to_tokens(list(ids))]
 
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
         new = [number for number in dict.fromkeys(ids) if number not in self._strings]
-        raw = [str(token) for token in self.tokenizer.convert_ids_to_tokens(new)]
+        raw = self._raw(new) if new else []
         decoder = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)
         for number, token in zip(new, raw, strict=True):
             text = token
             if decoder is not None:
                 text = decoder.decode([token])
-            text = text.removeprefix("##").lstrip("".join(_WORD_MARKS)).strip()
+            text = text.removeprefix("##").lstrip("".join(WORD_MARKS)).strip()
             # White space and parts of a letter have no readable form. The token itself is shown instead.
             self._strings[number] = text if text and "\N{REPLACEMENT CHARACTER}" not in text else token
-        return [self._strings[number] for number in ids]
+        return list(map(self._strings.__getitem__, ids))
 
 
 def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:

@@ -124,6 +124,9 @@ class HuggingFaceAdapter:
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         return self.runner.builder.collate(instances)
 
+    def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
+        return self.runner.builder.select_rows(inputs, rows)
+
     def delete(self, inputs: Inputs, stream: str, drop: Sequence[tuple[int, int]]) -> Inputs:
         return self.runner.builder.delete(inputs, stream, drop)
 
