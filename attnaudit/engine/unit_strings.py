@@ -81,8 +81,7 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
         encoded.sequences.extend(_token_hashes(inputs))
         tokens = {
-            stream: [list(map(interned.setdefault, row, row)) for row in rows]
-            for stream, rows in inputs.tokens.items()
+            stream: [list(map(interned.setdefault, row, row)) for row in rows] for stream, rows in inputs.tokens.items()
         }
         if len(chunk) == len(instances) and isinstance(adapter, RowSelectingAdapter) and not inputs.tables:
             encoded.inputs = replace(inputs, tokens=tokens)
