@@ -58,6 +58,14 @@ class ProcessPool:
             AuditError: A shard cannot be measured, or the processes that measure a shard die or exceed the time limit
                 repeatedly.
         """
+        from attnaudit.engine.row_lengths import RowLengths
+
+        with contextlib.ExitStack() as stack:
+            if isinstance(job.lengths, RowLengths):
+                job = dataclasses.replace(job, lengths=stack.enter_context(job.lengths.shared()))
+            self._measure(job, shards, finished)
+
+    def _measure(self, job: ShardJob, shards: Iterable[Shard], finished: Finished) -> None:
         remaining = iter(shards)
         again: deque[Shard] = deque()
         deaths: Counter[int] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,27 @@ def test_a_copy_can_be_changed_without_changing_the_lengths(n: int, monkeypatch:
 def test_pickled_lengths_take_less_than_two_bytes_per_row() -> None:
     lengths = RowLengths(np.random.default_rng(0).integers(1, 40, 200_000).tolist())
     assert len(pickle.dumps(lengths)) < 400_000
+
+
+@pytest.mark.parametrize("n", [0, 3, 100])
+def test_shared_lengths_are_read_from_one_file(n: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(filed_blocks, "BLOCK", 8)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    expected = [1 + i % 7 for i in range(n)]
+    with RowLengths(expected).shared() as shared:
+        content = pickle.dumps(shared)
+        assert len(content) < 300 + len(str(tmp_path))  # the path, and no lengths
+        found = pickle.loads(content)
+        for one in (shared, found):
+            assert (len(one), list(one), one[1:3]) == (n, expected, expected[1:3])
+        assert pickle.dumps(found) != content  # a copy of the copy has its own file
+        copied = np.array(found)
+        copied[:1] = 99
+        if n:
+            with pytest.raises(ValueError, match="read-only"):
+                np.asarray(found)[0] = 99
+        assert list(found) == expected
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("measure", "limit"), [(RankedHidden, "MOST_INSTANCES"), (Retained, "MOST_OCCURRENCES")])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
+import pickle
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.adapters.loading import load_model
+from attnaudit.engine.row_lengths import RowLengths
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.errors import AuditError, ChangedModelError
 from attnaudit.executors import process_pool
@@ -228,3 +231,24 @@ def test_a_process_has_its_next_shard_before_its_last_result_is_stored(model: st
         job_for(source, load_model(source).sha256), shards(), lambda shard: read_when_stored.append(len(read))
     )
     assert read_when_stored == [2, 3, 4, 4]
+
+
+def test_the_lengths_of_all_rows_are_in_one_file_for_all_processes(
+    model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = [1 + i % 7 for i in range(100_000)]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = set(tmp_path.iterdir())
+    sent: list[bytes] = []
+
+    def refused(number: int, job: ShardJob, shard: Shard, timeout: int | None) -> process_pool._Member:
+        sent.append(pickle.dumps(job))
+        assert list(pickle.loads(sent[-1]).lengths) == expected
+        raise AuditError("no process")
+
+    monkeypatch.setattr(process_pool, "_Member", refused)
+    job = dataclasses.replace(job_for(f"{model}:healthy", ""), lengths=RowLengths(expected), search_path=())
+    with pytest.raises(AuditError, match="no process"):
+        ProcessPool(1).run(job, iter(SHARDS), lambda shard: None)
+    assert len(sent[0]) < 1_000  # the lengths would take at least 50 times as much
+    assert set(tmp_path.iterdir()) == before
