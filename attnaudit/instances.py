@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,24 @@ def have_sources(instances: Sequence[Instance]) -> bool:
     """Return whether any instance has a source, without reading instances that are not in memory."""
     known: bool | None = getattr(instances, "have_sources", None)
     return any(one.source for one in instances) if known is None else known
+
+
+class CodedSources(Protocol):
+    """The source of each of n instances.
+
+    Attributes:
+        codes: (n,) array: the place of the source of each instance in `names`; negative for instances without a source.
+        names: The names of the sources, in ascending order.
+    """
+
+    codes: Any
+    names: Sequence[str]
+
+
+def sources_of(instances: Sequence[Instance]) -> CodedSources | None:
+    """Return the sources of instances that are not in memory; None for other instances, and if there are no sources."""
+    known: CodedSources | None = getattr(instances, "sources", None)
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from attnaudit.data.column_names import described_columns
 from attnaudit.data.row_parsing import dataset_of, ordered_labels
-from attnaudit.data.sorted_strings import StoredStrings, in_order, stored
+from attnaudit.data.sorted_strings import StoredStrings, StringWriter, in_order, stored
 from attnaudit.data.stored_rows import JsonLines, StoredRows
+from attnaudit.data.stored_sources import stored_sources
 from attnaudit.errors import DataError
 from attnaudit.filed_arrays import ArrayWriter, blocks, release
 from attnaudit.instances import Dataset, Instance
@@ -27,8 +28,8 @@ LABELS_AT_ONCE = 65_536
 class LazyInstances(Sequence[Instance]):
     """Instances outside memory, sorted by id.
 
-    All rows are read once to validate them. Only the id, the label and the position of every row are kept, in temporary
-    files.
+    All rows are read once to validate them. Only the id, the label, the source and the position of every row are kept,
+    in temporary files.
 
     Args:
         rows: The rows.
@@ -38,6 +39,7 @@ class LazyInstances(Sequence[Instance]):
         ids: The ids, in ascending order.
         labels: The label of every instance.
         have_sources: Whether any instance has a source.
+        sources: The source of every instance; None if no instance has one.
         have_label_lists: Whether any instance has a list of labels.
         classes: The labels that occur in the column `label`.
 
@@ -51,9 +53,10 @@ class LazyInstances(Sequence[Instance]):
         self._rows = rows
         labels: dict[str, int] = {}  # label -> its code
         self.have_sources = self.have_label_lists = False
-        with ArrayWriter() as writer:
-            ids = stored(self._ids_of_rows(labels, writer))
+        with ArrayWriter() as writer, StringWriter() as source_writer:
+            ids = stored(self._ids_of_rows(labels, writer, source_writer))
             codes = writer.joined()
+            sources = source_writer.joined() if self.have_sources else None
         sorted_ids = in_order(ids)
         if sorted_ids.any_repeated and rows.given_ids:
             line = int(np.flatnonzero(sorted_ids.earlier)[0])  # the first of the lines that repeat an id
@@ -67,26 +70,32 @@ class LazyInstances(Sequence[Instance]):
             sorted_ids = in_order(stored(_numbered(ids, sorted_ids.earlier)))
         self._order = sorted_ids.order
         self.ids = sorted_ids.strings
+        self.sources = None if sources is None else stored_sources(sources, self._order)
         self.labels = _Labels(codes[self._order], [*labels])
         self.classes = ordered_labels(labels)
 
-    def _ids_of_rows(self, labels: dict[str, int], codes: ArrayWriter) -> Iterator[str]:
+    def _ids_of_rows(self, labels: dict[str, int], codes: ArrayWriter, sources: StringWriter) -> Iterator[str]:
         """Read and validate all rows, and yield their ids.
 
         Args:
             labels: Gets the code of each label that occurs.
             codes: Gets the code of the label of each row; -1 for rows without a label.
+            sources: Gets the source of each row; "" for rows without a source.
         """
         some: list[int] = []
+        names: list[str] = []
         for instance in self._rows.read(range(len(self._rows))):
-            self.have_sources |= instance.source is not None
+            self.have_sources |= bool(instance.source)
             self.have_label_lists |= instance.labels is not None
             some.append(-1 if instance.label is None else labels.setdefault(instance.label, len(labels)))
+            names.append(instance.source or "")
             if len(some) == LABELS_AT_ONCE:
                 codes.add(np.array(some, dtype=np.int32))
-                some = []
+                sources.add_strings(names)
+                some, names = [], []
             yield instance.id
         codes.add(np.array(some, dtype=np.int32))
+        sources.add_strings(names)
 
     def __len__(self) -> int:
         return len(self._order)

@@ -88,7 +88,7 @@ class SortedStrings:
     any_repeated: bool
 
 
-class _StringWriter:
+class StringWriter:
     """Collects strings in temporary files. Use it in a `with` statement."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class _StringWriter:
         self._ends = ArrayWriter()
         self._end = 0
 
-    def __enter__(self) -> _StringWriter:
+    def __enter__(self) -> StringWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -112,6 +112,12 @@ class _StringWriter:
         self._ends.add(ends[1:] - begin + self._end)
         self._end += end - begin
 
+    def add_strings(self, strings: list[str]) -> None:
+        """Add the next strings."""
+        import pyarrow as pa
+
+        self.add(pa.array(strings, type=pa.large_string()))
+
     def joined(self) -> StoredStrings:
         """Return all strings."""
         return StoredStrings(self._content.joined(), self._ends.joined())
@@ -119,13 +125,11 @@ class _StringWriter:
 
 def stored(strings: Iterable[str]) -> StoredStrings:
     """Store strings, in temporary files if there are many."""
-    import pyarrow as pa
-
     remaining = iter(strings)
-    with _StringWriter() as writer:
+    with StringWriter() as writer:
         while True:
             some = list(islice(remaining, filed_blocks.BLOCK))
-            writer.add(pa.array(some, type=pa.large_string()))
+            writer.add_strings(some)
             if len(some) < filed_blocks.BLOCK:
                 return writer.joined()
 
@@ -134,7 +138,7 @@ def in_order(strings: StoredStrings) -> SortedStrings:
     """Sort strings. The memory depends on their lengths, but not on their number."""
     n, any_repeated = len(strings), False
     earlier: NDArray[np.int32] = filled(n, 0, np.int32)
-    with ArrayWriter() as order, _StringWriter() as ordered:
+    with ArrayWriter() as order, StringWriter() as ordered:
         for places, some, counts in _sorted_parts(strings):
             order.add(places)
             ordered.add(some)

@@ -19,6 +19,7 @@ from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
 from attnaudit.engine.measure_costs import costs_of
 from attnaudit.engine.measurements import Measurements
+from attnaudit.engine.merged_groups import merged_groups
 from attnaudit.engine.merged_sources import merged_rows, merged_sources
 from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass, RepeatedPass, rows_to_repeat
 from attnaudit.engine.row_lengths import RowLengths
@@ -27,7 +28,7 @@ from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
 from attnaudit.filed_arrays import filled
-from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of
+from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of, sources_of
 from attnaudit.mapped_arrays import ROWS_IN_MEMORY
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
@@ -264,9 +265,10 @@ def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], 
 
 def _sources(instances: Sequence[Instance], assembled: AssembledShards) -> tuple[int, Sequence[str]]:
     """Return the number of distinct token sequences, and the group to which each instance belongs."""
-    if len(instances) > ROWS_IN_MEMORY and not have_sources(instances):
+    stored = sources_of(instances)
+    if len(instances) > ROWS_IN_MEMORY and (stored is not None or not have_sources(instances)):
         rows = merged_rows(ids_of(instances), assembled.sequences())
-        return rows.distinct(), rows
+        return rows.distinct(), rows if stored is None else merged_groups(ids_of(instances), stored, rows.codes)
     sequences = [one.tobytes() for one in assembled.sequences()]
     return len(set(sequences)), merged_sources(instances, sequences)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import blocks, filled, number_of_blocks
+from attnaudit.filed_arrays import FiledArray, from_numbers
+from attnaudit.filed_blocks import by_rows
 from attnaudit.instances import Instance
 from attnaudit.statistics.group_names import GroupNames
 
@@ -63,23 +65,61 @@ def merged_rows(ids: Sequence[str], sequences: NDArray[np.void]) -> GroupNames:
         ids: The ids of the n instances, in ascending order.
         sequences: (n,) the hash of the token sequence of each instance.
     """
-    codes: Integers = filled(len(sequences), 0, np.int64)
-    parts = number_of_blocks(len(sequences))
-    for part in range(parts):  # equal sequences are in the same part
-        found = []
-        for some, hashes in blocks(len(sequences), sequences):
-            members = some.start + np.flatnonzero(_parts(hashes[some], parts) == part)
-            found.append((members, hashes[members]))
-        rows, of_rows = map(np.concatenate, zip(*found, strict=True))
-        order = np.argsort(of_rows, kind="stable")
-        ordered = of_rows[order]
-        begins = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]
-        codes[rows[order]] = rows[order][begins][np.cumsum(begins) - 1]
-    return GroupNames(codes, lambda code: f"row {ids[code]}")
+    return GroupNames(first_with_same(sequences), lambda code: f"row {ids[code]}")
 
 
-def _parts(hashes: NDArray[np.void], parts: int) -> Integers:
-    """Return the part to which each hash belongs, by its first two bytes."""
-    content = np.frombuffer(hashes.tobytes(), dtype=np.uint8).reshape(len(hashes), -1)[:, :2].astype(np.int64)
-    found: Integers = (256 * content[:, 0] + content[:, 1]) * parts >> 16
+def first_with_same(hashes: NDArray[np.void]) -> Integers:
+    """Return for each of n hashes the place of the first hash that equals it.
+
+    Args:
+        hashes: (n,) the hashes.
+    """
+    n = len(hashes)
+    order: Integers = counted(n)
+    if not n:
+        return order
+    columns = [
+        by_rows(n, lambda rows, some, first=first: _numbers(some[rows], first), hashes)
+        for first in range(0, hashes.dtype.itemsize, 8)
+    ]
+    for column in reversed(columns):
+        order = order[np.argsort(column[order], kind="stable")]
+    is_first = differs(columns[0][order])
+    for column in columns[1:]:
+        is_first |= differs(column[order])
+    # Equal hashes follow each other in the order of their places.
+    firsts: Integers = taken(order[np.flatnonzero(is_first)], counts(is_first))
+    found: Integers = firsts[np.argsort(order, kind="stable")]
     return found
+
+
+def _numbers(hashes: NDArray[np.void], first: int) -> NDArray[np.uint64]:
+    """Return eight bytes of each hash as a number, from the byte `first` on. Missing bytes are 0."""
+    content = np.frombuffer(hashes.tobytes(), dtype=np.uint8).reshape(len(hashes), -1)[:, first : first + 8]
+    padded = np.zeros((len(hashes), 8), dtype=np.uint8)
+    padded[:, : content.shape[1]] = content
+    return padded.view(np.uint64)[:, 0]
+
+
+def counted(n: int) -> Any:
+    """Return the numbers from 0 to n - 1, in a file if there are many."""
+    return from_numbers(range(n), np.int64)
+
+
+def differs(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return for each number whether it differs from the one before it. The first number does."""
+    found: NDArray[np.bool_] = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+    return found
+
+
+def counts(is_first: NDArray[np.bool_]) -> Integers:
+    """Number runs of equal numbers from 0 on, given whether each number is the first of its run."""
+    found: Integers = np.cumsum(is_first.astype(np.int64)) - 1
+    return found
+
+
+def taken(values: NDArray[Any], places: Integers) -> Any:
+    """Return the values at some places. If there are many places, the result is in a file, wherever the values are."""
+    if isinstance(values, FiledArray) or not len(places):
+        return values[places]
+    return by_rows(len(places), lambda rows, some: values[some[rows]], places)

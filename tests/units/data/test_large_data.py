@@ -86,6 +86,23 @@ def test_rows_outside_memory_are_the_rows_in_memory(tmp_path: Path, expected: Da
         same(draws.first(17), sample(expected, 17, seed=5))
 
 
+def test_sources_of_rows_outside_memory_are_in_files(tmp_path: Path, small_memory: None) -> None:
+    rows = [dict(row, id=str(i), source=row["source"] if i % 3 else None) for i, row in enumerate(ROWS)]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    instances = load(path, in_memory=False).instances
+    assert isinstance(instances, LazyInstances)
+    stored = instances.sources
+    assert stored is not None
+    assert stored.names[:] == sorted({str(row["source"]) for row in rows if row["source"]})
+    found = [None if code < 0 else stored.names[code] for code in stored.codes.tolist()]
+    assert found == [one.source for one in instances]
+    pq.write_table(pa.Table.from_pylist(rows).drop_columns("source"), path)
+    without = load(path, in_memory=False).instances
+    assert isinstance(without, LazyInstances)
+    assert without.sources is None
+
+
 def test_a_generator_of_large_rows_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.data.sources.LARGE_FILE", 1_000_000)
 
