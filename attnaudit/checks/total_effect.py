@@ -14,7 +14,6 @@ from attnaudit.checks.base import registered
 from attnaudit.checks.breakdowns import confidence
 from attnaudit.checks.class_weights import (
     CLASSES,
-    Classes,
     note_on_classes,
     units_of_rows,
     weighted_rows,
@@ -31,6 +30,7 @@ from attnaudit.checks.evidence import (
     number_defined,
     single_token,
 )
+from attnaudit.checks.predicted_classes import FrequentClasses
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
@@ -56,6 +56,8 @@ OUTPUTS = {
 UNSURE = 0.25
 #: The largest squared Euclidean distance between two vectors of probabilities.
 LARGEST_CHANGE = 2.0
+#: The name of the detail that contains the class whose index counts.
+SMALLEST = "predicted class with the smallest index"
 
 
 @registered
@@ -77,50 +79,75 @@ class TotalEffect(WhereReplaced):
             shifted and scaled, so that each class has mean 0 over the texts, and the classes have variance 1 on
             average. A single text then has a bounded influence, and the scale and the biases have none.
         classes: "balanced": every class has the same total weight. The classes are the labels if all rows have one, and
-            otherwise the predicted classes. "as_sampled": every text has the same weight.
+            otherwise the predicted classes. "as_sampled": every text has the same weight. "smallest": the index is
+            computed for each predicted class, and the smallest one is the value. The mean of the numerator is taken
+            over the texts of this class; V is the same for all classes, and every predicted class has the same weight
+            in it. A class that is predicted for fewer than 10 sources is left out. The value is undefined if only one
+            class remains. If the output is not a decision, all texts count as one class.
     """
 
     on: Literal["probabilities", "logits", "standardised"] = "probabilities"
-    classes: Classes = "balanced"
+    classes: Literal["balanced", "as_sampled", "smallest"] = "balanced"
 
     directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
 
     family = "total effect"
     why = "If other weights on the same tokens give the same output, the model does not use its attention."
-    how_to_read = (
-        "At 0, the output is the same however the attention weights are shuffled over the tokens: the model does not "
-        "use them. At 1, shuffling the weights of a text changes the output as much as replacing the text with "
-        "another text of the data set does. Values above 1 are possible."
-    )
-    when_failed = "Attention is barely used: shuffling it hardly changes the output"
-    statistic = "ratio of means"
     unit = "total-effect index"
     bounds = (0.0, math.inf)
     values_label = "contribution to the total-effect index per instance"
 
     def validate(self) -> None:
         self.require_choice("on", OUTPUTS)
-        self.require_choice("classes", CLASSES)
+        self.require_choice("classes", (*CLASSES, "smallest"))
         super().validate()
 
     @property
+    def of_smallest(self) -> bool:
+        """Whether the value is the smallest index of a predicted class."""
+        return self.classes == "smallest"
+
+    @property
+    def how_to_read(self) -> str:
+        each = (
+            "The index is computed for each predicted class, and the smallest one counts. " if self.of_smallest else ""
+        )
+        return (
+            f"{each}At 0, the output is the same however the attention weights are shuffled over the tokens: the model "
+            "does not use them. At 1, shuffling the weights of a text changes the output as much as replacing the text "
+            "with another text of the data set does. Values above 1 are possible."
+        )
+
+    @property
+    def when_failed(self) -> str:
+        where = "In one of the predicted classes, attention" if self.of_smallest else "Attention"
+        return f"{where} is barely used: shuffling it hardly changes the output"
+
+    @property
+    def statistic(self) -> str:
+        return "smallest ratio of means" if self.of_smallest else "ratio of means"
+
+    @property
     def subject(self) -> str:
-        return f"total_effect.{self.on}{self.place}" + (".as_sampled" if self.classes == "as_sampled" else "")
+        return f"total_effect.{self.on}{self.place}" + ("" if self.classes == "balanced" else f".{self.classes}")
 
     @property
     def title(self) -> str:
-        return f"Attention is used: its total effect on the {OUTPUTS[self.on]}{self.place_in_title}"
+        in_every = " in every predicted class" if self.of_smallest else ""
+        return f"Attention is used{in_every}: its total effect on the {OUTPUTS[self.on]}{self.place_in_title}"
 
     @property
     def question(self) -> str:
+        where = ", in the predicted class in which they change least," if self.of_smallest else ""
         return (
-            f"How much do the {OUTPUTS[self.on]} change when the attention weights are rearranged over the tokens, "
-            f"{self.place_in_words}, compared with how much the {OUTPUTS[self.on]} differ between texts?"
+            f"How much do the {OUTPUTS[self.on]} change{where} when the attention weights are rearranged over the "
+            f"tokens, {self.place_in_words}, compared with how much the {OUTPUTS[self.on]} differ between texts?"
         )
 
     @property
     def value_name(self) -> str:
-        return f"total-effect index of the {OUTPUTS[self.on]}"
+        smallest = "smallest " if self.of_smallest else ""
+        return f"{smallest}total-effect index of the {OUTPUTS[self.on]}"
 
     @property
     def column(self) -> str:
@@ -135,20 +162,22 @@ class TotalEffect(WhereReplaced):
         return _undefined(measurements) if index is None else index.effects
 
     def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
-        index = self._index(measurements, self.on)
-        return None if index is None else index.value
+        return self._index_value(measurements, self.on)
 
     def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate | None:
         index = self._index(measurements, self.on)
         if index is None:
             return None
-        return index.interval(
+        interval = index.interval_of_smallest if self.of_smallest else index.interval
+        return interval(
             confidence=self.confidence,
             generator=self.generator(measurements, "interval"),
             largest_change=math.inf if self.on == "logits" else LARGEST_CHANGE,
         )
 
     def row_sequence(self, measurements: Measurements) -> RowSequence | str:
+        if self.classes == "smallest":
+            return "the predicted classes are known only after measuring"
         if self.on == "logits":
             return "the change of the logits has no upper bound"
         found = units_of_rows(measurements, self._counted(measurements), self.classes, rows_per_class=2)
@@ -157,7 +186,7 @@ class TotalEffect(WhereReplaced):
         if self.on == "standardised":
             first = filled(len(measurements), False, np.bool_)
             first[found[: unbet_units(found)]] = True
-            rows = weighted_rows(measurements, measurements.groups(first), self.classes)
+            rows = self._weighted(measurements, measurements.groups(first))
             standardised = self._standardised(measurements, rows, found.ravel())
             if standardised is None:
                 return f"the {OUTPUTS[self.on]} of the first rows do not vary"
@@ -171,9 +200,11 @@ class TotalEffect(WhereReplaced):
 
     @property
     def not_linearised(self) -> str:
-        return ""
+        return "its value is the smallest index of a class, and this can be another class" if self.of_smallest else ""
 
     def linearised_values(self, measurements: Measurements) -> Floats:
+        if self.not_linearised:
+            return super().linearised_values(measurements)
         index = self._index(measurements, self.on)
         if index is None:
             return _undefined(measurements)
@@ -182,7 +213,7 @@ class TotalEffect(WhereReplaced):
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
-        few = why_no_interval(weighted_rows(measurements, groups, self.classes))
+        few = why_no_interval(self._weighted(measurements, groups))
         return few or (
             f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
         )
@@ -204,9 +235,11 @@ class TotalEffect(WhereReplaced):
         return (Reference(name="another_text", value=1.0, meaning=meaning, n=number_defined(values)),)
 
     def undefined_reasons(self, measurements: Measurements, undefined: Mask) -> Sequence[tuple[str, Mask]]:
+        of_classes = self._frequent(measurements).undefined_reasons() if self.of_smallest else ()
         return (
             no_real_attention(measurements),
             single_token(measurements),
+            *of_classes,
             ("all attention weights are equal", self._equal(measurements)),
             (f"the {OUTPUTS[self.on]} do not vary", undefined),
         )
@@ -214,6 +247,14 @@ class TotalEffect(WhereReplaced):
     def in_words(self, evidence: Evidence) -> str:
         if evidence.value is None:
             return ""
+        smallest = evidence.details.get(SMALLEST)
+        if smallest is not None:
+            return (
+                f"In the texts predicted as '{smallest}', shuffling the attention weights over the tokens changes the "
+                f"{OUTPUTS[self.on]} {percentage(evidence.value)} as much as replacing the text with another text of "
+                "the data set does (mean squared changes). In every other predicted class, it changes them at least as "
+                "much."
+            )
         return (
             f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
             f"{percentage(evidence.value)} as much as replacing the text with another text of the data set does "
@@ -224,6 +265,14 @@ class TotalEffect(WhereReplaced):
         index = self._index(measurements, self.on)
         deviation = None if index is None else math.sqrt(index.variance)
         others = {on: self._index_value(measurements, on) for on in OUTPUTS if on != self.on}
+        kind = "smallest total-effect index" if self.of_smallest else "total-effect index"
+        of_classes: dict[str, Detail] = {}
+        if self.of_smallest and index is not None and not measurements.no_decision:
+            rows = index.rows.members[int(np.argmin(index.of_classes))]
+            of_classes = {
+                SMALLEST: measurements.classes[int(measurements.predicted[rows[0]])],
+                "mean index of the predicted classes": index.value,
+            }
         groups = measurements.groups(self._counted(measurements))
         decisions: dict[str, Detail] = {}
         if not measurements.no_decision:
@@ -238,7 +287,8 @@ class TotalEffect(WhereReplaced):
                 else f"{estimate.low:.3f} to {estimate.high:.3f}",
             }
         return {
-            **{f"total-effect index of the {OUTPUTS[on]}": value for on, value in others.items()},
+            **of_classes,
+            **{f"{kind} of the {OUTPUTS[on]}": value for on, value in others.items()},
             f"standard deviation of the {OUTPUTS[self.on]}": deviation,
             **decisions,
         }
@@ -250,7 +300,12 @@ class TotalEffect(WhereReplaced):
         )
         equal = 0 if np.isnan(values).all() else int(np.count_nonzero(self._equal(measurements)))
         unchanged = f"{equal} texts whose attention weights are all equal count as unchanged" if equal else ""
-        return join_remarks([unvaried if constant else "", unchanged, note_on_classes(measurements, self.classes)])
+        on_classes = (
+            self._frequent(measurements).note
+            if self.classes == "smallest"
+            else note_on_classes(measurements, self.classes)
+        )
+        return join_remarks([unvaried if constant else "", unchanged, on_classes])
 
     def _rearranged(self, measurements: Measurements) -> Mask:
         """Return an (n,) mask, True at instances whose weights can be rearranged."""
@@ -263,28 +318,46 @@ class TotalEffect(WhereReplaced):
         mask: Mask = ~self._rearranged(measurements) & ~single & ~nothing
         return mask
 
-    def _counted(self, measurements: Measurements) -> Mask:
-        """Return an (n,) mask, True at instances that count in the index: none if no weights can be rearranged."""
+    def _known(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at instances whose change is known: none if no weights can be rearranged."""
         rearranged = self._rearranged(measurements)
         mask: Mask = rearranged | (self._equal(measurements) & rearranged.any())
         return mask
 
+    def _frequent(self, measurements: Measurements) -> FrequentClasses:
+        """Return the predicted classes that have an index of their own."""
+        return FrequentClasses.of(measurements, self._known(measurements))
+
+    def _counted(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at instances that count in the index."""
+        return self._frequent(measurements).rows if self.of_smallest else self._known(measurements)
+
+    def _weighted(self, measurements: Measurements, groups: Groups) -> WeightedRows:
+        """Return the weights of instances, by class."""
+        if self.classes != "smallest":
+            return weighted_rows(measurements, groups, self.classes)
+        if measurements.no_decision:
+            return WeightedRows.equal(len(measurements), groups)
+        return WeightedRows.balanced(measurements.predicted, groups)
+
     def _index(self, measurements: Measurements, on: str) -> TotalEffectIndex | None:
         """Return the index of the output `on`; None if it is undefined."""
         counted = self._counted(measurements)
-        rows = weighted_rows(measurements, measurements.groups(counted), self.classes)
+        rows = self._weighted(measurements, measurements.groups(counted))
         unchanged = counted & ~self._rearranged(measurements)
         if on != "standardised":
             outputs = _logits(measurements) if on == "logits" else _stacked(measurements.vector("probabilities"))
             changes = np.where(unchanged, 0.0, measurements.scalar(f"{self.column}.{on}"))
-            return TotalEffectIndex.of(changes, outputs, rows)
+            return TotalEffectIndex.of(np.where(counted, changes, np.nan), outputs, rows)
         standardised = self._standardised(measurements, rows, np.flatnonzero(counted))
         return None if standardised is None else TotalEffectIndex.of(*standardised, rows)
 
     def _index_value(self, measurements: Measurements, on: str) -> float | None:
         """Return the value of the index of the output `on`; None if it is undefined."""
         index = self._index(measurements, on)
-        return None if index is None else index.value
+        if index is None:
+            return None
+        return index.smallest if self.of_smallest else index.value
 
     def _standardised(
         self, measurements: Measurements, rows: WeightedRows, chosen: Integers

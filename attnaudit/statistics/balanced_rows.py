@@ -77,10 +77,22 @@ class WeightedRows:
             total = total + np.tensordot(self.weights[block], values[block], axes=1)
         return total / len(rows)
 
+    def of_each_class(self) -> Iterator[WeightedRows]:
+        """Yield the same rows once per class, with weights that make each mean the mean of this class."""
+        for rows in self.members:
+            weights = filled(len(self.weights), 0.0)
+            weights[rows] = len(self.groups.rows) / len(rows)
+            yield WeightedRows(self.groups, weights, (rows,))
+
+    @property
+    def sources_of_classes(self) -> list[int]:
+        """The number of sources of each class, in the order of `members`."""
+        return [len(parts) for parts in self._sources()]
+
     @property
     def fewest_sources(self) -> int:
         """The smallest number of sources that any class has; 0 if no rows are selected."""
-        return min((len(parts) for parts in self._sources()), default=0)
+        return min(self.sources_of_classes, default=0)
 
     @property
     def fewest_effective(self) -> float:
@@ -148,8 +160,8 @@ class WeightedRows:
         freedom = self.fewest_effective - 1
         several = len(self.members) > 1
         estimate = ratio_interval(
-            self._around_the_mean(above) if several else above,
-            self._around_the_mean(below) if several else below,
+            self.around_the_mean(above) if several else above,
+            self.around_the_mean(below) if several else below,
             self.groups,
             confidence=confidence,
             generator=generator,
@@ -172,7 +184,7 @@ class WeightedRows:
             counts = self.groups.sums(of_class[:, None])[:, 0]
             yield counts[counts > 0]
 
-    def _around_the_mean(self, values: Floats) -> Floats:
+    def around_the_mean(self, values: Floats) -> Floats:
         """Return (n_all,) numbers whose plain mean has the value and the standard error of the weighted mean.
 
         Each number is the weighted mean plus the weighted deviation of the row from the mean of its class. Estimating

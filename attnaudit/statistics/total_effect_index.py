@@ -5,6 +5,10 @@ S_T = mean of E ‖y - y′‖² / (2 V). Here, y is the output of an instance, 
 resampled, and V is the variance of the outputs over the instances, summed over the classes. S_T is a ratio of means. It
 is 1 if resampling the factor moves the output as far as exchanging the instance would. Instances can have weights, such
 that every class counts the same.
+
+The index of one class is the mean of E ‖y - y′‖² over its instances, divided by 2 V of all instances. If every class
+counts the same, S_T is the mean of these indices. A class with a small index can be hidden in this mean, but not in the
+smallest index (`TotalEffectIndex.smallest`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.smallest_ratio import smallest_ratio_interval
 
 #: Outputs count as constant if their standard deviation is at most this fraction of their size, because such small
 #: differences are rounding errors.
@@ -66,6 +71,16 @@ class TotalEffectIndex:
         """S_T, the weighted mean of the effects."""
         return float(self.rows.mean(self.effects))
 
+    @property
+    def of_classes(self) -> list[float]:
+        """The index of each class, in the order of `rows.members`."""
+        return [float(self.effects[rows].mean()) for rows in self.rows.members]
+
+    @property
+    def smallest(self) -> float:
+        """The smallest index of a class."""
+        return min(self.of_classes)
+
     def linearised(self, through_estimates: Floats | None = None) -> Floats:
         """Return (n_all,) numbers whose mean is S_T: S_T plus the influence of each row; NaN at rows without a change.
 
@@ -111,13 +126,33 @@ class TotalEffectIndex:
             The interval; None if there are fewer than two sources in total or in a class, or if the variance is at most
             4 standard errors above 0.
         """
-        diameter = 4 * self.variance * float(self.deviations[self.rows.groups.rows].max())
-        end = min(largest_change, diameter) / (2 * self.variance)
         return self.rows.ratio_interval(
             self.effects,
             self.deviations,
             confidence=confidence,
             generator=generator,
             bounds=(0.0, np.inf),
-            extremes=(0.0, end),
+            extremes=(0.0, self._largest_effect(largest_change)),
         )
+
+    def interval_of_smallest(
+        self, *, confidence: float, generator: np.random.Generator, largest_change: float = np.inf
+    ) -> IntervalEstimate | None:
+        """Estimate the interval of the smallest index of a class (see `smallest_ratio`).
+
+        The arguments and the result are those of `interval`.
+        """
+        return smallest_ratio_interval(
+            self.effects,
+            self.deviations,
+            self.rows,
+            confidence=confidence,
+            generator=generator,
+            bounds=(0.0, np.inf),
+            extremes=(0.0, self._largest_effect(largest_change)),
+        )
+
+    def _largest_effect(self, largest_change: float) -> float:
+        """Return the largest effect of an unseen instance (see `interval`)."""
+        diameter = 4 * self.variance * float(self.deviations[self.rows.groups.rows].max())
+        return min(largest_change, diameter) / (2 * self.variance)

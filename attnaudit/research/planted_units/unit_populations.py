@@ -5,7 +5,9 @@ audited new models once, after the gates had been chosen. The gates for passages
 The gates for passages that were tested with the seed 100 had too many false alarms. The models of this look became part
 of the tuning half, and the new gates were tested in a second look. The rule for bags was changed after two looks: if
 the kind `collector` was left out, it had chosen a gate that all models of this kind pass. The new gates were tested in
-a third look at bags, and in a fourth look at large bags.
+a third look at bags, and in a fourth look at large bags. In the third look, two graded models of the kind
+`trained_attention` passed, because a mean over the rows hid the class in which they do not use attention. Then the
+check of the gate "used" was changed (`unit_audits.bag_candidates`), and tested in a fourth look at bags.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ SOURCE_TUNING_SEEDS: dict[Half, Sequence[int]] = {"tuning": (0, 1, 100), "held_o
 ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
 #: Population -> the seeds of its held-out models, for each look that the command can still run.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
-    "bags": (range(100, 110), range(110, 116), range(116, 132)),
+    "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180)),
     "large_bags": (range(200, 220), range(220, 240), range(240, 260), range(260, 280)),
     "attentions": (ATTENTION_SEEDS,),
     # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
@@ -61,10 +63,11 @@ UNFAITHFUL_SOURCES = ("idle_passage", "collecting_passage", "looks_without_movin
 #: Kinds whose encoders mix units, so that every erased unit needs another pass over the bag.
 MIXING_KINDS = ("mean_bypass", "max_bypass", "collector", "shifted")
 FAITHFUL_KINDS = ("key_attended", "graded_evidence", "chosen_by_mark")
-#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds.
-FAITHFUL_SEEDS, TRAINED_SEEDS = range(100, 132), range(100, 132)
-UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124))
-GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119))
+#: The seeds of held-out bags. Kinds that always fail, and graded kinds, have fewer seeds. In the fourth look, the kind
+#: `trained_attention` has three times as many as the others, because some of its models had passed in the third look.
+FAITHFUL_SEEDS, TAUGHT_SEEDS, TRAINED_SEEDS = range(100, 148), range(100, 148), range(100, 180)
+UNFAITHFUL_SEEDS = (*range(100, 107), *range(110, 113), *range(116, 124), *range(132, 140))
+GRADED_SEEDS = (*range(100, 103), 110, *range(116, 119), *range(132, 135))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,9 @@ def unit_tasks(population: PopulationName) -> list[tuple[UnitPlan, Half]]:
         held_out += unit_plans(("bag_heads",), HEADS_OVER_BAGS)
         return tasks + [(plan, "held_out") for plan in held_out]
     kept = [plan for plan in unit_plans(arrangements, FAITHFUL_SEEDS) if plan.seed in _seeds(plan)]
-    kept += unit_plans(arrangements, TRAINED_SEEDS, kinds=TRAINED_KINDS)
+    for kind in TRAINED_KINDS:
+        seeds = TRAINED_SEEDS if kind.teaching == "labels" else TAUGHT_SEEDS
+        kept += unit_plans(arrangements, seeds, kinds=[kind])
     return tasks + [(plan, "held_out") for plan in kept]
 
 

@@ -21,6 +21,7 @@ from attnaudit.research.planted_units.unit_audits import (
     AuditedReading,
     audit_all,
     audit_each,
+    bag_candidates,
     gate_candidates,
     source_candidates,
 )
@@ -179,10 +180,11 @@ def choose_for_passages(models: Sequence[JudgedModel], candidates: Sequence[Cand
 def choose_for_bags(models: Sequence[JudgedModel], candidates: Sequence[Candidate], *, seed: int) -> list[Gate]:
     """Choose the gates of a policy for bags.
 
-    For the question "used", `threshold_rule.choose` chooses the gate. For the question "points", the gate is the cosine
-    of `Pointing`. Its threshold is close to what the faithful models reach: it is the share `KEPT` of their faithful
-    limit (see `threshold_rule.Limits`). The threshold depends only on the faithful models, so it stays the same if an
-    unfaithful mechanism is left out.
+    For the question "used", `threshold_rule.choose` chooses the gate, which is on the predicted class with the smallest
+    total effect (see `bag_candidates`). For the question "points", the gate is the cosine of `Pointing`. Its threshold
+    is close to what the faithful models reach: it is the share `KEPT` of their faithful limit (see
+    `threshold_rule.Limits`). The threshold depends only on the faithful models, so it stays the same if an unfaithful
+    mechanism is left out.
 
     The share of the rows is not a candidate. It counts a row as right if attention is a quarter of the way from equal
     weights to the effects. Attention at a single unit that collects the evidence of all others meets this limit.
@@ -208,7 +210,9 @@ RULES: dict[PopulationName, Rule] = {"bags": choose_for_bags, "sources": choose_
 
 def candidates_of(population: PopulationName) -> list[Candidate]:
     """Return the checks that may become gates of the policy for a population."""
-    return source_candidates() if population == "sources" else gate_candidates()
+    if population == "sources":
+        return source_candidates()
+    return bag_candidates() if population in ("bags", "large_bags") else gate_candidates()
 
 
 def report(validation: UnitValidation) -> list[str]:
