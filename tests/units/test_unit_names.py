@@ -19,6 +19,7 @@ EVENTS = UnitNames(unit="event", row="input")
 SLICES = UnitNames(unit="user", row="MRI slice")
 CHECKS = (
     TotalEffect(severity="report"),
+    TotalEffect(classes="smallest", severity="report"),
     Pointing(severity="report"),
     Pointing(measure="share", severity="report"),
     PermutationFragility(severity="report"),
@@ -83,7 +84,7 @@ def test_names_that_cannot_be_shown_are_refused(argument: str, name: Any) -> Non
 def test_weights_of_passages_are_those_of_their_tokens() -> None:
     assert PASSAGES.named("over the tokens of a text", of_weights=True) == "over the tokens of the passages of a prompt"
     assert PATCHES.named("over the tokens of a text", of_weights=True) == "over the patches of a picture"
-    assert [check.replaces_weights for check in CHECKS] == [True, False, False, True, True, False]
+    assert [check.replaces_weights for check in CHECKS] == [True, True, False, False, True, True, False]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)

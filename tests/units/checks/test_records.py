@@ -39,6 +39,7 @@ EVERY = [
     checks.TotalEffect(at_least=0.1, on="logits"),
     checks.TotalEffect(at_least=0.1, on="standardised"),
     checks.TotalEffect(at_least=0.1, classes="as_sampled"),
+    checks.TotalEffect(at_least=0.1, on="standardised", classes="smallest"),
     checks.UniformFragility(at_least=0.05),
     checks.UniformFragility(at_least=0.05, measure="f1_drop"),
     checks.AdversarialDivergence(severity="report"),
@@ -341,7 +342,9 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
 
 
 SENTENCES = {
-    checks.TotalEffect: r"Shuffling the attention weights over the tokens changes the .* \S+% as much as replacing",
+    checks.TotalEffect: (
+        r"(S|In the texts predicted as '\w+', s)huffling the attention weights over the tokens changes the .* \S+% as much "
+    ),
     checks.Pointing: r"(On \S+% of the texts, attention points|On average, the effect of a token drawn according to) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",
     checks.UniformFragility: r"Giving all tokens of a text the same weight (moves|lowers|raises) ",
