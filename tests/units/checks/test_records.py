@@ -343,7 +343,7 @@ def test_copies_that_differ_much_leave_any_number_of_instances_inconclusive():
 
 SENTENCES = {
     checks.TotalEffect: (
-        r"(S|In the texts predicted as '\w+', s)huffling the attention weights over the tokens changes the .* \S+% as much "
+        r"(S|In the texts predicted as '\w+', s)huffling the attention weights over the tokens changes the .* \S+% as "
     ),
     checks.Pointing: r"(On \S+% of the texts, attention points|On average, the effect of a token drawn according to) ",
     checks.PermutationFragility: r"Shuffling the attention weights over the tokens of a text (moves|lowers|raises) ",

@@ -174,6 +174,19 @@ def test_an_audit_of_hops_gives_each_reading_its_own_verdict() -> None:
     )
 
 
+def test_the_smallest_effect_finds_the_class_that_is_predicted_by_default() -> None:
+    """In rows of this class, other weights give the same decision. The mean over the rows hides it."""
+    plan = UnitPlan(kind="trained_attention", arrangement="bag", seed=128)
+    checks = ("total_effect.standardised", "total_effect.standardised.smallest")
+    (audited,) = audit_units(plan, half="held_out", only=checks)
+    assert (audited.entry.truth, audited.entry.share, audited.entry.fails) == ("graded", 0.5, ("used",))
+    mean, smallest = audited.records
+    assert (mean.check, smallest.check) == checks
+    assert mean.value == pytest.approx(0.82, abs=0.01)
+    assert smallest.value == pytest.approx(0.018, abs=0.005)
+    assert smallest.in_words.startswith("In the bags predicted as 'class 1', shuffling the attention weights")
+
+
 def test_every_kind_is_planned_with_every_seed() -> None:
     plans = unit_plans(("bag", "hops", "heads"), (7, 8))
     assert {plan.kind for plan in plans} == {kind.name for kind in KINDS}

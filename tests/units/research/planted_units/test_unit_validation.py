@@ -9,7 +9,14 @@ import pytest
 
 from attnaudit.checks import load_policy
 from attnaudit.records import PolicyRemedy
-from attnaudit.research.planted_units.unit_audits import SHARE, AuditedReading, gate_candidates, source_candidates
+from attnaudit.research.planted_units.unit_audits import (
+    MEAN_EFFECT,
+    SHARE,
+    AuditedReading,
+    bag_candidates,
+    gate_candidates,
+    source_candidates,
+)
 from attnaudit.research.planted_units.unit_populations import (
     FAITHFUL_KINDS,
     PopulationName,
@@ -22,6 +29,7 @@ from attnaudit.research.planted_units.unit_populations import (
 from attnaudit.research.planted_units.unit_validation import (
     KEPT,
     UnitValidation,
+    candidates_of,
     choose_for_bags,
     choose_for_passages,
     policy_of,
@@ -38,7 +46,7 @@ LOOK_SIZES: dict[PopulationName, dict[int, int]] = {
     "bags": {1: 111, 2: 57, 3: 153, 4: 185},
     "large_bags": {1: 25, 2: 71, 3: 56, 4: 80},
 }
-USED, POINTS = "permutation_fragility.tvd", "pointing.logits"
+USED, POINTS, SMALLEST = "permutation_fragility.tvd", "pointing.logits", "total_effect.standardised.smallest"
 #: Mechanism -> its truth, the questions that it fails, and the values of the two checks. The attention of "elsewhere"
 #: and "other" is at the wrong passages, and other weights of its heads would change the answer.
 KINDS = {
@@ -90,7 +98,7 @@ OF_BAGS = {
 
 
 def bags(*left_out: str) -> list[JudgedModel]:
-    checks = ("total_effect.standardised", POINTS, SHARE)
+    checks = (SMALLEST, POINTS, SHARE)
     return [
         judged(kind, truth, dict(zip(checks, values, strict=True)), seed=seed, fails=fails)
         for kind, (truth, fails, *values) in OF_BAGS.items()
@@ -101,8 +109,8 @@ def bags(*left_out: str) -> list[JudgedModel]:
 
 @pytest.mark.parametrize("left_out", [(), ("collects",), ("aside",), ("collects", "sink", "summed")])
 def test_the_gate_for_bags_does_not_depend_on_which_unfaithful_mechanisms_are_known(left_out: tuple[str, ...]) -> None:
-    used, points = choose_for_bags(bags(*left_out), gate_candidates(), seed=0)
-    assert (used.check, used.question) == ("total_effect.standardised", "used")
+    used, points = choose_for_bags(bags(*left_out), bag_candidates(), seed=0)
+    assert (used.check, used.question) == (SMALLEST, "used")
     assert (points.check, points.question, points.direction) == (POINTS, "points", "at_least")
     assert points.threshold == float(f"{KEPT * (0.95 - REACH):.2g}")
     assert not any(score(one, [used, points]).alarm for one in bags() if one.faithful)
@@ -110,12 +118,12 @@ def test_the_gate_for_bags_does_not_depend_on_which_unfaithful_mechanisms_are_kn
 
 
 def test_the_gate_for_bags_follows_the_lowest_faithful_mechanism() -> None:
-    assert [gate.threshold for gate in choose_for_bags(bags("levels"), gate_candidates(), seed=0)][1] == 0.85
+    assert [gate.threshold for gate in choose_for_bags(bags("levels"), bag_candidates(), seed=0)][1] == 0.85
 
 
 def test_the_rule_for_bags_finds_a_mechanism_that_it_has_not_seen() -> None:
-    found = in_turn(bags(), gate_candidates(), "mechanism", seed=0, rule=choose_for_bags)
-    plain = in_turn(bags(), gate_candidates(), "mechanism", seed=0)
+    found = in_turn(bags(), bag_candidates(), "mechanism", seed=0, rule=choose_for_bags)
+    plain = in_turn(bags(), bag_candidates(), "mechanism", seed=0)
     assert found is not None
     assert plain is not None
     assert (found.total.false_alarms.hits, found.total.misses.hits) == (0, 0)
@@ -123,18 +131,27 @@ def test_the_rule_for_bags_finds_a_mechanism_that_it_has_not_seen() -> None:
 
 
 def test_bags_have_no_gate_on_a_check_that_does_not_discriminate() -> None:
-    assert [
-        gate.question for gate in choose_for_bags(bags("aside", "sink", "collects"), gate_candidates(), seed=0)
-    ] == ["used"]
+    assert [gate.question for gate in choose_for_bags(bags("aside", "sink", "collects"), bag_candidates(), seed=0)] == [
+        "used"
+    ]
+
+
+def test_only_the_candidates_for_bags_are_on_the_class_with_the_smallest_effect() -> None:
+    ids = {population: [one.check.id for one in candidates_of(population)] for population in ("bags", "large_bags")}
+    others = [one.check.id for one in gate_candidates()]
+    assert ids["bags"] == ids["large_bags"] == [SMALLEST if id_ == MEAN_EFFECT else id_ for id_ in others]
+    assert SMALLEST not in others
+    assert [one.check.id for one in candidates_of("attentions")] == others
 
 
 def test_the_looks_at_bags_have_other_seeds() -> None:
     for population, tasks in (("bags", unit_tasks("bags")), ("large_bags", large_bags())):
         seeds = [plan.seed for plan, half in tasks if half == "held_out"]
         assert Counter(look_of(population, seed) for seed in seeds) == LOOK_SIZES[population]
-    third = [plan for plan, half in unit_tasks("bags") if half == "held_out" and plan.seed >= 116]
-    faithful = [plan for plan in third if plan.kind in (*FAITHFUL_KINDS, "trained_attention")]
-    assert len(faithful) == 64
+    for look, count in ((3, 64), (4, 96)):
+        held_out = [plan for plan, half in unit_tasks("bags") if half == "held_out"]
+        some = [plan for plan in held_out if look_of("bags", plan.seed) == look]
+        assert sum(plan.kind in (*FAITHFUL_KINDS, "trained_attention") for plan in some) == count
 
 
 @pytest.mark.parametrize(
