@@ -194,31 +194,6 @@ def ratio_interval(
     )
 
 
-def ratio_error(above: Floats, below: Floats, groups: Groups) -> float:
-    """Return the standard error of Σ above / Σ below by the delete-one-group jackknife, as in `ratio_interval`."""
-    parts = _sums_of_two(above, below, groups)
-    total = parts.sum(0)
-    base = _sums_of_two(above, below, groups, float(total[0] / total[1]))
-    return jackknife_error(base[:, 0], base[:, 1]) / float(total[1])
-
-
-def lowest_limit(ratio: float, error: float, freedom: float, confidence: float) -> float:
-    """Return a number that the lower limit of `ratio_interval` at a confidence is never below.
-
-    Args:
-        ratio: The ratio.
-        error: Its standard error. If it is 0, except for rounding, the interval may allow for unseen rows, and the
-            result is -inf.
-        freedom: The degrees of freedom of the standard error.
-        confidence: The confidence, between 0 and 1.
-    """
-    from scipy.special import stdtrit
-
-    if error <= ROUNDING * abs(ratio):
-        return -np.inf
-    return ratio - WIDEST * float(stdtrit(max(1.0, freedom), (1 + confidence) / 2)) * error
-
-
 def _sums_of_two(above: Floats, below: Floats, groups: Groups, ratio: float | None = None) -> Floats:
     """Return the (G, 2) sums over groups of `above` and `below`; with a ratio, of above - ratio · below and `below`."""
 

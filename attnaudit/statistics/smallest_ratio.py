@@ -21,11 +21,12 @@ from functools import cached_property
 
 import numpy as np
 
-from attnaudit.arrays import Floats
+from attnaudit.arrays import Floats, Integers
 from attnaudit.records import Interval
 from attnaudit.statistics.balanced_rows import WeightedRows
+from attnaudit.statistics.groups import jackknife_error
 from attnaudit.statistics.interval_estimate import IntervalEstimate
-from attnaudit.statistics.intervals import lowest_limit, ratio_error, ratio_interval
+from attnaudit.statistics.intervals import ROUNDING, WIDEST, ratio_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,15 @@ class ClassRatio:
         )
 
     def least(self, level: float) -> float:
-        """Return a number that the lower limit at a confidence is not below. It needs no bootstrap samples."""
-        return lowest_limit(self.value, self._error, self.sources - 1, level)
+        """Return a number that the lower limit at a confidence is never below. It needs no bootstrap samples.
+
+        It is -inf if the standard error is 0, because the interval may then allow for unseen rows.
+        """
+        from scipy.special import stdtrit
+
+        if self._error <= ROUNDING * abs(self.value):
+            return -np.inf
+        return self.value - WIDEST * float(stdtrit(max(1.0, self.sources - 1), (1 + level) / 2)) * self._error
 
     @property
     def _around_the_mean(self) -> Floats:
@@ -85,7 +93,14 @@ class ClassRatio:
 
     @cached_property
     def _error(self) -> float:
-        return ratio_error(self._around_the_mean, self.below, self.rows.groups)
+        """The standard error of the ratio, as `ratio_interval` computes it."""
+        above, below, value = self._around_the_mean, self.below, self.value
+
+        def residuals_and_denominators(rows: Integers) -> Floats:
+            return np.column_stack([above[rows] - value * below[rows], below[rows]])
+
+        residuals, denominators = self.rows.groups.sums_of(residuals_and_denominators, 2).T
+        return jackknife_error(residuals, denominators) / float(denominators.sum())
 
 
 def smallest_ratio_interval(

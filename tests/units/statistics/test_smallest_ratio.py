@@ -148,6 +148,7 @@ def test_classes_that_cannot_have_the_smallest_limit_draw_no_samples(
     ratios = each_class(index)
     for one in ratios:
         assert one.estimate is not None
+        assert one._error == pytest.approx(one.estimate.error)
         assert one.least(0.95) <= one.estimate.low
     calls = []
     drawn = smallest_ratio.ratio_interval
