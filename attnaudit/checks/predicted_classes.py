@@ -49,7 +49,7 @@ class FrequentClasses:
         nothing, of_rare = (filled(len(measurements), False, np.bool_) for _ in range(2))
         if measurements.no_decision:
             return cls(rows=counted, rare=(), no_decision=measurements.no_decision, of_rare=nothing, alone=nothing)
-        groups = measurements.groups(counted)
+        groups = measurements.counted_groups(counted)
         classes = WeightedRows.balanced(measurements.predicted, groups)
         rows = filled(len(measurements), False, np.bool_)
         frequent, rare = 0, []

@@ -23,6 +23,7 @@ from attnaudit.instances import Dataset, Instance
 from attnaudit.readings import split
 from attnaudit.records import CheckRecord, RunRecord
 from attnaudit.run.declared_checks import built_in_check, same_arguments, tables_by_id, tables_of
+from attnaudit.statistics.groups import Groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,14 @@ class StoredMeasurements(Measurements):
             TableNotStoredError: Always.
         """
         raise TableNotStoredError(f"measurements.parquet does not contain the table '{name}'.")
+
+    def counted_groups(self, chosen: NDArray[np.bool_]) -> Groups:
+        """Group some of the instances by their stored source.
+
+        Args:
+            chosen: (n,) True for the instances to group.
+        """
+        return Groups.of(self.stored_sources, self.ids, chosen)
 
     def only(self, chosen: NDArray[np.bool_]) -> StoredMeasurements:
         """Return the measurements of some of the instances.
