@@ -173,5 +173,4 @@ def balanced_scenarios() -> list[Scenario]:
         of_balanced_total_effect("standardised", "as measured", smallest=True, sources=True),
         of_balanced_total_effect("standardised", "30% positive", smallest=True, positive=0.3),
         of_balanced_total_effect("standardised", "both classes alike", smallest=True, mirrored=True),
-        of_balanced_total_effect("logits", "both classes alike", smallest=True, mirrored=True),
     ]
