@@ -5,12 +5,14 @@
     assert not device.mixes
 
 What a real device refuses (an operation on tensors of two devices, NumPy on one that is not on the CPU) is noted in
-`mixes` with the line that did it. Numbers are those of the CPU. Inside `vmap` nothing is noted.
+`mixes` with the line that did it. Numbers are those of the CPU. Inside `vmap` nothing is noted. What would wait for a
+real device, because the program reads numbers from it, is counted in `reads` by the line that did it.
 """
 
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,10 @@ PACKED = {"_pack_padded_sequence", "_pad_packed_sequence", "lstm", "gru"}
 ANYWHERE = {"copy_", "set_", "result_type", "is_same_size", "_has_compatible_shallow_copy_type"}
 
 
+#: These return numbers, or results whose shapes depend on numbers, so the program waits for them.
+READING = {"cpu", "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "nonzero", "unique", "equal"}
+
+
 class OnDevice(Tensor):
     """Where a tensor would be: its class says so."""
 
@@ -38,12 +44,14 @@ class OnDevice(Tensor):
 
 
 class PretendedDevice(TorchFunctionMode):
-    """mixes: "operation at file:line" of what a device would have refused. operations: how many it would have done."""
+    """mixes: "operation at file:line" of what a device would have refused. operations: how many it would have done.
+    reads: "operation at file:line" -> how often the program would have waited for numbers of the device."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mixes: list[str] = []
         self.operations = 0
+        self.reads: Counter[str] = Counter()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -53,6 +61,8 @@ class PretendedDevice(TorchFunctionMode):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         there = [one for one in tensors if isinstance(one, OnDevice)]
         self.operations += bool(there)
+        if there and (name in READING or (name == "__getitem__" and _by_flags(args[1]))):
+            self.reads[self._place(name)] += 1
         if name == "__get__":
             name = getattr(getattr(function, "__self__", None), "__name__", "")
             if name in ("device", "is_cuda") and there:
@@ -88,9 +98,17 @@ class PretendedDevice(TorchFunctionMode):
             self._note(name)
 
     def _note(self, name: str) -> None:
+        self.mixes.append(self._place(name))
+
+    def _place(self, name: str) -> str:
         places = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_stack()]
         path, line = [(path, line) for path, line in places if ROOT in path.parents and path != Path(__file__)][-1]
-        self.mixes.append(f"{name} at {path.relative_to(ROOT).as_posix()}:{line}")
+        return f"{name} at {path.relative_to(ROOT).as_posix()}:{line}"
+
+
+def _by_flags(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
 
 
 def _moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -16,13 +16,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Literal, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.adapters.protocol import TEXT, Inputs, ModelAdapter, Site, Trace
 from attnaudit.adapters.query_blocks import BlockAdapter, block_starts, queries_per_block, too_large_to_hold
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.adapters.sums_by_index import added_at
+from attnaudit.arrays import Integers
 from attnaudit.engine.scopes import Scope, selected_queries, sites_in_blocks
 from attnaudit.engine.shared_work import SharesWork, shared_result
 from attnaudit.instances import Instance
@@ -332,6 +335,18 @@ class CleanPass(SharesWork):
         if not self.adapter.capabilities.decides:
             return torch.ones_like(self.logits[:, 0], dtype=torch.long)
         return self.probabilities.argmax(-1)
+
+    @cached_property
+    def real_on_cpu(self) -> NDArray[np.bool_]:
+        """(B, T) the same flags as `real`."""
+        flags: NDArray[np.bool_] = self.real.cpu().numpy()
+        return flags
+
+    @cached_property
+    def predicted_on_cpu(self) -> Integers:
+        """(B,) the same numbers as `predicted`."""
+        numbers: Integers = self.predicted.cpu().numpy()
+        return numbers
 
     # -- gradients of f, the probability of the predicted class -----------------------------------------------------
 

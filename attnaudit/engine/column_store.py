@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.batch import Batch
@@ -39,22 +41,24 @@ class ColumnStore:
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
         """Store the columns that a measure returned for a batch. Their names are extended by the reading."""
         positions = [position - self.first for position in batch.positions]
-        self.predicted[positions] = batch.predicted.cpu().numpy()
+        real = batch.real_on_cpu
+        self.predicted[positions] = batch.predicted_on_cpu
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
         if not planned.measure.depends_on_reading:
             self.shared.update(plain)
         full_name = {name: named(name, planned.reading) for name in plain}
-        for name, scalar in columns.scalars.items():
+        groups = (columns.scalars, columns.tokens, columns.vectors)
+        found = iter(_on_cpu([one for group in groups for one in group.values()]))
+        for name in columns.scalars:
             column = self.scalars.setdefault(full_name[name], np.full(self.n, np.nan))
-            column[positions] = scalar.double().cpu().numpy()
-        real = batch.real.cpu().numpy()
+            column[positions] = next(found)
         ends = real.sum(1).cumsum()[:-1]
-        for name, per_token in columns.tokens.items():
+        for name in columns.tokens:
             self.per_token.add(full_name[name])
             # The rows are views of one array per batch, because thousands of small arrays would fragment the memory.
-            self._add_vectors(full_name[name], positions, np.split(per_token.double().cpu().numpy()[real], ends))
-        for name, vector in columns.vectors.items():
-            self._add_vectors(full_name[name], positions, list(vector.double().cpu().numpy()))
+            self._add_vectors(full_name[name], positions, np.split(next(found)[real], ends))
+        for name in columns.vectors:
+            self._add_vectors(full_name[name], positions, list(next(found)))
         self.facts.update({full_name[name]: fact for name, fact in columns.facts.items()})
         for name, rows in columns.states.items():
             stored = self.states.setdefault(named(name, planned.reading), [np.empty(0)] * self.n)
@@ -65,3 +69,16 @@ class ColumnStore:
         column = self.vectors.setdefault(name, [np.empty(0)] * self.n)
         for position, row in zip(positions, rows, strict=True):
             column[position] = row
+
+
+def _on_cpu(tensors: Sequence[Tensor]) -> list[Floats]:
+    """Return tensors as arrays of float64. Tensors on another device are copied to the CPU together.
+
+    Each copy waits until the device has finished its work.
+    """
+    wide = [tensor.double() for tensor in tensors]
+    if len({tensor.device for tensor in wide}) != 1 or wide[0].device.type == "cpu":
+        return [tensor.cpu().numpy() for tensor in wide]
+    entries = torch.cat([tensor.reshape(-1) for tensor in wide]).cpu().numpy()
+    parts = np.split(entries, np.cumsum([tensor.numel() for tensor in wide])[:-1])
+    return [part.reshape(tuple(tensor.shape)) for part, tensor in zip(parts, wide, strict=True)]

@@ -87,7 +87,7 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
             encoded.inputs = replace(inputs, tokens=tokens)
         real, mask = inputs.real().cpu().numpy(), inputs.mask[TEXT].cpu().numpy()
         first, lengths = mask.argmax(1).tolist(), mask.sum(1).tolist()
-        words = inputs.words[TEXT].cpu() if TEXT in inputs.words else None
+        words = inputs.words[TEXT].cpu() if unit == "words" and TEXT in inputs.words else None
         for b, instance in enumerate(chunk):
             strings, offset = tokens[TEXT][b], first[b]
             is_real = real[b, offset : offset + len(strings)].tolist()
@@ -101,7 +101,7 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
                     f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
                     "tokenisation, so there is nothing to attend to. Remove the row or give it text."
                 )
-            if unit == "words" and words is not None:
+            if words is not None:
                 numbers = compress(words[b, offset:].tolist(), is_real)
                 grouped = groupby(zip(numbers, row), key=itemgetter(0))
                 row = ["".join(string for _, string in members) for _, members in grouped]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.conformance import full
 from attnaudit.data import load, sample
 from attnaudit.engine.measuring import measure
-from attnaudit.instances import Dataset
+from attnaudit.engine.repeated_pass import FirstPass, RepeatedPass
+from attnaudit.instances import Dataset, Instance
 from tests.pretended_device import OnDevice, pretended_device
 from tests.small_models import parts
 
@@ -78,6 +80,46 @@ def test_transformers(name: str, tmp_path: Path) -> None:
     # Not what goes by the names of parameters: moved here, tied ones are tied no more.
     needs = [need for need in NEEDS if need != "randomised"]
     compare(lambda: load_model(str(folder)).adapter, [*needs, "uniform.everywhere.live"])
+
+
+@pytest.mark.parametrize("needs", [(), ("gradient.meister.inputs",)])
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_batch_waits_for_the_device_a_few_times_however_many_rows_it_has(
+    name: str, needs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check that the model has not changed copies each parameter, and runs rows again. It is left out here."""
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
+    from attnaudit.adapters.huggingface import transformer
+    from tests import architectures
+
+    monkeypatch.setattr(FirstPass, "repeat", lambda *_, **__: RepeatedPass(rows=0, largest_difference=0.0))
+    texts = [f"{'good ' * (1 + number % 5)}film" for number in range(96)]
+
+    def reads(rows: int, batch_tokens: int | None) -> tuple[int, int]:
+        instances = tuple(Instance(id=f"{n:02d}", text=text) for n, text in enumerate(texts[:rows]))
+        data = Dataset(name="films", source="synthetic", description="", instances=instances)
+        adapter = transformer(*architectures.build(name))
+        with pretended_device() as device:
+            _, record = measure(adapter, data, needs, model="m", seed=0, device="cuda", batch_tokens=batch_tokens)
+        assert sorted(set(device.mixes)) == []
+        waits = Counter({place: n for place, n in device.reads.items() if "adapters/loading.py" not in place})
+        return record.passes["forward"], sum(waits.values())
+
+    assert reads(96, None) == reads(12, None) == (1, reads(12, None)[1])
+    one, (batches, several) = reads(96, None)[1], reads(96, 96)
+    assert batches > 3
+    assert several - one <= (batches - 1) * 18
+    assert one <= 24
+
+
+def test_the_pretended_device_counts_what_waits_for_it() -> None:
+    with pretended_device() as device:
+        there = torch.ones(3).to("cuda")
+        assert not device.reads
+        bool(there.sum() > 1)
+        there[there > 0]
+        there.cpu()
+    assert [place.split()[0] for place in sorted(device.reads)] == ["__bool__", "__getitem__", "cpu"]
 
 
 def test_the_pretended_device_refuses_what_a_real_one_does() -> None:

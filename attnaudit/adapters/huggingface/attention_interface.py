@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface.function_call import EagerAttention, FunctionCall
@@ -47,10 +48,16 @@ def attention_mask(**arguments: Any) -> Tensor | None:
     from transformers.masking_utils import eager_mask, sdpa_mask
 
     observer = current_observer.get()
-    if observer is not None and observer.skips_masks and sdpa_mask(**arguments) is None:
+    if observer is None or not observer.skips_masks:
+        mask: Tensor | None = eager_mask(**arguments)
+        return mask
+    allowed: Tensor | None = sdpa_mask(**arguments)
+    if allowed is None:
         return None
-    mask: Tensor | None = eager_mask(**arguments)
-    return mask
+    # As `eager_mask` does, which would first build the same boolean mask again.
+    dtype = arguments.get("dtype", torch.float32)
+    nothing = torch.tensor(0.0, device=allowed.device, dtype=dtype)
+    return torch.where(allowed, nothing, torch.finfo(dtype).min)
 
 
 def attend(

@@ -130,7 +130,7 @@ class TokenizedText:
         added: 1 for special tokens that the tokenizer adds, else 0.
         types: Token types; empty if the tokenizer returns none.
         words: Index of the word within its text; None for added tokens. Empty if the tokenizer does not report it.
-        texts: Index of the text (0 or 1); None for added tokens. Empty if the tokenizer does not report it.
+        texts: Index of the text (0 or 1); None for added tokens. It is 0 for all tokens if it was not requested.
         offsets: The position of the first character of each token in its text, and the position after its last
             character; empty if they were not requested.
     """
@@ -143,24 +143,25 @@ class TokenizedText:
     offsets: list[tuple[int, int]]
 
     @classmethod
-    def rows(cls, encoded: Any, *, is_fast: bool, batched: bool) -> Iterator[TokenizedText]:
+    def rows(cls, encoded: Any, *, words: bool, texts: bool, batched: bool) -> Iterator[TokenizedText]:
         """Yield the texts in the result of a call of a tokenizer.
 
         Args:
             encoded: The result.
-            is_fast: Whether the tokenizer reports words.
+            words: Whether to ask for the words.
+            texts: Whether to ask for the index of the text of each token. If not, it is 0 for all tokens.
             batched: Whether the tokenizer was called with a list of texts, rather than with a single one.
         """
         names = ("input_ids", "special_tokens_mask", "token_type_ids", "offset_mapping")
         columns = [encoded.get(name, []) if batched else [encoded.get(name, [])] for name in names]
         for row, ids in enumerate(columns[0]):
-            added, types, offsets = (list(column[row]) if column else [] for column in columns[1:])
+            added, types, offsets = (column[row] if column else [] for column in columns[1:])
             yield cls(
-                ids=list(ids),
+                ids=ids,
                 added=added,
                 types=types,
-                words=encoded.word_ids(row) if is_fast else [],
-                texts=encoded.sequence_ids(row) if is_fast else [],
+                words=encoded.word_ids(row) if words else [],
+                texts=encoded.sequence_ids(row) if texts else [0] * len(ids),
                 offsets=offsets,
             )
 

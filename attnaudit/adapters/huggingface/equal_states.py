@@ -67,7 +67,8 @@ class FirstLinears:
         If the pass skips layers, these are the linear layers of the first layer that runs. With gradients enabled, or
         on a GPU, all linear layers run on all states, and so do linear layers with hooks, which expect all states.
         """
-        if torch.is_grad_enabled():
+        on_cpu = all(one.device.type == "cpu" for module in self.modules[:1] for one in module.parameters())
+        if torch.is_grad_enabled() or not on_cpu:
             yield
             return
         this_pass = _Pass()

@@ -218,13 +218,15 @@ class TextEncoder:
             rows = [row for row, pair in enumerate(texts) if len(pair) == size and all(pair[1:])]
             if rows:
                 encoded = self._call([[texts[row][part] for row in rows] for part in range(size)])
-                found.update(zip(rows, TokenizedText.rows(encoded, is_fast=True, batched=True), strict=True))
+                in_text = size == 2 or self._needs_offsets
+                parts = TokenizedText.rows(encoded, words=True, texts=in_text, batched=True)
+                found.update(zip(rows, parts, strict=True))
         return [found[row] if row in found else self._tokenize(pair) for row, pair in enumerate(texts)]
 
     def _tokenize(self, texts: Sequence[str], **settings: Any) -> TokenizedText:
         """Encode a single text, or a single pair."""
         encoded = self._call(texts, **settings)
-        (found,) = TokenizedText.rows(encoded, is_fast=self.is_fast, batched=False)
+        (found,) = TokenizedText.rows(encoded, words=self.is_fast, texts=self.is_fast, batched=False)
         return found
 
     def _call(self, texts: Sequence[str] | Sequence[Sequence[str]], **settings: Any) -> Any:
@@ -398,7 +400,7 @@ class TextEncoder:
 
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
-        new = [number for number in dict.fromkeys(ids) if number not in self._strings]
+        new = list(set(ids).difference(self._strings))
         raw = self._raw(new) if new else []
         decoder = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)
         for number, token in zip(new, raw, strict=True):

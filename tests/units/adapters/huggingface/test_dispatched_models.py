@@ -133,3 +133,13 @@ def test_parameters_of_an_offloaded_model_cannot_be_randomised(tmp_path: Path, i
     data = Dataset(name="data", source="", description="", instances=instances)
     with pytest.raises(AdapterError, match=r"accelerate has offloaded .*remove the check ParameterRandomisation"):
         measure(adapter, data, ["randomised"], model="model", seed=0, device="cpu")
+
+
+def test_a_model_that_is_on_its_device_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, moved = torch.nn.Linear(2, 2), []
+    monkeypatch.setattr(module, "to", moved.append)
+    place([module.train()], "cpu", "--audit-device")
+    assert not module.training
+    assert moved == []
+    place([module], "meta", "--audit-device")
+    assert moved == ["meta"]

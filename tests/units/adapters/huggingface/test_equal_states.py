@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
-from attnaudit.adapters.huggingface.equal_states import distinct_states
+from attnaudit.adapters.huggingface.equal_states import FirstLinears, distinct_states
 from attnaudit.adapters.huggingface.equal_states_probe import first_linears_of_equal_states
 from attnaudit.adapters.padding import repeated
 from attnaudit.instances import Instance
@@ -133,3 +133,12 @@ def test_states_are_not_shared_if_most_of_them_differ() -> None:
 @pytest.mark.parametrize("states", [torch.zeros((4, 5, 64), dtype=torch.bfloat16), torch.zeros((4, 64))])
 def test_other_types_and_shapes_are_not_shared(states: Tensor) -> None:
     assert distinct_states(states) is None
+
+
+def test_no_hooks_are_added_on_another_device() -> None:
+    linear = nn.Linear(2, 2, device="meta")
+    with torch.no_grad(), FirstLinears(modules=(linear,)).once_for_equal_states():
+        assert not linear._forward_pre_hooks
+    linear = nn.Linear(2, 2)
+    with torch.no_grad(), FirstLinears(modules=(linear,)).once_for_equal_states():
+        assert linear._forward_pre_hooks

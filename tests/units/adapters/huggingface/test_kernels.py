@@ -16,6 +16,8 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import attention_interface, transformer
+from attnaudit.adapters.huggingface.fused_attention import FusedObserver
+from attnaudit.adapters.huggingface.recorder import observing
 from attnaudit.adapters.loading import load_model
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.instances import Instance
@@ -264,3 +266,26 @@ def test_models_inside_a_model_use_the_same_attention_function(monkeypatch: pyte
         assert {attention_interface.current_implementation(one) for one in (model, *stacks)} == {"eager"}
     assert before == ["sdpa"] * 3
     assert [attention_interface.current_implementation(one) for one in (model, *stacks)] == before
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_is_that_of_eager_attention_and_built_once(
+    causal: bool, padded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import masking_utils
+
+    calls, own = [], masking_utils.sdpa_mask
+    monkeypatch.setattr(masking_utils, "sdpa_mask", lambda **given: calls.append(1) or own(**given))
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, 3:] = not padded
+    function = masking_utils.causal_mask_function if causal else masking_utils.bidirectional_mask_function
+    given = {"batch_size": 2, "q_length": 5, "kv_length": 5, "mask_function": function, "attention_mask": mask}
+    given |= {"allow_is_causal_skip": causal, "allow_is_bidirectional_skip": not causal, "dtype": torch.float32}
+    with observing(FusedObserver(skips_masks=True)):
+        found = attention_interface.attention_mask(**given)
+    assert len(calls) == 1
+    if not padded:
+        assert found is None
+    else:
+        assert torch.equal(found, masking_utils.eager_mask(**given))
