@@ -7,7 +7,8 @@ of the tuning half, and the new gates were tested in a second look. The rule for
 the kind `collector` was left out, it had chosen a gate that all models of this kind pass. The new gates were tested in
 a third look at bags, and in a fourth look at large bags. In the third look, two graded models of the kind
 `trained_attention` passed, because a mean over the rows hid the class in which they do not use attention. Then the
-check of the gate "used" was changed (`unit_audits.bag_candidates`), and tested in a fourth look at bags.
+check of the gate "used" was changed (`unit_audits.bag_candidates`), and tested in a fourth look at bags and in a fifth
+look at large bags.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ATTENTION_SEEDS, HEADS_OVER_BAGS = range(100, 105), range(100, 103)
 #: Population -> the seeds of its held-out models, for each look that the command can still run.
 LOOKS: dict[PopulationName, tuple[range, ...]] = {
     "bags": (range(100, 110), range(110, 116), range(116, 132), range(132, 180)),
-    "large_bags": (range(200, 220), range(220, 240), range(240, 260), range(260, 280)),
+    "large_bags": (range(200, 220), range(220, 240), range(240, 260), range(260, 280), range(280, 284)),
     "attentions": (ATTENTION_SEEDS,),
     # The seeds 10, 11, 20 and 21 were audited with the mean patch as the erasure. The typical patch replaced it then.
     "pictures": (range(22, 25),),
@@ -87,6 +88,7 @@ LARGE_BAGS = (
     LargeBags(kinds=(*MIXING_KINDS, *(kind.name for kind in TRAINED_KINDS)), units=1_000, seeds=range(240, 248)),
     LargeBags(kinds=FAITHFUL_KINDS, units=1_000, seeds=range(260, 280)),
     LargeBags(kinds=("uniform_weights", "sink"), units=1_000, seeds=range(260, 270)),
+    LargeBags(kinds=LARGE_KINDS, units=1_000, seeds=range(280, 284)),
 )
 
 

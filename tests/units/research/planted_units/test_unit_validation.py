@@ -44,7 +44,7 @@ from tests.units.research.validation.synthetic_scores import REACH, judged
 #: Population -> the number of models of each look.
 LOOK_SIZES: dict[PopulationName, dict[int, int]] = {
     "bags": {1: 111, 2: 57, 3: 153, 4: 185},
-    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80},
+    "large_bags": {1: 25, 2: 71, 3: 56, 4: 80, 5: 20},
 }
 USED, POINTS, SMALLEST = "permutation_fragility.tvd", "pointing.logits", "total_effect.standardised.smallest"
 #: Mechanism -> its truth, the questions that it fails, and the values of the two checks. The attention of "elsewhere"
