@@ -11,6 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Integers
 from attnaudit.checks.pointing import POINTS
+from attnaudit.checks.predicted_classes import FEWEST_SOURCES
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
@@ -43,7 +44,15 @@ def shares(classes: Integers, positive: float) -> Floats:
     return found
 
 
-def of_balanced_total_effect(on: str, shape: str, *, positive: float = 0.5, sources: bool = False) -> Scenario:
+def of_balanced_total_effect(
+    on: str,
+    shape: str,
+    *,
+    positive: float = 0.5,
+    sources: bool = False,
+    smallest: bool = False,
+    mirrored: bool = False,
+) -> Scenario:
     """Return the scenario of the total-effect index with balanced classes.
 
     The rows are 201 rows of the demo model, ordered by their logit. The class of a row is the sign of its logit. The
@@ -54,10 +63,17 @@ def of_balanced_total_effect(on: str, shape: str, *, positive: float = 0.5, sour
         shape: The name of the scenario.
         positive: The share of rows with a positive logit.
         sources: Whether rows share sources, which gives them similar logits.
+        smallest: Whether the statistic is the smallest index of a class. Samples with fewer than 10 sources of a class
+            then have no value.
+        mirrored: Whether every row is also used with all signs reversed. Both classes then have the same index.
     """
     stored = {name: np.array(values) for name, values in shapes()["rearrangement"].items()}
     z = stored["logit"]
     moved = z - np.sign(z) * np.sqrt(2 * stored["change of the logits"])
+    if mirrored:
+        z, moved = (np.concatenate([-x[::-1], x]) for x in (z, moved))
+        order = np.argsort(z, kind="stable")
+        z, moved = z[order], moved[order]
     logits, others = (np.stack([-x / 2, x / 2], axis=1) for x in (z, moved))
     classes = (z > 0).astype(np.int64)
 
@@ -73,16 +89,21 @@ def of_balanced_total_effect(on: str, shape: str, *, positive: float = 0.5, sour
     every = np.arange(len(z))
     population = index(every, WeightedRows.balanced(classes, independent(len(z))[0]))
     assert population is not None
-    truth, chance = population.value, shares(classes, positive)
+    truth, chance = population.smallest if smallest else population.value, shares(classes, positive)
 
     def draw(n: int, random: np.random.Generator) -> IntervalEstimate | None:
         groups, rows = drawn_rows(chance, n, random, sources)
-        if len(np.unique(classes[rows])) < 2:
+        weights = WeightedRows.balanced(classes[rows], groups)
+        if len(weights.members) < 2 or (smallest and weights.fewest_sources < FEWEST_SOURCES):
             return None
-        found = index(rows, WeightedRows.balanced(classes[rows], groups))
-        return None if found is None else found.interval(confidence=LEVELS[0], generator=random)
+        found = index(rows, weights)
+        if found is None:
+            return None
+        interval = found.interval_of_smallest if smallest else found.interval
+        return interval(confidence=LEVELS[0], generator=random)
 
-    name = f"total effect, balanced, {on}" + (", sources of 1 to 8" if sources else "")
+    which = "smallest of the classes" if smallest else "balanced"
+    name = f"total effect, {which}, {on}" + (", sources of 1 to 8" if sources else "")
     return Scenario(name, shape, draw, lambda n: truth, slow=True)
 
 
@@ -148,4 +169,8 @@ def balanced_scenarios() -> list[Scenario]:
         of_balanced_pointing("share", "95% right", right=0.95, sources=True),
         of_balanced_pointing("share", "98% right", right=0.98),
         of_balanced_pointing("share", "60% right, 5% of one class", right=0.6, positive=0.05),
+        of_balanced_total_effect("standardised", "as measured", smallest=True),
+        of_balanced_total_effect("standardised", "as measured", smallest=True, sources=True),
+        of_balanced_total_effect("standardised", "30% positive", smallest=True, positive=0.3),
+        of_balanced_total_effect("standardised", "both classes alike", smallest=True, mirrored=True),
     ]

@@ -66,7 +66,8 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
             counts[level][1] += truth > found.high
         widths.append(estimate.high - estimate.low)
     intervals = trials - absent
-    rows = {
+    rows: dict[str, dict[str, float] | None] = {f"{level:g}": None for level in LEVELS}
+    rows |= {
         f"{level:g}": {
             "coverage": 1 - (below + above) / intervals,
             "error": math.sqrt(
@@ -76,6 +77,7 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
             "truth above": above / intervals,
         }
         for level, (below, above) in counts.items()
+        if intervals
     }
     return {
         "statistic": scenario.statistic,
@@ -84,7 +86,7 @@ def _run(index: int, n: int, trials: int) -> dict[str, Any]:
         "truth": truth,
         "trials": trials,
         "without an interval": absent,
-        "mean width": float(np.mean(widths)),
+        "mean width": float(np.mean(widths)) if widths else None,
         "levels": rows,
         "seconds": round(time.perf_counter() - started, 1),
     }
@@ -105,6 +107,9 @@ def table(rows: Sequence[dict[str, Any]], level: str) -> str:
         for n in sizes:
             row = next(r for r in rows if (r["statistic"], r["shape"], r["n"]) == (*pair, n))
             one = row["levels"][level]
+            if one is None:
+                cells.append("no interval")
+                continue
             low, high = one["truth below"], one["truth above"]
             cells.append(f"{one['coverage']:.1%} ± {one['error']:.1%} ({low:.1%}, {high:.1%})")
         lines.append(f"| {pair[0]} | {pair[1]} | " + " | ".join(cells) + " |")
@@ -122,8 +127,9 @@ Many samples have none if the denominator of a ratio is uncertain, for example i
 There are {trials[0]:,} (information ranking, and balanced classes) to {trials[-1]:,} samples per cell. The
 distributions are those of the measures of the demo model on the packaged reviews. "Sources of 1 to 8" means that the
 rows of one source have a correlation of {CORRELATION:g}. "Balanced" means that every class has the same weight (the
-argument `classes` of the checks). For the information ranking ("MI ranking"), the true value is that of the true order
-of the ranks.
+argument `classes` of the checks). "Smallest of the classes" is `classes = "smallest"`. It has no interval if a class
+has fewer than 10 sources, so the samples of 30 rows are those with 10 to 20 rows of either class. For the information
+ranking ("MI ranking"), the true value is that of the true order of the ranks.
 
 ## Nominal 95%
 
@@ -159,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(options.jobs) as pool:
         for row in pool.map(run, *zip(*work, strict=True)) if work else ():
-            one = row["levels"]["0.95"]
+            one = row["levels"]["0.95"] or dict.fromkeys(("coverage", "error", "truth below", "truth above"), math.nan)
             print(f"{row['statistic']}: {row['shape']}, n={row['n']}: {one['coverage']:.3f} ± {one['error']:.3f} "
                   f"({one['truth below']:.3f}, {one['truth above']:.3f}), {row['seconds']} s", flush=True)  # fmt: skip
             rows.append(row)
