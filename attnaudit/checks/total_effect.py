@@ -133,7 +133,7 @@ class TotalEffect(WhereReplaced):
 
     @property
     def title(self) -> str:
-        in_every = " in every predicted class" if self.of_smallest else ""
+        in_every = " in every predicted class that counts" if self.of_smallest else ""
         return f"Attention is used{in_every}: its total effect on the {OUTPUTS[self.on]}{self.place_in_title}"
 
     @property
@@ -252,8 +252,8 @@ class TotalEffect(WhereReplaced):
             return (
                 f"In the texts predicted as '{smallest}', shuffling the attention weights over the tokens changes the "
                 f"{OUTPUTS[self.on]} {percentage(evidence.value)} as much as replacing the text with another text of "
-                "the data set does (mean squared changes). In every other predicted class, it changes them at least as "
-                "much."
+                "the data set does (mean squared changes). In every other class that counts, it changes them at "
+                "least as much."
             )
         return (
             f"Shuffling the attention weights over the tokens changes the {OUTPUTS[self.on]} "
@@ -294,7 +294,8 @@ class TotalEffect(WhereReplaced):
         }
 
     def note(self, measurements: Measurements, values: Floats) -> str:
-        constant = np.isnan(values).all() and self._rearranged(measurements).any()
+        counted = not self.of_smallest or self._counted(measurements).any()
+        constant = counted and np.isnan(values).all() and self._rearranged(measurements).any()
         unvaried = (
             f"the {OUTPUTS[self.on]} are the same for every text, so an effect relative to their variance is undefined"
         )

@@ -55,9 +55,13 @@ class TotalEffectIndex:
                 instances.
 
         Returns:
-            The index; None if there are no instances, or if their outputs do not vary.
+            The index; None if there are no instances, if their outputs do not vary, or if one of their changes or
+            outputs is NaN or infinite. Comparisons with NaN are False, so the limits of an interval would be wrong.
         """
         if not len(rows.groups):
+            return None
+        chosen = rows.groups.rows
+        if not (np.isfinite(changes[chosen]).all() and np.isfinite(outputs[chosen]).all()):
             return None
         deviations = squared_distances(outputs, rows.mean(outputs))
         variance = float(rows.mean(deviations))

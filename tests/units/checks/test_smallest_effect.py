@@ -216,6 +216,15 @@ def test_a_class_that_is_predicted_for_few_texts_is_left_out_and_named() -> None
     assert smallest(at_least=0.1, severity="gate").judge(with_classes((60, 50, FEWEST_SOURCES), unused=2)).blocks
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_change_that_is_not_finite_blocks(wrong: float) -> None:
+    m = with_classes((60, 60))
+    for name in (name for name in m.scalars if name.startswith("rearrangement.") and "prob" not in name):
+        m.scalars[name][3] = wrong
+    record = checks.TotalEffect(on="logits", classes="smallest", at_least=0.01, severity="gate").judge(m)
+    assert (record.verdict, record.blocks) == ("undefined", True)
+
+
 def test_texts_of_one_source_count_once() -> None:
     m = with_classes((60, 60, 30))
     rare = np.flatnonzero(m.predicted == 2)
@@ -241,6 +250,7 @@ def test_the_verdict_is_undefined_if_only_one_class_remains() -> None:
         "their class is not predicted for at least 10 texts (texts of one source count once)": 5,
         "no other class is predicted for at least 10 texts (texts of one source count once)": 95,
     }
+    assert "the same for every text" not in record.note
 
 
 def test_texts_with_equal_weights_count_as_unchanged_in_their_class() -> None:

@@ -209,3 +209,12 @@ def test_the_interval_contains_the_true_value_at_both_ends(monkeypatch: pytest.M
         below += estimate.high < 0.5
     assert above <= 0.08 * 200
     assert below <= 0.08 * 200
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+@pytest.mark.parametrize("of_changes", [True, False], ids=["change", "output"])
+def test_numbers_that_are_not_finite_give_no_index(wrong: float, of_changes: bool) -> None:
+    changes, outputs, classes = sample(0)
+    (changes if of_changes else outputs)[3] = wrong
+    rows = WeightedRows.balanced(classes, groups_of(len(changes)))
+    assert TotalEffectIndex.of(changes, outputs, rows) is None
