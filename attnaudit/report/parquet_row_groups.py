@@ -113,9 +113,9 @@ class RowGroups:
 
     def _index(self, group: bytes, rows: int) -> bytes:
         """Return an index with one row group, or with none if `group` is empty."""
-        replaced = {ROWS: _encoded(2 * rows), ROW_GROUPS: bytes([(16 if group else 0) | STRUCT]) + group}
+        replaced = {ROWS: _encoded(rows), ROW_GROUPS: bytes([(16 if group else 0) | STRUCT]) + group}
         fields = (
-            bytes([kind]) + _encoded(2 * number) + replaced.get(number, value) for number, kind, value in self._fields
+            bytes([kind]) + _encoded(number) + replaced.get(number, value) for number, kind, value in self._fields
         )
         return b"".join(fields) + b"\0"
 
@@ -206,7 +206,8 @@ def _signed(content: Content, at: int) -> int:
 
 
 def _encoded(number: int) -> bytes:
-    """Return the encoding of an integer that is not negative, which `_unsigned` reads."""
+    """Return the encoding of an integer, which `_signed` reads. A damaged index can contain negative ones."""
+    number = 2 * number if number >= 0 else -2 * number - 1
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)

@@ -119,6 +119,24 @@ def test_a_damaged_index_is_an_error_or_gives_row_groups(
         pass
 
 
+def test_an_index_with_negative_numbers_is_an_error_or_gives_row_groups(tmp_path: Path) -> None:
+    """The lowest bit of an integer is its sign."""
+    path = tmp_path / "file.parquet"
+    pq.write_table(TABLE.select(["number"]), path)
+    content = path.read_bytes()
+    signs = []
+    for place in range(len(content) - 8 - int.from_bytes(content[-8:-4], "little"), len(content) - 8):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            groups = RowGroups(path)
+            signs.append(groups.rows < 0)
+            for group in groups:
+                signs.append(group.metadata.num_rows < 0)
+        except (pa.ArrowException, OSError, UnicodeDecodeError):
+            pass
+    assert sum(signs) >= 2  # the number of all rows, and that of the rows of the group
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "file.parquet", 60, row_group_size=10)
     groups = RowGroups(path)
