@@ -22,8 +22,10 @@ from benchmarks.speed.writing import plain
 
 #: How often each side of a comparison is timed.
 REPEATS = 3
-#: The part whose results are resumed one by one, and the key of the names of the parts that are finished.
-SPEED, FINISHED = "speed", "finished"
+#: The part whose results are resumed one by one.
+SPEED = "speed"
+#: The keys of the names of the parts that are begun and finished. Results of other parts may come from another machine.
+BEGUN, FINISHED = "begun", "finished"
 
 
 def speed(quick: bool, known: Collection[tuple[str, str]] = ()) -> Iterator[dict[str, Any]]:
@@ -72,12 +74,14 @@ def run(
     Returns:
         The parts that are not finished, and those that failed with their errors.
     """
-    finished = list((resumed or {}).get(FINISHED, []))
-    found: dict[str, Any] = {"machine": writing.machine(), FINISHED: finished}
+    earlier = resumed or {}
+    begun, finished = (list(earlier.get(key, [])) for key in (BEGUN, FINISHED))
+    found: dict[str, Any] = {"machine": writing.machine(), BEGUN: begun, FINISHED: finished}
     left, failed = [name for name in names if name not in finished], []
     while left and time.monotonic() < ends:
         name, started = left[0], time.perf_counter()
-        found[name] = list((resumed or {}).get(SPEED, [])) if name == SPEED else []
+        found[name] = list(earlier[SPEED]) if name == SPEED and SPEED in begun else []
+        begun += [] if name in begun else [name]
         known = {(one["name"], one["rival"]) for one in found[name]} if name == SPEED else set()
         try:
             for result in speed(quick, known) if name == SPEED else PARTS[name](quick):

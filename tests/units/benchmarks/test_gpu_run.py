@@ -73,6 +73,15 @@ def test_a_part_that_is_not_finished_runs_again_as_a_whole(monkeypatch: pytest.M
     assert len(_stored()["rows"]) == 3
 
 
+def test_comparisons_from_before_the_run_are_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    work = _Work(monkeypatch, tmp_path / "gpu.json")
+    assert work.run() == []
+    assert work.run(ends=work.now + 2) == ["rows", "speed"]  # a new run, perhaps on another machine
+    assert len(_stored()["speed"]) == 3
+    assert work.run(resumed=_stored()) == []
+    assert work.measured[3:] == ["speed 0", "speed 1", "speed 2"]
+
+
 def test_the_other_parts_run_if_one_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     work = _Work(monkeypatch, tmp_path / "gpu.json")
 
