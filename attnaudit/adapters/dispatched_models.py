@@ -102,7 +102,7 @@ def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
 
 def _is_on(module: nn.Module, device: str) -> bool:
     """Return whether all parameters and buffers of a module are on a device."""
-    wanted = torch.empty(0, device=device).device
+    wanted = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0", as in the devices of parameters
     return all(one.device == wanted for one in (*module.parameters(), *module.buffers()))
 
 
