@@ -258,10 +258,10 @@ def _tokens(measurements: Measurements, row: int) -> str:
     """
     attention = measurements.vectors.get("attention")
     most_attended = None if attention is None or not len(attention[row]) else int(np.argmax(attention[row]))
-    if most_attended is not None and measurements.boxes:
+    if most_attended is not None and measurements.boxes and len(measurements.boxes[row]):
         place = box_in_words(measurements.boxes[row][most_attended].tolist())
         return f"«{measurements.tokens[row][most_attended]}» at {place}"
-    if most_attended is not None and measurements.times:
+    if most_attended is not None and measurements.times and len(measurements.times[row]):
         return "«{}» from {:.3g} s to {:.3g} s".format(
             measurements.tokens[row][most_attended], *measurements.times[row][most_attended].tolist()
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from attnaudit.arrays import Floats
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_sources import merged_sources
 
@@ -27,11 +29,19 @@ def joined(first: Measurements, second: Measurements) -> Measurements:
         instances=instances,
         sources=merged_sources(instances, sequences),
         tokens=tokens,
-        boxes=[[*first.boxes, *second.boxes][i] for i in order] if first.boxes else (),
-        times=[[*first.times, *second.times][i] for i in order] if first.times else (),
+        boxes=_places(first, second, "boxes", 4, order),
+        times=_places(first, second, "times", 2, order),
         labels=np.concatenate([first.labels, second.labels])[order],
         predicted=np.concatenate([first.predicted, second.predicted])[order],
         scalars={name: np.concatenate([one, second.scalars[name]])[order] for name, one in first.scalars.items()},
         vectors={name: [column[i] for i in order] for name, column in vectors.items()},
         tables={},
     )
+
+
+def _places(first: Measurements, second: Measurements, name: str, width: int, order: Sequence[int]) -> Sequence[Floats]:
+    """Return the boxes or times of all instances, in this order; nothing if no instance has any."""
+    both: list[Floats] = []
+    for one in (first, second):
+        both.extend(getattr(one, name) or [np.empty((0, width))] * len(one))
+    return [both[i] for i in order] if any(map(len, both)) else ()

@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
-from attnaudit.arrays import Integers
+from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.assembled_shards import AssembledShards
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
@@ -154,8 +154,8 @@ def measure(
         unseen_mixers=adapter.capabilities.unseen_mixers,
         no_decision=adapter.capabilities.no_decision,
         keep_alive=[assembled.folder],
-        boxes=[row.reshape(-1, 4) for row in vectors.get(BOXES, ())],
-        times=[row.reshape(-1, 2) for row in vectors.get(TIMES, ())],
+        boxes=_places(vectors.get(BOXES, ()), 4),
+        times=_places(vectors.get(TIMES, ()), 2),
         unit_names=unit_names(adapter.capabilities, unit),
     )
     for planned, state in zip(plan.measures, measurer.states, strict=True):
@@ -248,6 +248,11 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
             yield measurer.measure(shard, progress=progress, report=_after(shard.first, report))
 
     return run
+
+
+def _places(rows: Sequence[Floats], width: int) -> Sequence[Floats]:
+    """Return the (units, width) boxes or times of each instance; nothing if no instance has any."""
+    return [row.reshape(-1, width) for row in rows] if any(len(row) for row in rows) else ()
 
 
 def _after(rows: int, report: Callable[[int], None]) -> Callable[[int], None]:

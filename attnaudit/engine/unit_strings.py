@@ -32,8 +32,9 @@ class EncodedInstances:
         units: the real units of each instance, as strings.
         widths: the number of tokens of each instance, including special tokens.
         sequences: a hash of the tokens of each instance. It is equal for instances that the model cannot distinguish.
-        boxes: the box of each unit of each instance; empty if the units are not parts of a picture.
-        times: the time span of each unit of each instance; empty if the units are not parts of a recording.
+        boxes: the box of each unit of each instance that is read from a file; an empty list for an instance whose units
+            have no boxes.
+        times: the time span of each unit, as in `boxes`.
         inputs: all instances in one batch, if the adapter can select rows of it; otherwise None.
     """
 
@@ -92,10 +93,9 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
             strings, offset = tokens[TEXT][b], first[b]
             is_real = real[b, offset : offset + len(strings)].tolist()
             row = list(compress(strings, is_real))
-            if TEXT in inputs.boxes:
-                encoded.boxes.append(list(compress(inputs.boxes[TEXT][b], is_real)))
-            if TEXT in inputs.times:
-                encoded.times.append(list(compress(inputs.times[TEXT][b], is_real)))
+            if instance.file is not None:
+                encoded.boxes.append(list(compress(inputs.boxes[TEXT][b], is_real)) if TEXT in inputs.boxes else [])
+                encoded.times.append(list(compress(inputs.times[TEXT][b], is_real)) if TEXT in inputs.times else [])
             if not row:
                 raise DataError(
                     f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "

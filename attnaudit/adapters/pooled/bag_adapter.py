@@ -184,11 +184,11 @@ class BagAdapter(PooledAttentionAdapter):
             mask={TEXT: mask},
             special={TEXT: torch.zeros_like(mask)},
             tokens={TEXT: [_names(one) for one in arrays]},
-            boxes={TEXT: [[_box(row) for row in one.tolist()] for one in boxes if one is not None]}
-            if all(one is not None for one in boxes)
+            boxes={TEXT: [[] if one is None else [_box(row) for row in one.tolist()] for one in boxes]}
+            if any(one is not None for one in boxes)
             else {},
-            times={TEXT: [[(start, end) for start, end in one.tolist()] for one in times if one is not None]}
-            if all(one is not None for one in times)
+            times={TEXT: [[] if one is None else [(start, end) for start, end in one.tolist()] for one in times]}
+            if any(one is not None for one in times)
             else {},
             tables={TEXT: table},
             extra=extra,

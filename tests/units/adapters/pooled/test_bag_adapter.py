@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from attnaudit.adapters import BagAdapter
 from attnaudit.checks import PermutationFragility, Pointing, check
+from attnaudit.checks.evidence import WORST_INSTANCES
 from attnaudit.conformance import full, quick
 from attnaudit.data import load
+from attnaudit.engine.joined_measurements import joined
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
+from attnaudit.engine.unit_strings import FILES_AT_ONCE
 from attnaudit.errors import AdapterError, DataError
 from attnaudit.instances import Dataset
 from attnaudit.records import UnitNames
@@ -322,6 +325,31 @@ def test_units_without_names_are_named_by_their_times(tmp_path: Path) -> None:
     inputs = bag_adapter().collate(load(tmp_path / "bags.csv").instances)
     assert inputs.tokens["text"] == [["0.00 to 0.25 s", "0.25 to 1.50 s"]]
     assert inputs.times["text"] == [[(0.0, 0.25), (0.25, 1.5)]]
+
+
+def test_boxes_and_times_stay_with_their_bags_if_other_bags_have_none(tmp_path: Path) -> None:
+    """More bags than are read at once: one part of them has a bag without places, the other part has none."""
+    names = [f"bag_{number:03}.safetensors" for number in range(FILES_AT_ONCE + 4)]
+    for number, name in enumerate(names):
+        tensors = {"features": torch.randn(2, FEATURES)}
+        if number == 1:
+            tensors["boxes"] = torch.tensor([[0, 0, 0.5, 1], [0.5, 0, 0.5, 1]])
+        elif number:
+            tensors["times"] = torch.tensor([[0.0, 1.0], [1.0, 2.0]]) + number
+        save_file(tensors, tmp_path / name)
+    (tmp_path / "bags.csv").write_text("\n".join(["file", *names]))
+    fragility = PermutationFragility(severity="report")
+    data = measured(bag_adapter(), load(tmp_path / "bags.csv"), *fragility.needs())
+    assert len(fragility.judge(data).worst) == WORST_INSTANCES
+    places = {Path(str(one.file)).name: i for i, one in enumerate(data.instances)}
+    for number, name in enumerate(names):
+        i = places[name]
+        assert data.times[i].tolist() == ([[number, number + 1], [number + 1, number + 2]] if number > 1 else [])
+        assert len(data.boxes[i]) == (2 if number == 1 else 0)
+    halves = data.only(np.arange(len(data)) < 1), data.only(np.arange(len(data)) >= 1)
+    again = joined(halves[1], halves[0])
+    assert [row.tolist() for row in again.times] == [row.tolist() for row in data.times]
+    assert [row.tolist() for row in again.boxes] == [row.tolist() for row in data.boxes]
 
 
 def test_all_weight_on_one_unit(bags: Dataset) -> None:
