@@ -6,10 +6,11 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,7 +39,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
         work: The function that is called with each task. It must be importable, and tasks and results must be
             picklable.
         tasks: The tasks.
-        jobs: The number of processes. Each process uses one thread.
+        jobs: The number of processes. Each process uses one thread, and ends when the current process ends.
 
     Raises:
         AuditError: A process was killed.
@@ -47,7 +48,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
     if jobs <= 1 or len(tasks) <= 1:
         yield from ((task, work(task)) for task in tasks)
         return
-    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_one_thread)
+    pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_start)
     try:
         task_of = {pool.submit(work, task): task for task in tasks}
         for future in as_completed(task_of):
@@ -61,11 +62,24 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
         pool.shutdown(cancel_futures=True)
 
 
-def _one_thread() -> None:
-    """Limit torch to one thread, because the processes together already use all CPUs."""
+def _start() -> None:
+    """Limit torch to one thread, because the processes together already use all CPUs. End with the parent process."""
     import torch
 
     torch.set_num_threads(1)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the process that started it has ended, even if it was killed."""
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_wait_for_end, args=(parent.join,), daemon=True).start()
+
+
+def _wait_for_end(join: Callable[[], None]) -> None:
+    join()
+    os._exit(1)
 
 
 def allow_threads(number: int) -> None:

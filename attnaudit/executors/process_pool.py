@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, get_context
 from typing import TYPE_CHECKING
 
 from attnaudit.errors import AuditError
@@ -23,6 +22,7 @@ from attnaudit.executors.shard_job import (
     rebuilt,
     refuse_timeouts,
 )
+from attnaudit.processes import end_with_parent
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -227,7 +227,7 @@ def _refuse_deaths(member: _Member, deaths: int) -> None:
 
 def _serve(channel: Connection, job: ShardJob) -> None:
     """Measure the shards that arrive, until the connection is closed. This is the main function of a process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         worker: ShardWorker | None = None
         while True:
@@ -238,11 +238,3 @@ def _serve(channel: Connection, job: ShardJob) -> None:
         return
     except BaseException as error:
         channel.send(described(error))
-
-
-def _end_with_parent() -> None:
-    """End this process as soon as the process that started it has ended, even if it was killed."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

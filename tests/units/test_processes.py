@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +27,35 @@ def kill_this_process(_task: int) -> int:
 def test_a_killed_process_raises_an_error_that_names_the_remedy() -> None:
     with pytest.raises(AuditError, match=r"A process was killed.*fewer --jobs.*Finished results are kept"):
         list(spread(kill_this_process, [1, 2], 2))
+
+
+def wait_and_tell(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(300)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+def test_all_processes_end_if_the_one_that_started_them_is_killed(tmp_path: Path) -> None:
+    code = f"""
+from attnaudit.processes import spread
+from tests.units.test_processes import wait_and_tell
+if __name__ == "__main__":
+    list(spread(wait_and_tell, [{str(tmp_path)!r}] * 3, 2))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    try:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.fixture
