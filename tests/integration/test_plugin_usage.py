@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from attnaudit import cli
 from tests.conftest import newest_audit
 from tests.forking_interpreter import run_pytest
 
@@ -305,3 +306,43 @@ def test_without_a_terminal_a_failed_gate_is_a_failed_test(project: pytest.Pytes
     result = run_pytest(project, "--model", "tiny", "-p", "no:terminal")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert len(newest_audit(project.path)["checks"]) == 3
+
+
+HOPS = """
+
+@attnaudit.register_model("hops")
+def hops():
+    from attnaudit.adapters import SeveralAttentionsAdapter
+
+    adapter = tiny()
+
+    def pool(states, allowed, attend):
+        first, second = (attend(hop, adapter.attention(states, allowed), states) for hop in ("hop 1", "hop 2"))
+        return adapter.decoder(first + second)
+
+    return SeveralAttentionsAdapter(
+        embedding=adapter.embedding,
+        encoder=adapter.encoder,
+        pool=pool,
+        sites={"hop 1": 1, "hop 2": 1},
+        tokenize=adapter.tokenize,
+        classes=("negative", "positive"),
+        modules=tuple(adapter.modules),
+    )
+"""
+
+
+def test_several_attentions_without_a_reading_are_refused_with_the_readings(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    (project.path / "conftest.py").write_text(conftest + HOPS, encoding="utf-8")
+    result = project.runpytest("--model", "hops")
+    assert result.ret == 6
+    outputs = [result.stdout.str() + result.stderr.str()]
+    assert cli.main(["conformance", "hops"]) == 2
+    outputs.append(capsys.readouterr().err)
+    for output in outputs:
+        assert "no reading is given" in output
+        assert "pass it as the argument reading: 'own@site=hop 1', 'own@site=hop 2'." in output
+        assert "TypeError" not in output

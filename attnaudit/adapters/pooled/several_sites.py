@@ -80,7 +80,7 @@ class SeveralAttentionsAdapter(TokenStreams):
         encoder: Callable[[Tensor, Tensor], Tensor],
         pool: Callable[..., Tensor],
         sites: Mapping[str, int],
-        reading: str,
+        reading: str = "",
         tokenize: Callable[[str], Encoding],
         classes: Sequence[str],
         modules: Sequence[nn.Module] | None = None,
@@ -104,7 +104,8 @@ class SeveralAttentionsAdapter(TokenStreams):
                 `attend(site, weights, values)` (see `Attend`), once per site.
             sites: Name of each site -> its number of heads, in the order in which `pool` computes them.
             reading: The attention that is shown as the explanation (see `attnaudit.readings`), such as
-                "own@site=hop 1,heads=mean" or "own@layer=-1,heads=0".
+                "own@site=hop 1,heads=mean" or "own@layer=-1,heads=0". It is required if there is more than one site or
+                head, and invalid otherwise.
             tokenize: As for `PooledAttentionAdapter`.
             classes: As for `PooledAttentionAdapter`.
             modules: As for `PooledAttentionAdapter`.

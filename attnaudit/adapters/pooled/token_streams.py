@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from attnaudit.adapters.padding import delete_positions, keep_positions, pad, select_rows, substitute_positions
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Site
 from attnaudit.errors import AdapterError, DataError
+from attnaudit.formatting import listed
 from attnaudit.instances import Instance
 from attnaudit.model_families import POOLED
-from attnaudit.readings import POOL_FORM
 from attnaudit.targets import Target
 
 
@@ -205,10 +205,20 @@ def require_reading(sites: Sequence[Site], reading: str) -> None:
     if several and not reading:
         named = ", ".join(f"{site.key} with {site.heads} head{'s' * (site.heads > 1)}" for site in sites)
         raise AdapterError(
-            f"The attention has several rows of weights per text ({named}), but no reading is given. Say which of them "
-            f"is shown as the explanation, for example reading={POOL_FORM!r} for the mean over the heads of the last "
-            f"site, or 'own@site={sites[0].key},heads=0' for one head."
+            f"The attention has several rows of weights per text ({named}), but no reading is given. The reading says "
+            f"which of them is shown as the explanation. Choose one, and pass it as the argument reading: "
+            f"{listed([reading for site in sites for reading in _readings(site, len(sites))], most=6)}. "
+            "docs/pooling.md describes the readings."
         )
+
+
+def _readings(site: Site, number_of_sites: int) -> list[str]:
+    """Return the readings of a site, each in quotation marks and, if the site has several heads, with its meaning."""
+    place = f"site={site.key}" if number_of_sites > 1 else ""
+    if site.heads == 1:
+        return [f"'own@{place}'"]
+    heads = {"mean": "the mean over the heads", "0": f"one head, from 0 to {site.heads - 1}"}
+    return [f"'own@{','.join(filter(None, (place, f'heads={one}')))}' ({words})" for one, words in heads.items()]
 
 
 def modules_among(parts: Sequence[object]) -> tuple[nn.Module, ...]:

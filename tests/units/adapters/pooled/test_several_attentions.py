@@ -213,6 +213,13 @@ def test_the_explained_text_of_a_pair_is_erased() -> None:
         (several_heads, {"reading": "own@heads=7"}, "heads 0 to 2"),
         (several_heads, {"reading": "rollout"}, "pooled attention has no query tokens"),
         (memory_network, {"reading": ""}, "hop 1 with 1 head, hop 2 with 1 head"),
+        (memory_network, {"reading": ""}, "argument reading: 'own@site=hop 1', 'own@site=hop 2'. docs/pooling.md"),
+        (
+            memory_network,
+            {"reading": "", "sites": {"hop 1": 3, "hop 2": 1}},
+            r"'own@site=hop 1,heads=mean' \(the mean over the heads\), "
+            r"'own@site=hop 1,heads=0' \(one head, from 0 to 2\), 'own@site=hop 2'\.",
+        ),
         (memory_network, {"reading": "own@site=hop 9"}, "the sites are 'hop 1', 'hop 2'"),
         (memory_network, {"reading": "own@site=hop 1,heads=predicted"}, "one head for each"),
         (one_branch_per_class, {"target": Target(kind="label", name="neutral")}, "name its head, such as own@heads=0"),
