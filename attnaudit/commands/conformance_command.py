@@ -12,16 +12,14 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from attnaudit.devices import NAMES, require_device
 from attnaudit.errors import AuditError, DataError, ModelError, require_reachable, shown_error
 from attnaudit.formatting import terminal_safe, without_commands
-from attnaudit.records import ConformanceResult, UnitNames
+from attnaudit.records import ConformanceResult
 from attnaudit.registry import models
 
 if TYPE_CHECKING:
-    from attnaudit.adapters.protocol import Capabilities, ModelAdapter
+    from attnaudit.adapters.protocol import ModelAdapter
     from attnaudit.instances import Dataset, Instance
 
 #: The number of instances on which the checks run, and the size of the random sample from which they are selected.
@@ -135,20 +133,8 @@ def _check(
         for case in pending:
             if status is not None:
                 status.update(f"{case.check.name} ({len(results) + 1} of {len(pending)})")
-            results.append(_with_unit_names(case.result(), adapter.capabilities))
+            results.append(case.result())
     return results
-
-
-def _with_unit_names(result: ConformanceResult, capabilities: Capabilities) -> ConformanceResult:
-    """Return a result whose text names the units and rows of the model.
-
-    The text about a failed check stays unchanged: it tells the author of the adapter what to return, in the words of
-    the adapter protocol.
-    """
-    if result.outcome == "fail":
-        return result
-    names = UnitNames(unit=capabilities.unit_name, row=capabilities.row_name)
-    return msgspec.structs.replace(result, detail=names.named(result.detail))
 
 
 def _progress() -> AbstractContextManager[Any]:

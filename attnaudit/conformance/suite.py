@@ -41,7 +41,7 @@ from attnaudit.conformance.token_removal import check_deletion, check_repeated_d
 from attnaudit.devices import full_precision
 from attnaudit.errors import AdapterError, AuditError, CheckError, nearest, raised_at
 from attnaudit.instances import Instance
-from attnaudit.records import ConformanceResult
+from attnaudit.records import ConformanceResult, UnitNames
 
 CHECKS: tuple[Check, ...] = (
     check_sites,
@@ -149,6 +149,10 @@ class Case:
     def run(self) -> str:
         """Run the check.
 
+        The result and the reason why a check does not apply use the names of the units and rows of the model. The text
+        about a failed check does not: it tells the author of the adapter what to return, in the words of the adapter
+        protocol.
+
         Returns:
             One sentence about the result.
 
@@ -163,10 +167,11 @@ class Case:
             raise NotTriedError(f"not run, because '{self.subject.obstacle}' fails.")
         try:
             with full_precision():
+                names = UnitNames(unit=e.capabilities.unit_name, row=e.capabilities.row_name)
                 skip_reason = self.check.skip_reason(e)
                 if skip_reason:
-                    raise NotSelectedError(skip_reason)
-                return self.check(e)
+                    raise NotSelectedError(names.named(skip_reason))
+                return names.named(self.check(e))
         except (BrokenContractError, NotSelectedError):
             raise
         except AdapterError as error:

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from attnaudit import cli
-from tests.conftest import PROJECT_CONFTEST
+from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.forking_interpreter import run_module
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +46,18 @@ def made():
         modules=(encoder, score, decoder),
         features=3,
     )
+"""
+
+#: A model whose units are patches of a slide.
+PATCHES = """
+
+@attnaudit.register_model("patches")
+def patches():
+    import dataclasses
+
+    adapter = tiny()
+    adapter._capabilities = dataclasses.replace(adapter.capabilities, unit_name="patch", row_name="slide")
+    return adapter
 """
 
 TESTS = """
@@ -126,6 +138,20 @@ def test_results_have_the_names_of_the_units(tmp_path: Path) -> None:
     details = {line.split()[0]: " ".join(line.split()[2:]) for line in done.stdout.splitlines() if line[:1].strip()}
     assert details["words"] == "every vector is a unit"
     assert not re.search(r"(?<!special.)token", done.stdout)
+
+
+def test_the_conformance_table_of_an_audit_has_the_names_of_the_units(project: pytest.Pytester) -> None:
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    (project.path / "conftest.py").write_text(conftest + PATCHES, encoding="utf-8")
+    project.runpytest("--model", "patches").assert_outcomes(passed=2, failed=1)
+    (model,) = newest_audit(project.path)["models"]
+    details = {one["check"]: one["detail"] for one in model["conformance"]}
+    assert details["words"] == "every patch is a unit"
+    assert details["sums"] == "weights sum to one over the allowed patches and are zero elsewhere"
+    assert not [detail for detail in details.values() if re.search(r"(?<!special.)token|(?<!')text", detail)]
+    report = (newest_run(project.path) / "report.html").read_text(encoding="utf-8")
+    assert "over the allowed patches" in report
+    assert "allowed tokens" not in report
 
 
 @pytest.mark.parametrize(
