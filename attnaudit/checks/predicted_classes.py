@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
+from attnaudit.checks.base import Check
 from attnaudit.checks.evidence import Mask
 from attnaudit.engine.measurements import Measurements
 from attnaudit.filed_arrays import filled
 from attnaudit.formatting import listed
+from attnaudit.records import CheckRecord
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import FEW_GROUPS
 
@@ -81,7 +84,7 @@ class FrequentClasses:
     def note(self) -> str:
         """A remark on the classes, as a clause; "" if all predicted classes count."""
         if self.no_decision:
-            return f"all texts count as one class, because {self.no_decision}"
+            return f"the value is the index of all texts, not the smallest index of a class, because {self.no_decision}"
         if not self.rare:
             return ""
         names = listed([f"'{name}'" for name in self.rare])
@@ -90,3 +93,24 @@ class FrequentClasses:
             f"texts predicted as {names} are left out: {each} predicted for fewer than {FEWEST_SOURCES} texts (texts "
             f"of one source count once), and whether attention is used in {it} is unknown"
         )
+
+
+def with_texts_of(record: CheckRecord, check: Check, measurements: Measurements) -> CheckRecord:
+    """Return a record of a value of classes with the texts of a check that does not depend on classes.
+
+    Args:
+        record: The record of a model whose output is not a decision.
+        check: The check with the texts.
+        measurements: The measurements of the model.
+    """
+    texts = {
+        "title": f"{check.title} ({check.reading})" if check.reading else check.title,
+        "question": check.question,
+        "how_to_read": check.how_to_read,
+        "when_failed": check.when_failed,
+        "statistic": check.statistic,
+        "value_name": check.value_name,
+    }
+    names = measurements.unit_names
+    named = {field: names.named(text, of_weights=check.replaces_weights) for field, text in texts.items()}
+    return msgspec.structs.replace(record, **named)

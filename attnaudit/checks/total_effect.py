@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -30,14 +30,14 @@ from attnaudit.checks.evidence import (
     number_defined,
     single_token,
 )
-from attnaudit.checks.predicted_classes import FrequentClasses
+from attnaudit.checks.predicted_classes import FrequentClasses, with_texts_of
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
 from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
-from attnaudit.records import Direction, Reference
+from attnaudit.records import CheckRecord, Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.cohens_kappa import CohensKappa
 from attnaudit.statistics.groups import Groups
@@ -83,7 +83,7 @@ class TotalEffect(WhereReplaced):
             computed for each predicted class, and the smallest one is the value. The mean of the numerator is taken
             over the texts of this class; V is the same for all classes, and every predicted class has the same weight
             in it. A class that is predicted for fewer than 10 sources is left out. The value is undefined if only one
-            class remains. If the output is not a decision, all texts count as one class.
+            class remains. If the output is not a decision, the value is the index of all texts.
     """
 
     on: Literal["probabilities", "logits", "standardised"] = "probabilities"
@@ -261,13 +261,21 @@ class TotalEffect(WhereReplaced):
             "(mean squared changes)."
         )
 
+    def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
+        """Judge the check like `Check.judge`. If the output is not a decision, no text mentions predicted classes."""
+        record = super().judge(measurements, gated=gated)
+        if not (self.of_smallest and measurements.no_decision):
+            return record
+        return with_texts_of(record, replace(self, classes="as_sampled"), measurements)
+
     def details(self, measurements: Measurements, values: Floats) -> dict[str, Detail]:
         index = self._index(measurements, self.on)
         deviation = None if index is None else math.sqrt(index.variance)
         others = {on: self._index_value(measurements, on) for on in OUTPUTS if on != self.on}
-        kind = "smallest total-effect index" if self.of_smallest else "total-effect index"
+        of_smallest = self.of_smallest and not measurements.no_decision
+        kind = "smallest total-effect index" if of_smallest else "total-effect index"
         of_classes: dict[str, Detail] = {}
-        if self.of_smallest and index is not None and not measurements.no_decision:
+        if of_smallest and index is not None:
             rows = index.rows.members[int(np.argmin(index.of_classes))]
             of_classes = {
                 SMALLEST: measurements.classes[int(measurements.predicted[rows[0]])],

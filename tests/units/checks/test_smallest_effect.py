@@ -18,6 +18,7 @@ from attnaudit.checks.total_effect import SMALLEST, TotalEffect
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError
+from attnaudit.records import UnitNames
 from attnaudit.research.validation.changed_adapters import with_logits
 from attnaudit.research.validation.invariances import repeated
 from attnaudit.research.validation.law_models import hand_made
@@ -272,15 +273,25 @@ def test_texts_with_equal_weights_count_as_unchanged_in_their_class() -> None:
     assert smallest("logits").judge(m).undefined == {"all attention weights are equal": 80}
 
 
-def test_an_output_that_is_no_decision_counts_as_one_class() -> None:
+def test_without_decisions_the_value_and_the_texts_are_those_of_all_texts() -> None:
     m = with_classes((40, 40))
     m.no_decision = "the target is a score without a threshold"
     record = smallest().judge(m)
     mean = TotalEffect(on="standardised", classes="as_sampled", severity="report").judge(m)
     assert record.value == pytest.approx(mean.value)
-    assert record.in_words == mean.in_words
     assert SMALLEST not in record.details
-    assert "all texts count as one class, because the target is a score without a threshold" in record.note
+    assert record.details.keys() == mean.details.keys()
+    for text in ("title", "question", "how_to_read", "when_failed", "statistic", "value_name", "in_words"):
+        assert getattr(record, text) == getattr(mean, text), text
+    assert (record.check, record.parameters["classes"]) == ("total_effect.standardised.smallest", "smallest")
+    assert record.note == (
+        "the value is the index of all texts, not the smallest index of a class, because the target is a score without "
+        "a threshold"
+    )
+    bags = replace(m, unit_names=UnitNames(unit="patch", row="slide"))
+    named = smallest().judge(bags)
+    assert named.note.startswith("the value is the index of all slides")
+    assert "the attention weights are shuffled over the patches" in named.how_to_read
 
 
 def test_the_order_of_the_rows_does_not_matter() -> None:
