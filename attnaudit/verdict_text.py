@@ -6,10 +6,12 @@ The terminal, JUnit, Markdown and HTML reports all use these functions. Their re
 from __future__ import annotations
 
 import math
+import re
 
 from attnaudit.formatting import decimals, number, plain_number, plural, sentence, terminal_safe, threshold
 from attnaudit.records import CheckRecord, Interval, Planning, Reference, Requirement
 from attnaudit.records.unit_names import names_of
+from attnaudit.statistics.verdict import MINIMUM_SHARE
 
 #: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
@@ -27,7 +29,8 @@ def headline(record: CheckRecord) -> str:
     """Return the first line of a failure message: the value, its interval, the threshold and the number of instances.
 
     An example is "mean τ-b 0.213 [0.198, 0.229], required at least 0.300, n=2,026 (12 undefined)". If a case is
-    inconclusive only because of the wider interval that decides failures, the line contains this interval as well.
+    inconclusive only because of the wider interval that decides failures, the line contains this interval as well. If
+    the verdict is undefined, it contains the most frequent reason why instances have no value.
     """
     places = digits(record)
     if record.value is None:
@@ -44,7 +47,23 @@ def headline(record: CheckRecord) -> str:
         text += f", required {_direction(limit)} {_plain_limit(limit, places)}"
         text += f" ({limit.expression})" if limit.expression else ""
     text += f", n={record.n_defined:,}"
-    return text + (f" ({record.n - record.n_defined:,} undefined)" if record.n > record.n_defined else "")
+    if record.n == record.n_defined:
+        return text
+    why, all_of_them = _most_frequent_reason(record)
+    because = f"{':' if all_of_them else ', most often:'} {why}" if why and record.verdict == "undefined" else ""
+    return f"{text} ({record.n - record.n_defined:,} undefined{because})"
+
+
+def reason_in_full(record: CheckRecord) -> str:
+    """Return the reason for the verdict, as a clause.
+
+    If the verdict is undefined because too few instances have a value, the most frequent reason for this is added.
+    """
+    why, all_of_them = _most_frequent_reason(record)
+    few = record.n_defined < MINIMUM_SHARE * record.n and not record.unseen_mixers
+    if record.verdict != "undefined" or not why or not few:
+        return record.reason
+    return f"{record.reason}{': ' if all_of_them else '; the most frequent reason is: '}{why}"
 
 
 def exceeds_margin(record: CheckRecord) -> bool:
@@ -92,16 +111,17 @@ def failure_message(record: CheckRecord) -> str:
 
 
 def reference_name(record: CheckRecord, reference: Reference) -> str:
-    """Return the name of a reference value as the terminal shows it, with the name of the rows or units.
+    """Return the name of a reference value as the terminal shows it: in words, with the name of the rows or units.
 
     The name stays unchanged if the threshold refers to it.
 
     Examples:
-        For a model that reads bags, "another_text" becomes "another_bag".
+        The name "another_text" becomes "another text" or, for a model that reads bags, "another bag".
     """
-    if record.requirement is not None and record.requirement.expression:
+    expression = record.requirement.expression if record.requirement is not None else None
+    if expression and re.search(rf"\b{re.escape(reference.name)}\b", expression):
         return reference.name
-    return names_of(record.unit_names).named(reference.name.replace("_", " ")).replace(" ", "_")
+    return names_of(record.unit_names).named(reference.name.replace("_", " "))
 
 
 def failure_rule(record: CheckRecord) -> str:
@@ -121,7 +141,7 @@ def failure_rule(record: CheckRecord) -> str:
 def verdict_sentence(record: CheckRecord) -> str:
     """Return the reason for the verdict as a sentence, with the interval and the threshold if they exist."""
     if record.requirement is None or record.verdict == "undefined":
-        return sentence(record.reason)
+        return sentence(reason_in_full(record))
     if record.interval is None:
         return sentence(f"{record.reason}; the check requires {required_words(record.requirement)}")
     facts = [f"the {record.interval.level} interval runs from {interval_words(record)}"]
@@ -200,6 +220,16 @@ def wider_interval_that_decides(record: CheckRecord) -> Interval | None:
         return None
     missed = interval.high < limit.value if limit.direction == "at_least" else interval.low > limit.value
     return wider if missed and wider.low <= limit.value <= wider.high else None
+
+
+def _most_frequent_reason(record: CheckRecord) -> tuple[str, bool]:
+    """Return why most of the instances without a value have none, and whether this is the reason for all of them.
+
+    The reason is "" if the record contains none, or if it says instead why two models cannot be compared.
+    """
+    if not record.undefined or (record.comparison and record.comparison.not_comparable):
+        return "", True
+    return max(record.undefined, key=record.undefined.__getitem__), len(record.undefined) == 1
 
 
 def _wider_brackets(record: CheckRecord) -> str:

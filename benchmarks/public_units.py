@@ -46,6 +46,7 @@ from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset, Instance
 from attnaudit.targets import Target
+from attnaudit.verdict_text import reference_name
 from benchmarks import public_recordings
 from benchmarks.public_models import TOLERANCE, lines_of
 
@@ -87,7 +88,9 @@ def measured_by(
         record = check.judge(measured)
         if record.value is None or outcomes["fail"]:
             raise SystemExit(f"{check}: conformance {dict(outcomes)}, value {record.value}.")
-        others = "".join(f", {one.name} {one.value:.2f}" for one in record.references if one.value is not None)
+        others = "".join(
+            f", {reference_name(record, one)} {one.value:.2f}" for one in record.references if one.value is not None
+        )
         values.append(f"{type(check).__name__} {record.value:.2f}{others}")
     return measured, outcomes, values
 

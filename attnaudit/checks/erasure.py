@@ -218,7 +218,8 @@ class Erasure(PerInstanceCheck):
         if self.measure == "decision":
             effect = f"changes the decision {points} {'more' if larger else 'less'} often than"
         else:
-            effect = f"lowers the predicted probability by {points} {'more' if larger else 'less'} than"
+            probability = "probability of the target" if evidence.no_decision else "predicted probability"
+            effect = f"lowers the {probability} by {points} {'more' if larger else 'less'} than"
         erasing = self.erasing.lower()
         return f"On average, {erasing} the most attended tokens {effect} {erasing} random tokens."
 
@@ -248,11 +249,12 @@ class Erasure(PerInstanceCheck):
         )
 
     def charts(self, measurements: Measurements, values: Floats) -> Sequence[Chart]:
+        probability = "probability of the target" if measurements.no_decision else "predicted probability"
         return (
             Chart(
                 title=f"{self.metric.capitalize()} by share of tokens",
                 x_label="tokens erased, %",
-                y_label="decisions changed" if self.measure == "decision" else "drop in the predicted probability",
+                y_label="decisions changed" if self.measure == "decision" else f"drop in the {probability}",
                 kind="line",
                 series=[
                     Series(

@@ -38,10 +38,10 @@ class Polarity(PerInstanceCheck):
     question = "How often does the most attended token speak against the prediction?"
     why = (
         "Readers take a large weight as support for the prediction. If removing the most attended token makes the "
-        "model more certain, this token was evidence for another class."
+        "model more certain, this token was evidence against the prediction."
     )
     how_to_read = (
-        "The value is how often the predicted class becomes more probable without the most attended token. At 0, this "
+        "The value is how often the prediction becomes more probable without the most attended token. At 0, this "
         "token always supports the prediction; compare the value with that of a token drawn at random."
     )
     unit = "share of instances"

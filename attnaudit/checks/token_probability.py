@@ -34,7 +34,7 @@ class TokenProbability(PerInstanceCheck):
 
     family = "states"
     title = "One token's state alone does not decide"
-    question = "Is the predicted class less probable from one token's hidden state alone than from all of them?"
+    question = "Is the prediction less probable from one token's hidden state alone than from all of them?"
     why = (
         "If every hidden state alone gives the prediction, each state contains the information of the whole text, and "
         "the weight on a state says nothing about the token at its position."
@@ -68,7 +68,7 @@ class TokenProbability(PerInstanceCheck):
         whole = measurements.scalar("token_probability.whole")
         return (
             Reference(name="floor", value=chance, meaning="one over the number of classes", n=number_defined(values)),
-            ReferenceValues("whole_text", whole, "mean probability of the predicted class from the whole text"),
+            ReferenceValues("whole_text", whole, "mean probability of the prediction from the whole text"),
         )
 
     def linearised_values(self, measurements: Measurements) -> Floats:

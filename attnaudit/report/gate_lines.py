@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnaudit.formatting import number
 from attnaudit.records import CheckRecord, GateRecord, RunRecord
 from attnaudit.records.unit_names import names_of
-from attnaudit.verdict_text import headline
+from attnaudit.verdict_text import headline, reason_in_full
 
 #: Verdict -> the answer to the question of the policy to which a gate belongs.
 ANSWERS = {
@@ -82,7 +82,14 @@ def _line(gate: GateRecord, run: RunRecord) -> GateLine:
         return GateLine(STATE_WORDS[gate.state], f"{asks or record.title}: {headline(record)}")
     said = f"{asks} {ANSWERS[record.verdict]}" if asks else _claim(record)
     allowed = "; the policy allows this" if gate.state == "passed" and record.verdict != "pass" else ""
-    return GateLine(record.verdict, f"{said}: {headline(record)}{allowed}")
+    return GateLine(record.verdict, f"{said}: {headline(record)}{_further_reason(record)}{allowed}")
+
+
+def _further_reason(record: CheckRecord) -> str:
+    """Return why the verdict is undefined, as a clause; "" if the headline or a note of the run says why."""
+    in_headline = reason_in_full(record) != record.reason
+    in_note = record.comparison is not None and record.comparison.not_comparable
+    return "" if record.verdict != "undefined" or in_headline or in_note else f"; {record.reason}"
 
 
 def _claim(record: CheckRecord) -> str:

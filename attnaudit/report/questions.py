@@ -5,7 +5,14 @@ from __future__ import annotations
 from attnaudit.formatting import left_out, number, plural
 from attnaudit.records import CheckRecord, ModelRecord, PolicyQuestion, RunRecord
 from attnaudit.report.unvalidated import unvalidated_notes
-from attnaudit.verdict_text import digits, interval_range, interval_words, required_words, wider_interval_that_decides
+from attnaudit.verdict_text import (
+    digits,
+    interval_range,
+    interval_words,
+    reason_in_full,
+    required_words,
+    wider_interval_that_decides,
+)
 
 #: Verdicts that block a release, the most serious one first.
 BLOCKING = ("fail", "undefined", "inconclusive")
@@ -56,7 +63,7 @@ def _in_one_sentence(gate: CheckRecord, run: RunRecord) -> str:
     """Return why a gate blocks the release, as a sentence."""
     asked = _asked(gate, run)
     if gate.verdict == "undefined" or gate.requirement is None:
-        return f"{asked} has no answer: {gate.reason}."
+        return f"{asked} has no answer: {reason_in_full(gate)}."
     value, limit = number(gate.value, digits=digits(gate)), required_words(gate.requirement)
     if gate.verdict == "fail":
         claim = gate.when_failed or f"“{gate.title}” does not hold"
@@ -132,8 +139,10 @@ def _answer(run: RunRecord, blocking: list[CheckRecord]) -> str:
 def _shortfall(check: CheckRecord, subject: str) -> str:
     """Return a clause that says why a gate did not pass.
 
-    If it failed, the clause gives its value and its threshold. Otherwise it gives its verdict.
+    If it failed, the clause gives its value and its threshold. If it is undefined, the clause gives the reason.
     """
+    if check.verdict == "undefined":
+        return f"{check.check}{subject} is undefined ({reason_in_full(check)})"
     if check.verdict != "fail" or check.requirement is None:
         return f"{check.check}{subject} is {check.verdict}"
     value = number(check.value, digits=digits(check))

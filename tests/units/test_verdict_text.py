@@ -25,6 +25,7 @@ from attnaudit.verdict_text import (
     headline,
     interval_words,
     planned,
+    reason_in_full,
     reference_name,
     required_words,
     requirement_symbol,
@@ -70,6 +71,28 @@ def test_the_headline_of_an_undefined_value() -> None:
         value_name="mean τ-b", value=None, interval=None, requirement=required("at_most", 0.3), n=300, n_defined=0
     )
     assert headline(record) == "mean τ-b undefined, required at most 0.300, n=0 (300 undefined)"
+    record = msgspec.structs.replace(record, verdict="undefined", undefined={"a single token": 300})
+    assert headline(record) == "mean τ-b undefined, required at most 0.300, n=0 (300 undefined: a single token)"
+    record = msgspec.structs.replace(record, undefined={"a single token": 10, "no label": 290})
+    assert headline(record) == "mean τ-b undefined, required at most 0.300, n=0 (300 undefined, most often: no label)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"undefined": {"no label": 30}}, "too few: no label"),
+        ({"undefined": {"no label": 10, "a single token": 20}}, "too few; the most frequent reason is: a single token"),
+        ({"undefined": {"no label": 30}, "verdict": "inconclusive"}, "too few"),
+        ({"undefined": {"no label": 5}, "n_defined": 35}, "too few"),
+        ({"undefined": {"no label": 30}, "unseen_mixers": ["mixer"]}, "too few"),
+        ({"undefined": {}}, "too few"),
+    ],
+)
+def test_the_reason_of_an_undefined_verdict_says_why_instances_have_no_value(
+    changes: dict[str, Any], reason: str
+) -> None:
+    undefined = {"verdict": "undefined", "reason": "too few", "n": 40, "n_defined": 10, **changes}
+    assert reason_in_full(check_record(**undefined)) == reason
 
 
 def test_a_headline_rounds_no_bound_to_the_threshold() -> None:
@@ -124,14 +147,15 @@ def test_a_failure_message_names_reason_references_and_worst_instances() -> None
     ]
 
 
-def test_references_have_the_names_of_the_rows_unless_the_threshold_names_them() -> None:
+def test_references_are_named_in_words_unless_the_threshold_refers_to_them() -> None:
     reference = Reference(name="another_text", value=1.0, meaning="another text")
     bags = check_record(unit_names=UnitNames(unit="vector", row="bag"), references=[reference])
-    assert reference_name(bags, reference) == "another_bag"
-    assert "another_bag: 1.000 (another text)" in failure_message(bags).splitlines()
-    assert reference_name(check_record(), reference) == "another_text"
-    named = Requirement(direction="at_least", value=0.2, expression="0.2 * another_text")
-    assert reference_name(msgspec.structs.replace(bags, requirement=named), reference) == "another_text"
+    assert reference_name(bags, reference) == "another bag"
+    assert "another bag: 1.000 (another text)" in failure_message(bags).splitlines()
+    assert reference_name(check_record(), reference) == "another text"
+    for expression, name in (("0.2 * another_text", "another_text"), ("another_text_of + 1", "another bag")):
+        named = Requirement(direction="at_least", value=0.2, expression=expression)
+        assert reference_name(msgspec.structs.replace(bags, requirement=named), reference) == name
 
 
 def test_a_failure_message_states_when_a_check_fails_and_how_many_instances_decide_it() -> None:

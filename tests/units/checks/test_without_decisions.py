@@ -21,6 +21,7 @@ CHECKS = (
     checks.Comprehensiveness(measure="decision", against="random", severity="report"),
     checks.TokenProbability(severity="report"),
 )
+OTHERS = (checks.Comprehensiveness(against="random", severity="report"), checks.Polarity(severity="report"))
 REASON = "the target, the score 'neutral' (no threshold, scale 2), is not a decision; declare a threshold"
 
 
@@ -31,7 +32,7 @@ def adapter() -> PooledAttentionAdapter:
 
 @pytest.fixture(scope="module")
 def measurements() -> Measurements:
-    needs = sorted({need for check in CHECKS for need in check.needs()})
+    needs = sorted({need for check in (*CHECKS, *OTHERS) for need in check.needs()})
     return measure(adapter(), dataset(), needs, model="m", seed=0)[0]
 
 
@@ -59,6 +60,23 @@ def test_a_change_of_the_output_is_not_called_a_change_of_class(measurements: Me
         f"Giving all tokens of a text the same weight changes the probability of the target by "
         f"{record.value:.3f} on average."
     )
+
+
+def test_no_text_mentions_another_class_or_a_prediction_of_one(measurements: Measurements) -> None:
+    for check in (CHECKS[0], CHECKS[2], *OTHERS):
+        record = check.judge(measurements)
+        texts = (
+            record.question,
+            record.why,
+            record.how_to_read,
+            record.in_words,
+            record.when_failed,
+            record.value_name,
+        )
+        for text in (*texts, *(chart.y_label for chart in record.charts)):
+            assert "class" not in text
+            assert "predicted" not in text
+    assert "lowers the probability of the target by" in OTHERS[0].judge(measurements).in_words
 
 
 def test_balanced_classes_are_equal_weights(measurements: Measurements) -> None:

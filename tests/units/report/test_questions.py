@@ -251,7 +251,7 @@ def test_an_answer_names_model_and_data_where_the_run_has_several() -> None:
     two_models = msgspec.structs.replace(two_models, checks=[*two_models.checks, other])
     assert policy_notes(two_models) == [
         "“Is attention used?” No: first for demo on movie-reviews is 0.213, but at least 0.30 is required; "
-        "first for other on movie-reviews is undefined."
+        f"first for other on movie-reviews is undefined ({other.reason})."
     ]
 
 
