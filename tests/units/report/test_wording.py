@@ -188,7 +188,7 @@ def test_the_summary_names_models_only_where_there_are_several() -> None:
     assert "Report: reports/x/report.html" in one
     assert (
         "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | "
-        r"floor 0.001, gradient\_loo 0.610 | 2,026 | 45 | gate, blocks the release" in one
+        "floor 0.001, gradient loo 0.610 | 2,026 | 45 | gate, blocks the release" in one
     )
 
 
