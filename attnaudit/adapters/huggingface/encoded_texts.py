@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise
-from typing import Any, TypeVar, overload
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -121,8 +121,7 @@ class EncodedTexts(Sequence[EncodedText]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenizedText:
+class TokenizedText(NamedTuple):
     """What a tokenizer returns for one text, or for a pair of texts, with one entry per token.
 
     Attributes:
@@ -130,7 +129,7 @@ class TokenizedText:
         added: 1 for special tokens that the tokenizer adds, else 0.
         types: Token types; empty if the tokenizer returns none.
         words: Index of the word within its text; None for added tokens. Empty if the tokenizer does not report it.
-        texts: Index of the text (0 or 1); None for added tokens. It is 0 for all tokens if it was not requested.
+        texts: Index of the text (0 or 1); None for added tokens. Empty if it was not requested.
         offsets: The position of the first character of each token in its text, and the position after its last
             character; empty if they were not requested.
     """
@@ -143,32 +142,34 @@ class TokenizedText:
     offsets: list[tuple[int, int]]
 
     @classmethod
-    def rows(cls, encoded: Any, *, words: bool, texts: bool, batched: bool) -> Iterator[TokenizedText]:
-        """Yield the texts in the result of a call of a tokenizer.
+    def rows(cls, encoded: Any, *, texts: bool, batched: bool) -> Iterator[TokenizedText]:
+        """Return the texts in the result of a call of a tokenizer.
 
         Args:
             encoded: The result.
-            words: Whether to ask for the words.
-            texts: Whether to ask for the index of the text of each token. If not, it is 0 for all tokens.
+            texts: Whether to ask for the index of the text of each token.
             batched: Whether the tokenizer was called with a list of texts, rather than with a single one.
         """
-        names = ("input_ids", "special_tokens_mask", "token_type_ids", "offset_mapping")
-        columns = [encoded.get(name, []) if batched else [encoded.get(name, [])] for name in names]
-        for row, ids in enumerate(columns[0]):
-            added, types, offsets = (column[row] if column else [] for column in columns[1:])
-            yield cls(
-                ids=ids,
-                added=added,
-                types=types,
-                words=encoded.word_ids(row) if words else [],
-                texts=encoded.sequence_ids(row) if texts else [0] * len(ids),
-                offsets=offsets,
-            )
+        encodings = getattr(encoded, "encodings", None) or ()  # Only fast tokenizers return encodings.
+
+        def column(name: str) -> Iterable[list[Any]]:
+            found = encoded.get(name)
+            return repeat([]) if found is None else found if batched else [found]
+
+        columns = (
+            column("input_ids"),
+            column("special_tokens_mask"),
+            column("token_type_ids"),
+            [one.word_ids for one in encodings] or repeat([]),
+            [one.sequence_ids for one in encodings if texts] or repeat([]),
+            column("offset_mapping"),
+        )
+        return map(cls._make, zip(*columns, strict=False))
 
 
 def flat(rows: Iterable[Sequence[Any]], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array (N,) of the entries of all rows, one row after the other."""
-    return np.array(list(chain.from_iterable(rows)), dtype=dtype)
+    return np.fromiter(chain.from_iterable(rows), dtype=dtype)
 
 
 def split(entries: list[T], counts: Sequence[int]) -> list[list[T]]:

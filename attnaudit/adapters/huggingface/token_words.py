@@ -30,13 +30,13 @@ def numbered_words(texts: Sequence[TokenizedText], special: Flags) -> Integers:
     row = np.repeat(np.arange(len(texts)), [len(text.ids) for text in texts])
     # Arrays of float64 turn None into NaN.
     words = flat((text.words for text in texts), np.float64)
-    in_text = flat((text.texts for text in texts), np.float64)
-    counted = ~special & ~np.isnan(words) & ~np.isnan(in_text)
+    in_text = np.zeros(len(row))
+    if any(text.texts for text in texts):
+        in_text = flat((text.texts or [0] * len(text.ids) for text in texts), np.float64)
+    keys = (row * 2 + in_text) * (words.max(initial=0, where=~np.isnan(words)) + 1) + words
+    counted = ~special & ~np.isnan(keys)
     numbers = np.full(len(row), -1, dtype=np.int64)
-    if not counted.any():
-        return numbers
-    words, in_text, row = words[counted].astype(np.int64), in_text[counted].astype(np.int64), row[counted]
-    keys = ((row * 2 + in_text) * (int(words.max()) + 1)) + words
+    row, keys = row[counted], keys[counted]
     _, first, word = np.unique(keys, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     order = first.argsort()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,7 @@ class TextEncoder:
                 "tokens of the target cannot be found. Use a fast tokenizer (one with a tokenizer.json)."
             )
         self._splits_words = self._tokenizer_splits_words()
-        self._strings: dict[int, str] = {}  # The results of `readable` so far.
+        self._strings = _ReadableTokens(tokenizer)
 
     @property
     def takes_query(self) -> bool:
@@ -128,15 +127,15 @@ class TextEncoder:
             )
         texts = [self.pair(instance) for instance in instances]
         encoded = self._tokenize_all(texts)
-        truncated = [self.limit is not None and len(one.ids) > self.limit for one in encoded]
-        encoded = [
-            self._truncated(instance, pair) if is_too_long else one
-            for instance, pair, one, is_too_long in zip(instances, texts, encoded, truncated, strict=True)
-        ]
-        counts = [len(one.ids) for one in encoded]
-        id_list = list(chain.from_iterable(one.ids for one in encoded))
-        ids = np.array(id_list, dtype=np.int64)
-        special = flat((one.added for one in encoded), np.bool_) | np.isin(ids, self._special_ids())
+        counts = np.array([len(one.ids) for one in encoded], dtype=np.int64)
+        truncated = np.zeros(len(counts), dtype=np.bool_) if self.limit is None else counts > self.limit
+        for row in np.flatnonzero(truncated).tolist():
+            encoded[row] = self._truncated(instances[row], texts[row])
+            counts[row] = len(encoded[row].ids)
+        ids = flat((one.ids for one in encoded), np.int64)
+        special = flat((one.added for one in encoded), np.bool_)
+        for special_id in self._special_ids():
+            special |= ids == special_id
         types = flat((one.types or [0] * len(one.ids) for one in encoded), np.int64)
         marks, candidates = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.bool_)
         if self.target.at_tokens:
@@ -144,13 +143,13 @@ class TextEncoder:
             marks = flat((of_text for of_text, _ in marked), np.int64)
             candidates = flat((of_text for _, of_text in marked), np.bool_)
         return EncodedTexts(
-            counts=np.array(counts, dtype=np.int64),
+            counts=counts,
             ids=ids,
             special=special,
-            tokens=split(self.readable(id_list), counts),
+            tokens=[self.readable(one.ids) for one in encoded],
             words=self._word_numbers(encoded, special, texts),
             types=types if any(one.types for one in encoded) else types[:0],
-            truncated=np.array(truncated, dtype=np.bool_),
+            truncated=truncated,
             marks=marks,
             candidates=candidates,
         )
@@ -219,14 +218,14 @@ class TextEncoder:
             if rows:
                 encoded = self._call([[texts[row][part] for row in rows] for part in range(size)])
                 in_text = size == 2 or self._needs_offsets
-                parts = TokenizedText.rows(encoded, words=True, texts=in_text, batched=True)
+                parts = TokenizedText.rows(encoded, texts=in_text, batched=True)
                 found.update(zip(rows, parts, strict=True))
         return [found[row] if row in found else self._tokenize(pair) for row, pair in enumerate(texts)]
 
     def _tokenize(self, texts: Sequence[str], **settings: Any) -> TokenizedText:
         """Encode a single text, or a single pair."""
         encoded = self._call(texts, **settings)
-        (found,) = TokenizedText.rows(encoded, words=self.is_fast, texts=self.is_fast, batched=False)
+        (found,) = TokenizedText.rows(encoded, texts=True, batched=False)
         return found
 
     def _call(self, texts: Sequence[str] | Sequence[Sequence[str]], **settings: Any) -> Any:
@@ -400,17 +399,28 @@ class TextEncoder:
 
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
-        new = list(set(ids).difference(self._strings))
-        raw = self._raw(new) if new else []
-        decoder = getattr(getattr(self.tokenizer, "backend_tokenizer", None), "decoder", None)
-        for number, token in zip(new, raw, strict=True):
-            text = token
-            if decoder is not None:
-                text = decoder.decode([token])
-            text = text.removeprefix("##").lstrip("".join(WORD_MARKS)).strip()
-            # White space and parts of a letter have no readable form. The token itself is shown instead.
-            self._strings[number] = text if text and "\N{REPLACEMENT CHARACTER}" not in text else token
         return list(map(self._strings.__getitem__, ids))
+
+
+class _ReadableTokens(dict[int, str]):
+    """Token id -> the token as a readable string. Each string is made when it is first asked for.
+
+    Args:
+        tokenizer: The tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, number: int) -> str:
+        token = str(self._tokenizer.convert_ids_to_tokens([number])[0])
+        decoder = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "decoder", None)
+        text = token if decoder is None else decoder.decode([token])
+        text = text.removeprefix("##").lstrip("".join(WORD_MARKS)).strip()
+        # White space and parts of a letter have no readable form. The token itself is shown instead.
+        self[number] = text if text and "\N{REPLACEMENT CHARACTER}" not in text else token
+        return self[number]
 
 
 def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:
