@@ -69,10 +69,7 @@ def pad_flat(
             entries, value = with_mask[number]
             values[place] = value
             values[place][present] = entries
-        moved = torch.from_numpy(values)
-        if device.type == "cuda":  # Copies from pinned memory overlap with computation on the device.
-            moved = moved.pin_memory()
-        padded.update(zip(group, moved.to(device, non_blocking=True), strict=True))
+        padded.update(zip(group, _to_device(torch.from_numpy(values), device), strict=True))
     *others, mask = (padded[number] for number in range(len(with_mask)))
     return others, mask
 
@@ -119,6 +116,43 @@ def select_rows(
         tables=inputs.tables,
         extra={name: value[index] for name, value in extra.items()},
     )
+
+
+def moved(inputs: Inputs, device: torch.device) -> Inputs:
+    """Return a batch on a device. Tensors of the same type are copied together, because each copy has a delay.
+
+    Args:
+        inputs: The batch, without `Inputs.tables`.
+        device: The device.
+    """
+    groups = {name: getattr(inputs, name) for name in ("ids", "mask", "special", "words", "passages", "extra")}
+    names = [(group, key) for group, values in groups.items() for key in values]
+    tensors = [groups[group][key] for group, key in names]
+    if all(tensor.device == device for tensor in tensors):
+        return inputs
+    found: dict[str, dict[str, Tensor]] = {group: {} for group in groups}
+    for (group, key), tensor in zip(names, copied(tensors, device), strict=True):
+        found[group][key] = tensor
+    return replace(inputs, **found)
+
+
+def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Copy tensors to a device, with one copy for all tensors of the same type that are on the same device."""
+    kinds = [(tensor.dtype, tensor.device) for tensor in tensors]
+    found: dict[int, Tensor] = {}
+    for kind in dict.fromkeys(kinds):
+        group = [tensor for tensor, its_kind in zip(tensors, kinds, strict=True) if its_kind == kind]
+        together = group[0] if len(group) == 1 else torch.cat([tensor.reshape(-1) for tensor in group])
+        parts = _to_device(together, device).reshape(-1).split([tensor.numel() for tensor in group])
+        numbers = [number for number, its_kind in enumerate(kinds) if its_kind == kind]
+        found.update(zip(numbers, parts, strict=True))
+    return [found[number].view(tensor.shape) for number, tensor in enumerate(tensors)]
+
+
+def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type == "cuda" and not tensor.is_cuda:  # Copies from pinned memory overlap with computation.
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def delete_positions(

@@ -70,7 +70,6 @@ class AssembledShards:
         self._states: dict[str, RaggedBuilder] = {}
         self._summaries = self._builder()
         self._tokens: list[list[str]] = []
-        self._interned: dict[str, str] = {}  # one string object per distinct token
         self._token_file: BinaryIO | None = None
         if self.folder is not None:
             return_large_arrays()
@@ -145,7 +144,7 @@ class AssembledShards:
     def _add_tokens(self, tokens: Sequence[Sequence[str]], first: int) -> None:
         """Add the tokens of the next rows, of which the first is the row `first`."""
         if self._token_file is None:
-            self._tokens += [list(map(self._interned.setdefault, row, row)) for row in tokens]
+            self._tokens += tokens
             return
         for number, row in enumerate(tokens, start=first):
             self._token_file.write(msgspec.msgpack.encode(row))

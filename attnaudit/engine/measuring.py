@@ -306,7 +306,7 @@ def _repeat_over_shards(
         device=measurer.device,
         budget=measurer.budget,
         scopes=measurer.scopes,
-        inputs=encoded.inputs,
+        encoded=encoded,
     )
 
 

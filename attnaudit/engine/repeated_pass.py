@@ -18,13 +18,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import RowSelectingAdapter
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
 from attnaudit.conformance.contract import SMALLEST_SIZE
@@ -32,6 +30,7 @@ from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass
 from attnaudit.engine.scopes import Scope
+from attnaudit.engine.unit_strings import EncodedInstances
 from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
 from attnaudit.precision import tolerance
@@ -107,7 +106,7 @@ class FirstPass:
         device: str,
         budget: int,
         scopes: Sequence[Scope] | None = None,
-        inputs: Inputs | None = None,
+        encoded: EncodedInstances | None = None,
     ) -> RepeatedPass:
         """Run a sample of the rows again, and compare the results with those of the first pass.
 
@@ -122,8 +121,7 @@ class FirstPass:
             device: the device of the model.
             budget: largest number of tokens in one forward pass. The second pass uses half of it.
             scopes: the scopes whose attention the first pass contains; None for all sites and queries.
-            inputs: all instances in one batch, encoded again since the first pass, if the adapter can select rows of
-                it; None to encode each batch.
+            encoded: the instances, encoded again since the first pass; None to encode each batch.
 
         Returns:
             The number of rows that ran again, and the largest difference.
@@ -147,7 +145,7 @@ class FirstPass:
                 budget=budget,
                 pass_counts=Counter(),
                 scopes=scopes,
-                inputs=None if inputs is None else cast(RowSelectingAdapter, adapter).select_rows(inputs, positions),
+                inputs=None if encoded is None else encoded.selected(adapter, positions),
             )
             again = attention_summaries(batch).cpu().numpy()
             gaps = np.abs(batch.logits.cpu().numpy() - np.stack([logits[i] for i in positions]))

@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attnaudit.adapters.dispatched_models import place
-from attnaudit.adapters.optional_methods import RowSelectingAdapter
 from attnaudit.adapters.protocol import TEXT, ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
@@ -129,6 +127,7 @@ class ShardMeasurer:
         self.clock: Callable[[], float] = time.perf_counter
         self._encoded: dict[int, EncodedInstances] = {}
         self._kept_tokens = 0
+        self._strings: dict[str, str] = {}  # one string object per distinct token
 
     def restricted_to(self, needs: Sequence[str]) -> ShardMeasurer:
         """Return an object that measures only some of the needs, with the same model. Call `start` of the result.
@@ -177,7 +176,9 @@ class ShardMeasurer:
             DataError: an instance cannot be encoded. The message names the row.
             AuditError: the adapter raised an error for an instance. The message names the row.
         """
-        encoded = self._encoded.pop(shard.index, None) or encode_instances(self.adapter, shard.instances, self.unit)
+        encoded = self._encoded.pop(shard.index, None)
+        if encoded is None:
+            encoded = encode_instances(self.adapter, shard.instances, self.unit, strings=self._strings)
         if keep:
             if encoded.inputs is not None:
                 self._kept_tokens += encoded.inputs.ids[TEXT].numel()
@@ -224,8 +225,6 @@ class ShardMeasurer:
 
         def run(positions: list[int], budget: int) -> None:
             """Compute all measures for the instances at these positions of the shard, as one batch."""
-            # Texts are tokenised a second time only when rows run again (see `FirstPass.repeat`).
-            selecting = cast(RowSelectingAdapter, self.adapter)
             batch = Batch(
                 self.adapter,
                 [instances[i] for i in positions],
@@ -237,7 +236,8 @@ class ShardMeasurer:
                 unit=self.unit,
                 progress=progress,
                 scopes=self.scopes,
-                inputs=None if encoded.inputs is None else selecting.select_rows(encoded.inputs, positions),
+                # Texts are tokenised a second time only when rows run again (see `FirstPass.repeat`).
+                inputs=encoded.selected(self.adapter, positions),
             )
             batch.spent = spent
             with memory or nullcontext():

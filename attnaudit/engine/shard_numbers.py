@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -139,7 +140,8 @@ class ShardNumbers:
                     raise ValueError(f"column '{column_field.name}' has empty cells or another type")
             columns = {one: table.column(one) for one in table.column_names}
             summaries = _from_lists(columns.pop("summary"), ())
-            tokens = columns.pop("tokens").to_pylist()
+            # Equal tokens of all shards share their memory.
+            tokens = [list(map(sys.intern, row)) for row in columns.pop("tokens").to_pylist()]
             numbers = cls(
                 ids=columns.pop("instance").to_pylist(),
                 tokens=tokens,

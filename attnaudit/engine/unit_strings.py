@@ -6,22 +6,27 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, groupby
+from itertools import chain, compress, groupby, pairwise
 from operator import itemgetter
+from typing import cast
 
 import numpy as np
+import torch
 
 from attnaudit.adapters.optional_methods import RowSelectingAdapter
+from attnaudit.adapters.padding import moved
 from attnaudit.adapters.protocol import TEXT, Box, Inputs, ModelAdapter, TimeSpan
+from attnaudit.arrays import Integers
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.failures import with_its_row
-from attnaudit.errors import AuditError, DataError
+from attnaudit.errors import AdapterError, AuditError, DataError
 from attnaudit.instances import Instance
 
 #: Number of instances that are encoded at once.
 ENCODE_AT_ONCE = 512
 #: The same number for instances that are files, whose contents need much more memory than a text.
 FILES_AT_ONCE = 32
+_CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
@@ -35,7 +40,8 @@ class EncodedInstances:
         boxes: the box of each unit of each instance that is read from a file; an empty list for an instance whose units
             have no boxes.
         times: the time span of each unit, as in `boxes`.
-        inputs: all instances in one batch, if the adapter can select rows of it; otherwise None.
+        inputs: all instances in one batch on the CPU, if the adapter can select rows of it; otherwise None.
+        device: the device that the adapter encodes instances for.
     """
 
     units: list[list[str]] = field(default_factory=list)
@@ -44,23 +50,35 @@ class EncodedInstances:
     boxes: list[list[Box]] = field(default_factory=list)
     times: list[list[TimeSpan]] = field(default_factory=list)
     inputs: Inputs | None = None
+    device: torch.device = _CPU
+
+    def selected(self, adapter: ModelAdapter, rows: Sequence[int]) -> Inputs | None:
+        """Return the batch of some of the instances on the adapter's device; None without `inputs`."""
+        if self.inputs is None:
+            return None
+        return moved(cast(RowSelectingAdapter, adapter).select_rows(self.inputs, rows), self.device)
 
 
-def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit) -> EncodedInstances:
+def encode_instances(
+    adapter: ModelAdapter, instances: Sequence[Instance], unit: Unit, *, strings: dict[str, str] | None = None
+) -> EncodedInstances:
     """Encode every instance.
 
     Args:
         adapter: the model.
         instances: the n instances.
         unit: "tokens", "words" or "sources".
+        strings: one string object for each distinct token of earlier instances. New ones are added, so that equal
+            tokens share their memory. None if there are no earlier instances.
 
     Raises:
         DataError: an instance has no real tokens, or it has a query or passages but the model reads none.
+        AdapterError: a row does not have one string per token.
         AuditError: the adapter raised an error for an instance. The message names the row.
     """
     encoded = EncodedInstances()
     reads_query = adapter.capabilities.query
-    interned: dict[str, str] = {}  # one string object per distinct token
+    strings = {} if strings is None else strings
     at_once = FILES_AT_ONCE if any(one.file is not None for one in instances) else ENCODE_AT_ONCE
     for chunk in _chunks(instances, at_once):
         for instance in chunk:
@@ -80,47 +98,79 @@ def encode_instances(adapter: ModelAdapter, instances: Sequence[Instance], unit:
             raise
         except Exception as error:
             raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
-        encoded.sequences.extend(_token_hashes(inputs))
         tokens = {
-            stream: [list(map(interned.setdefault, row, row)) for row in rows] for stream, rows in inputs.tokens.items()
+            stream: [list(map(strings.setdefault, row, row)) for row in rows] for stream, rows in inputs.tokens.items()
         }
+        on_cpu = replace(moved(inputs, _CPU), tokens=tokens)
         if len(chunk) == len(instances) and isinstance(adapter, RowSelectingAdapter) and not inputs.tables:
-            encoded.inputs = replace(inputs, tokens=tokens)
-        real, mask = inputs.real().cpu().numpy(), inputs.mask[TEXT].cpu().numpy()
-        first, lengths = mask.argmax(1).tolist(), mask.sum(1).tolist()
-        words = inputs.words[TEXT].cpu() if unit == "words" and TEXT in inputs.words else None
-        for b, instance in enumerate(chunk):
-            strings, offset = tokens[TEXT][b], first[b]
-            is_real = real[b, offset : offset + len(strings)].tolist()
-            row = list(compress(strings, is_real))
-            if instance.file is not None:
-                encoded.boxes.append(list(compress(inputs.boxes[TEXT][b], is_real)) if TEXT in inputs.boxes else [])
-                encoded.times.append(list(compress(inputs.times[TEXT][b], is_real)) if TEXT in inputs.times else [])
-            if not row:
-                raise DataError(
-                    f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
-                    "tokenisation, so there is nothing to attend to. Remove the row or give it text."
-                )
-            if words is not None:
-                numbers = compress(words[b, offset:].tolist(), is_real)
-                grouped = groupby(zip(numbers, row), key=itemgetter(0))
-                row = ["".join(string for _, string in members) for _, members in grouped]
-            if unit == "sources":
-                of_tokens = compress(inputs.passages[TEXT][b, offset:].tolist(), is_real)
-                row = [instance.passages[number] for number in dict.fromkeys(of_tokens)]
-            encoded.units.append(row)
-            encoded.widths.append(lengths[b])
+            encoded.inputs, encoded.device = on_cpu, inputs.ids[TEXT].device
+        encoded.sequences.extend(_token_hashes(on_cpu))
+        encoded.widths.extend(on_cpu.mask[TEXT].sum(1).tolist())
+        _add_units(encoded, on_cpu, chunk, unit)
     return encoded
 
 
+def _add_units(encoded: EncodedInstances, inputs: Inputs, chunk: Sequence[Instance], unit: Unit) -> None:
+    """Add the units of some instances, with their boxes and times.
+
+    Args:
+        encoded: the object to extend.
+        inputs: the encoded instances, on the CPU.
+        chunk: the instances.
+        unit: "tokens", "words" or "sources".
+
+    Raises:
+        DataError: an instance has no real tokens.
+        AdapterError: a row does not have one string per token.
+    """
+    mask, real = inputs.mask[TEXT].bool().numpy(), inputs.real().numpy()
+    for instance, row, count in zip(chunk, inputs.tokens[TEXT], mask.sum(1).tolist(), strict=True):
+        if len(row) != count:
+            raise AdapterError(
+                f"{instance.where or instance.id}: Inputs.tokens has {len(row)} strings, but the row has {count} "
+                "tokens. Return one string for each token that is not padding."
+            )
+    is_real = real[mask].tolist()
+    tokens = list(compress(chain.from_iterable(inputs.tokens[TEXT]), is_real))
+    words = inputs.words[TEXT].numpy()[real].tolist() if unit == "words" and TEXT in inputs.words else None
+    passages = inputs.passages[TEXT].numpy()[real].tolist() if unit == "sources" else None
+    places = zip(chunk, _parts(real.sum(1)), _parts(mask.sum(1)), strict=True)
+    for b, (instance, part, all_tokens) in enumerate(places):
+        row = tokens[part]
+        if instance.file is not None:
+            for found, of_rows in ((encoded.boxes, inputs.boxes), (encoded.times, inputs.times)):
+                found.append(list(compress(of_rows[TEXT][b], is_real[all_tokens])) if TEXT in of_rows else [])
+        if not row:
+            raise DataError(
+                f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "
+                "tokenisation, so there is nothing to attend to. Remove the row or give it text."
+            )
+        if words is not None:
+            grouped = groupby(zip(words[part], row, strict=True), key=itemgetter(0))
+            row = ["".join(string for _, string in members) for _, members in grouped]
+        if passages is not None:
+            row = [instance.passages[number] for number in dict.fromkeys(passages[part])]
+        encoded.units.append(row)
+
+
 def _token_hashes(inputs: Inputs) -> list[bytes]:
-    """Return a hash of each row's token ids in all streams, without padding."""
+    """Return a hash of each row's token ids in all streams, without padding. The inputs must be on the CPU."""
     hashes = [b""] * len(inputs.ids[TEXT])
     for stream in sorted(inputs.ids):
-        ids, mask = inputs.ids[stream].cpu().numpy().astype(np.int64), inputs.mask[stream].bool().cpu().numpy()
-        for row in range(len(hashes)):
-            hashes[row] += hashlib.blake2b(ids[row, mask[row]].tobytes(), digest_size=16).digest()
+        mask = inputs.mask[stream].bool().numpy()
+        ids = inputs.ids[stream].numpy()[mask].astype(np.int64)
+        for row, part in enumerate(_parts(mask.sum(1))):
+            hashes[row] += hashlib.blake2b(ids[part].data, digest_size=16).digest()
     return hashes
+
+
+def _parts(counts: Integers) -> list[slice]:
+    """Return where the entries of each row are in a list of the entries of all rows.
+
+    Args:
+        counts: (n,) number of entries of each row.
+    """
+    return [slice(start, stop) for start, stop in pairwise([0, *counts.cumsum().tolist()])]
 
 
 def _chunks(items: Sequence[Instance], size: int) -> Iterator[Sequence[Instance]]:
