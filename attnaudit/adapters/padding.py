@@ -125,7 +125,9 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
         inputs: The batch, without `Inputs.tables`.
         device: The device.
     """
-    groups = {name: getattr(inputs, name) for name in ("ids", "mask", "special", "words", "passages", "extra")}
+    groups: dict[str, Mapping[str, Tensor]] = {
+        name: getattr(inputs, name) for name in ("ids", "mask", "special", "words", "passages", "extra")
+    }
     names = [(group, key) for group, values in groups.items() for key in values]
     tensors = [groups[group][key] for group, key in names]
     if all(tensor.device == device for tensor in tensors):
@@ -133,7 +135,15 @@ def moved(inputs: Inputs, device: torch.device) -> Inputs:
     found: dict[str, dict[str, Tensor]] = {group: {} for group in groups}
     for (group, key), tensor in zip(names, copied(tensors, device), strict=True):
         found[group][key] = tensor
-    return replace(inputs, **found)
+    return replace(
+        inputs,
+        ids=found["ids"],
+        mask=found["mask"],
+        special=found["special"],
+        words=found["words"],
+        passages=found["passages"],
+        extra=found["extra"],
+    )
 
 
 def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
@@ -143,7 +153,7 @@ def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
     for kind in dict.fromkeys(kinds):
         group = [tensor for tensor, its_kind in zip(tensors, kinds, strict=True) if its_kind == kind]
         together = group[0] if len(group) == 1 else torch.cat([tensor.reshape(-1) for tensor in group])
-        parts = _to_device(together, device).reshape(-1).split([tensor.numel() for tensor in group])
+        parts = torch.split(_to_device(together, device).reshape(-1), [tensor.numel() for tensor in group])
         numbers = [number for number, its_kind in enumerate(kinds) if its_kind == kind]
         found.update(zip(numbers, parts, strict=True))
     return [found[number].view(tensor.shape) for number, tensor in enumerate(tensors)]

@@ -141,7 +141,7 @@ class AssembledShards:
         """Return an array (n,) of zeros, in memory or in a file."""
         return np.zeros(self.n, dtype=dtype) if self.folder is None else new_in_file(self.n, dtype)
 
-    def _add_tokens(self, tokens: Sequence[Sequence[str]], first: int) -> None:
+    def _add_tokens(self, tokens: list[list[str]], first: int) -> None:
         """Add the tokens of the next rows, of which the first is the row `first`."""
         if self._token_file is None:
             self._tokens += tokens

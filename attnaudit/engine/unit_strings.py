@@ -138,8 +138,9 @@ def _add_units(encoded: EncodedInstances, inputs: Inputs, chunk: Sequence[Instan
     for b, (instance, part, all_tokens) in enumerate(places):
         row = tokens[part]
         if instance.file is not None:
-            for found, of_rows in ((encoded.boxes, inputs.boxes), (encoded.times, inputs.times)):
-                found.append(list(compress(of_rows[TEXT][b], is_real[all_tokens])) if TEXT in of_rows else [])
+            of_units = is_real[all_tokens]
+            encoded.boxes.append(list(compress(inputs.boxes[TEXT][b], of_units)) if TEXT in inputs.boxes else [])
+            encoded.times.append(list(compress(inputs.times[TEXT][b], of_units)) if TEXT in inputs.times else [])
         if not row:
             raise DataError(
                 f"{instance.where or instance.id}: the text {instance.text[:40]!r} has no real tokens after "

@@ -156,7 +156,7 @@ class TokenizedText(NamedTuple):
             found = encoded.get(name)
             return repeat([]) if found is None else found if batched else [found]
 
-        columns = (
+        columns: tuple[Iterable[Any], ...] = (
             column("input_ids"),
             column("special_tokens_mask"),
             column("token_type_ids"),
