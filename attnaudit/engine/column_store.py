@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,14 +14,15 @@ from attnaudit.engine.batch import Batch
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.planning import PlannedMeasure
 from attnaudit.engine.ragged_columns import Array
+from attnaudit.engine.shard_numbers import Rows
 from attnaudit.readings import named
 
 
 class ColumnStore:
     """The columns of one shard. Each batch adds the numbers of its instances.
 
-    `ShardNumbers` has attributes with the same names: `predicted`, `scalars`, `vectors`, `states`, `per_token`, `facts`
-    and `shared`.
+    `ShardNumbers` has attributes with the same names: `predicted`, `scalars`, `states`, `per_token`, `facts` and
+    `shared`.
 
     Args:
         n: number of instances in the shard.
@@ -32,7 +34,7 @@ class ColumnStore:
         self.first = first
         self.predicted: Integers = np.zeros(n, dtype=np.int64)
         self.scalars: dict[str, Floats] = {}
-        self.vectors: dict[str, list[Floats]] = {}
+        self._vectors: defaultdict[str, list[tuple[Integers, Rows]]] = defaultdict(list)
         self.states: dict[str, list[Array]] = {}
         self.per_token: set[str] = set()
         self.facts: dict[str, str] = {}
@@ -40,7 +42,7 @@ class ColumnStore:
 
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
         """Store the columns that a measure returned for a batch. Their names are extended by the reading."""
-        positions = [position - self.first for position in batch.positions]
+        positions = np.array(batch.positions) - self.first
         real = batch.real_on_cpu
         self.predicted[positions] = batch.predicted_on_cpu
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
@@ -52,23 +54,41 @@ class ColumnStore:
         for name in columns.scalars:
             column = self.scalars.setdefault(full_name[name], np.full(self.n, np.nan))
             column[positions] = next(found)
-        ends = real.sum(1).cumsum()[:-1]
         for name in columns.tokens:
             self.per_token.add(full_name[name])
-            # The rows are views of one array per batch, because thousands of small arrays would fragment the memory.
-            self._add_vectors(full_name[name], positions, np.split(next(found)[real], ends))
+            self._vectors[full_name[name]].append((positions, Rows(next(found)[real], real.sum(1))))
         for name in columns.vectors:
-            self._add_vectors(full_name[name], positions, list(next(found)))
+            rows = next(found)
+            counts = np.full(len(rows), rows.shape[1])
+            self._vectors[full_name[name]].append((positions, Rows(rows.reshape(-1), counts)))
         self.facts.update({full_name[name]: fact for name, fact in columns.facts.items()})
-        for name, rows in columns.states.items():
+        for name, arrays in columns.states.items():
             stored = self.states.setdefault(named(name, planned.reading), [np.empty(0)] * self.n)
-            for position, array in zip(positions, rows, strict=True):
+            for position, array in zip(positions.tolist(), arrays, strict=True):
                 stored[position] = array
 
-    def _add_vectors(self, name: str, positions: Sequence[int], rows: list[Floats]) -> None:
-        column = self.vectors.setdefault(name, [np.empty(0)] * self.n)
-        for position, row in zip(positions, rows, strict=True):
-            column[position] = row
+    def vectors(self) -> dict[str, Rows]:
+        """Return column name -> the rows of the column in the order of the instances.
+
+        If a batch ran again after memory ran out, its latest rows count.
+        """
+        return {name: self._in_order(batches) for name, batches in self._vectors.items()}
+
+    def _in_order(self, batches: Sequence[tuple[Integers, Rows]]) -> Rows:
+        """Return the rows of several batches in the order of the instances. Instances without a row have no values.
+
+        Args:
+            batches: the positions of the instances of each batch, and their rows.
+        """
+        positions = np.concatenate([positions for positions, _ in batches])
+        latest = np.full(self.n, -1)
+        latest[positions] = np.arange(len(positions))  # If a position occurs several times, its last number is kept.
+        values = np.concatenate([rows.values for _, rows in batches])
+        counts = np.concatenate([rows.counts for _, rows in batches])
+        order = latest[latest >= 0]
+        starts, kept = (counts.cumsum() - counts)[order], counts[order]
+        places = np.arange(kept.sum()) + np.repeat(starts - (kept.cumsum() - kept), kept)
+        return Rows(values[places], np.where(latest >= 0, counts[latest], 0))
 
 
 def _on_cpu(tensors: Sequence[Tensor]) -> list[Floats]:

@@ -254,12 +254,13 @@ class ShardMeasurer:
             per_pass=tokens_per_pass(self.adapter, torch.device(self.device).type),
             report=report,
         )
+        vectors = store.vectors()
         refuse_changed_model(self._identity, identity_of(self.adapter))
         repeated = first_pass.repeat(
             self.adapter,
             instances,
             widths,
-            store.vectors["logits"],
+            list(vectors["logits"].values.reshape(len(instances), -1)),
             rows_of_passes=sum(pass_counts[kind] for kind in PASSES_BY_ROWS),
             fewest=FEWEST_ROWS if shard.alone else FEWEST_ROWS_OF_SHARD,
             seed=self.seed,
@@ -268,7 +269,6 @@ class ShardMeasurer:
             scopes=self.scopes,
         )
         self.measured.add(shard.index)
-        vectors = {name: Rows.of(rows) for name, rows in store.vectors.items()}
         for name, places in ((BOXES, encoded.boxes), (TIMES, encoded.times)):
             if places:
                 vectors[name] = Rows.of([np.array(row, dtype=np.float64).reshape(-1) for row in places])
