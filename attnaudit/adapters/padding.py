@@ -162,7 +162,7 @@ def copied(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and not tensor.is_cuda:  # Copies from pinned memory overlap with computation.
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return tensor.cpu() if device.type == "cpu" else tensor.to(device)
 
 
 def delete_positions(

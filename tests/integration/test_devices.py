@@ -108,8 +108,8 @@ def test_a_batch_waits_for_the_device_a_few_times_however_many_rows_it_has(
     assert reads(96, None) == reads(12, None) == (1, reads(12, None)[1])
     one, (batches, several) = reads(96, None)[1], reads(96, 96)
     assert batches > 3
-    assert several - one <= (batches - 1) * 18
-    assert one <= 24
+    assert several - one <= (batches - 1) * 16
+    assert one <= 20
 
 
 def test_the_pretended_device_counts_what_waits_for_it() -> None:

@@ -313,6 +313,16 @@ def test_text_without_tokens_names_its_row() -> None:
         measured(adapter(), dataset(["good film", "   "]))
 
 
+def test_a_row_without_one_string_per_token_is_refused() -> None:
+    class OneStringMissing(PooledAttentionAdapter):
+        def collate(self, instances: Sequence[Instance]) -> Inputs:
+            inputs = super().collate(instances)
+            return replace(inputs, tokens={name: [*rows[:-1], rows[-1][1:]] for name, rows in inputs.tokens.items()})
+
+    with pytest.raises(AdapterError, match=r"films.csv:3: Inputs.tokens has 1 strings, but the row has 2 tokens"):
+        measured(OneStringMissing(**parts()), dataset(["good film", "bad film"]))
+
+
 def test_an_empty_data_set_is_refused() -> None:
     with pytest.raises(DataError, match="has no instances"):
         measured(adapter(), dataset([]))

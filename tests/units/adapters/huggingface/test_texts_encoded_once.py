@@ -105,13 +105,14 @@ def test_words_of_a_batch_are_numbered_as_those_of_each_row(rows: list[list[tupl
             added=[0] * len(row),
             types=[],
             words=[word for _, word, _ in row],
-            texts=[text for text, _, _ in row],
+            texts=[text for text, _, _ in row] if any(text != 0 for row in rows for text, _, _ in row) else [],
             offsets=[],
         )
         for row in rows
     ]
     special = [[flag for _, _, flag in row] for row in rows]
-    expected = [numbered(words_of(one), flags) for one, flags in zip(texts, special, strict=True)]
+    named = [one._replace(texts=one.texts or [0] * len(one.ids)) for one in texts]
+    expected = [numbered(words_of(one), flags) for one, flags in zip(named, special, strict=True)]
     found = numbered_words(texts, flat(special, np.bool_))
     assert found.tolist() == flat(expected, np.int64).tolist()
 
