@@ -17,6 +17,7 @@ from attnaudit.adapters.huggingface.encoded_texts import (
 )
 from attnaudit.adapters.huggingface.passage_tokens import passage_of_tokens
 from attnaudit.adapters.huggingface.prompt_templates import PLACEHOLDERS
+from attnaudit.adapters.huggingface.readable_tokens import ReadableTokens
 from attnaudit.adapters.huggingface.target_marks import (
     answer_of,
     answer_tokens,
@@ -25,7 +26,6 @@ from attnaudit.adapters.huggingface.target_marks import (
     mark_word,
 )
 from attnaudit.adapters.huggingface.token_words import (
-    WORD_MARKS,
     numbered,
     numbered_words,
     words_by_mark,
@@ -86,7 +86,7 @@ class TextEncoder:
                 "tokens of the target cannot be found. Use a fast tokenizer (one with a tokenizer.json)."
             )
         self._splits_words = self._tokenizer_splits_words()
-        self._strings = _ReadableTokens(tokenizer)
+        self._strings = ReadableTokens(tokenizer)
 
     @property
     def takes_query(self) -> bool:
@@ -400,27 +400,6 @@ class TextEncoder:
     def readable(self, ids: Sequence[int]) -> list[str]:
         """Return one string per id, without the marks that tokenizers put on tokens."""
         return list(map(self._strings.__getitem__, ids))
-
-
-class _ReadableTokens(dict[int, str]):
-    """Token id -> the token as a readable string. Each string is made when it is first asked for.
-
-    Args:
-        tokenizer: The tokenizer.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, number: int) -> str:
-        token = str(self._tokenizer.convert_ids_to_tokens([number])[0])
-        decoder = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "decoder", None)
-        text = token if decoder is None else decoder.decode([token])
-        text = text.removeprefix("##").lstrip("".join(WORD_MARKS)).strip()
-        # White space and parts of a letter have no readable form. The token itself is shown instead.
-        self[number] = text if text and "\N{REPLACEMENT CHARACTER}" not in text else token
-        return self[number]
 
 
 def longest_input(tokenizer: Any, config: Any, position_offset: int) -> int | None:
