@@ -122,7 +122,7 @@ def _decides(check: CheckRecord, run: RunRecord) -> bool:
 def _of_policy(question: PolicyQuestion, blocking: list[CheckRecord], run: RunRecord) -> Iterator[str]:
     """Yield the remedies that a question of the policy gives for gates that block the release."""
     families = {model.name: model.family for model in run.models}
-    decides = any(_decides(check, run) for check in blocking if check.check in question.checks)
+    decides = all(_decides(check, run) for check in blocking if check.check in question.checks)
     own = [(check.verdict, families.get(check.model, "")) for check in blocking if check.check in question.checks]
     validated = run.declared_policy.validated_on if run.declared_policy else []
     if any(verdict == "fail" and (not validated or covers(validated, family)) for verdict, family in own):

@@ -277,3 +277,7 @@ def test_a_model_without_decisions_has_no_accuracy() -> None:
     scores = [msgspec.structs.replace(model, no_decision="the score is not a decision") for model in record.models]
     record = msgspec.structs.replace(record, models=scores)
     assert "What may help: hide it; the predictions do not change" in remedies(record)
+    other = msgspec.structs.replace(scores[0], name="other", no_decision="")
+    gate = msgspec.structs.replace(record.checks[0], model="other")
+    record = msgspec.structs.replace(record, models=[*scores, other], checks=[*record.checks, gate])
+    assert "What may help: hide it; the predictions do not change" in remedies(record)
