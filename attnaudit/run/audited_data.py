@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from attnaudit.arrays import Integers
@@ -15,7 +14,7 @@ from attnaudit.formatting import number, plural
 from attnaudit.instances import Dataset, labels_of
 from attnaudit.mapped_arrays import release_mapped
 from attnaudit.model_families import audited_family
-from attnaudit.records import ConformanceResult, DataRecord, MeasureRecord, ModelRecord, TargetRecord, UnitNames
+from attnaudit.records import ConformanceResult, DataRecord, MeasureRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
         conformance: The results of the test of its adapter.
         unit: The units of the audit.
     """
-    capabilities = loaded.adapter.capabilities
-    target, names = capabilities.target, UnitNames(unit=capabilities.unit_name, row=capabilities.row_name)
+    target = loaded.adapter.capabilities.target
     return ModelRecord(
         name=name,
         source=loaded.source,
@@ -131,7 +129,7 @@ def model_record(name: str, loaded: LoadedModel, conformance: list[ConformanceRe
         parameters=loaded.parameters,
         sha256=loaded.sha256,
         linear_decoder=loaded.adapter.capabilities.linear_decoder,
-        conformance=[msgspec.structs.replace(one, detail=names.named(one.detail)) for one in conformance],
+        conformance=list(conformance),
         family=audited_family(loaded.family, unit),
         unseen_mixers=list(loaded.adapter.capabilities.unseen_mixers),
         target=None

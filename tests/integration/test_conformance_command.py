@@ -56,8 +56,19 @@ def patches():
     import dataclasses
 
     adapter = tiny()
-    adapter._capabilities = dataclasses.replace(adapter.capabilities, unit_name="patch", row_name="slide")
+    adapter._capabilities = dataclasses.replace(adapter.capabilities, unit_name="patch", row_name="text block")
     return adapter
+"""
+#: The suite in pytest, on this model.
+PATCHES_TEST = """
+from attnaudit.adapters.loading import load_model
+from attnaudit.conformance import parametrize_with_checks
+from conftest import rows
+
+
+@parametrize_with_checks({"patches": lambda: load_model("patches").adapter}, instances=rows().instances)
+def test_adapter(check):
+    print(f"RESULT {check.case.check.name}: {check()}")
 """
 
 TESTS = """
@@ -148,10 +159,25 @@ def test_the_conformance_table_of_an_audit_has_the_names_of_the_units(project: p
     details = {one["check"]: one["detail"] for one in model["conformance"]}
     assert details["words"] == "every patch is a unit"
     assert details["sums"] == "weights sum to one over the allowed patches and are zero elsewhere"
-    assert not [detail for detail in details.values() if re.search(r"(?<!special.)token|(?<!')text", detail)]
+    assert not [
+        detail for detail in details.values() if re.search(r"(?<!special.)token|(?<!')text(?! blocks?\b)", detail)
+    ]
     report = (newest_run(project.path) / "report.html").read_text(encoding="utf-8")
     assert "over the allowed patches" in report
     assert "allowed tokens" not in report
+
+
+def test_the_suite_in_pytest_has_the_names_of_the_units(project: pytest.Pytester) -> None:
+    conftest = (project.path / "conftest.py").read_text(encoding="utf-8")
+    (project.path / "conftest.py").write_text(conftest + PATCHES, encoding="utf-8")
+    project.makepyfile(test_suite=PATCHES_TEST)
+    result = project.runpytest("test_suite.py", "-s")
+    assert result.ret == 0
+    said = dict(re.findall(r"RESULT (\w+): (.*)", result.stdout.str()))
+    assert said["words"] == "every patch is a unit"
+    assert said["sums"] == "weights sum to one over the allowed patches and are zero elsewhere"
+    assert said["special_tokens"] == "no special tokens"
+    assert not [text for text in said.values() if re.search(r"(?<!special )token|text block block", text)]
 
 
 @pytest.mark.parametrize(
