@@ -62,7 +62,7 @@ def _speed(found: Results) -> list[str]:
     measured = [one for one in found if "left_out" not in one]
     return [
         "Both programs compute on the GPU, without TF32. They take turns. Times are milliseconds of wall time per "
-        "instance, until the GPU has finished; each is the median over the repeats. The rest is as in the table of "
+        "instance, until the GPU has finished; each is the median over the turns. The rest is as in the table of "
         "[benchmarks/README.md](README.md#speed), except that the batches of both programs and the numbers of "
         "instances are larger.",
         "",

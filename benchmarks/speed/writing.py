@@ -88,14 +88,14 @@ def passes(counts: Mapping[str, int]) -> str:
 def comparison_table(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the table of all comparisons."""
     lines = [
-        "| measure | compared with | ours, ms | theirs, ms | ratio (range) | our checks, ms | differs by | our passes "
-        "| their passes |",
+        "| measure | compared with | ours, ms | theirs, ms | ratio (range; turns) | our checks, ms | differs by "
+        "| our passes | their passes |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
     ]
     for row in rows:
         lines.append(
             f"| {row['name']} | {row['rival']} | {number(row['ours_ms'])} | {number(row['theirs_ms'])} "
-            f"| **{number(row['ratio'])}×** ({number(row['low'])} to {number(row['high'])}) "
+            f"| **{number(row['ratio'])}×** ({number(row['low'])} to {number(row['high'])}; {row['repeats']}) "
             f"| {number(row['checks_ms']) if row.get('checks_ms') else '—'} | {row['difference']:.0e} "
             f"| {passes(row['our_passes'])} | {passes(row['their_passes'])} |"
         )
@@ -169,13 +169,14 @@ def page(found: Mapping[str, Any]) -> str:
         f"{where['processor']}, {where['cores']} cores, one thread used; {where['date']}; {versions}.",
         "",
         "Each row compares attnaudit (“ours”) with another program (“theirs”). Times are CPU milliseconds per "
-        "instance, or per row for rank statistics. The two programs take turns, and each time is the median over "
-        "the repeats. The ratio is their time divided by ours, with its smallest and largest value over the "
-        "repeats. A pair was timed only after a check that both programs give the same numbers. Our time is that of "
-        "a call of the public engine. Both times include tokenisation, with the same tokenizer: each program starts "
-        "from texts. The times of permutations and of the adversary exclude the forward pass that both need. Passes "
-        "are counted in batches: f stands for forward passes, b for backward passes, d for decodes, and r for passes "
-        "that resume from shared states. Our counts include the shared forward pass.",
+        "instance, or per row for rank statistics. The two programs take turns, and each time is the median over the"
+        " turns. In each turn, their time is divided by ours. The ratio is the median of these quotients; their "
+        "smallest and largest value and the number of turns follow it. A pair was timed only after a check that both"
+        " programs give the same numbers. Our time is that of a call of the public engine. Both times include "
+        "tokenisation, with the same tokenizer: each program starts from texts. The times of permutations and of the"
+        " adversary exclude the forward pass that both need. Passes are counted in batches: f stands for forward "
+        "passes, b for backward passes, d for decodes, and r for passes that resume from shared states. Our counts "
+        "include the shared forward pass.",
         "",
         '"Our checks" is the time per instance in which an audit checks that the model does not change: it hashes all '
         "parameters before and after measuring, and runs a sample of the rows a second time (5% of all rows of all "
