@@ -65,6 +65,8 @@ def test_a_gate_is_red_because_its_reading_leaves_out_what_decides(
     pages = [(run / name).read_text(encoding="utf-8").replace("\\", "") for name in ("summary.md", "report.html")]
     for output in (failure, done.stdout, *pages):
         assert CLAUSE in output
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("undefined  ")]
+    assert line.endswith(f", n=40; {record['reason']}")
     assert cli.main(["verify", str(tmp_path / "reports"), "--model", str(tmp_path / "hybrid")]) == 1
     assert f"for hybrid on rows: failed: undefined: {CLAUSE}" in capsys.readouterr().out
 
