@@ -15,6 +15,8 @@ class Facts:
 
     Attributes:
         read_tokens: The tokens that the logits are read from: "first", "last" or "all"; "" if unknown.
+        skips_padding_token: Whether the model does not read its logits from the padding token, even if it is the last
+            token of a text.
         pads_left: Whether batches must be padded on the left, because padding on the right changes the logits.
         left_padding: Whether padding on the left gives the correct logits.
         first_position: Position id of a row's first token if the batch is padded on the left.
@@ -36,6 +38,7 @@ class Facts:
     """
 
     read_tokens: ReadTokens
+    skips_padding_token: bool
     pads_left: bool
     left_padding: bool
     first_position: int

@@ -102,13 +102,15 @@ def rerun_range(inputs: Inputs, rows: Tensor, keep: Tensor) -> tuple[Tensor, Ten
 def logits_without(runner: Runner, inputs: Inputs, shared: SharedStates, rows: Tensor, keep: Tensor) -> Tensor:
     """Return the logits (V, C) of the variants (see `SharingAdapter.logits_without`).
 
-    The model runs on the whole variants if the keys and values of the whole text cannot be reused, or if reusing them
-    would save no tokens.
+    The model runs on the whole variants if the keys and values of the whole text cannot be reused, if reusing them
+    would save no tokens, or if a variant ends with the padding token. Many classifiers skip this token, and the token
+    that they then read may be among those that do not run again.
     """
     starts, stops = rerun_range(inputs, rows, keep)
     start, stop = int(starts.min()), int(stops.max())
     kept = inputs.mask[TEXT][rows] & keep
-    if shared.layers is None or stop - start >= int(kept.sum(1).max()):
+    ends_in_padding = bool((inputs.ids[TEXT][rows, stops - 1] == runner.builder.pad_id).any())
+    if shared.layers is None or ends_in_padding or stop - start >= int(kept.sum(1).max()):
         return runner.logits(runner.builder.keep(inputs, TEXT, rows, keep))
     part = slice(start, stop)
     arguments: dict[str, Any] = {

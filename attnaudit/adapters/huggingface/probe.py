@@ -55,6 +55,7 @@ def probe_model(runner: Runner) -> Facts:
         last_layer = with_single_query(as_audited, last_layer)
     return Facts(
         read_tokens=read_tokens,
+        skips_padding_token=skips_padding_token(runner, read_tokens),
         pads_left=pads_left,
         left_padding=first_position is not None,
         first_position=offset if first_position is None else first_position,
@@ -153,6 +154,20 @@ def find_read_tokens(runner: Runner) -> ReadTokens:
     if bool((used == (positions == 0)).all()):
         return "first"
     return "all" if bool(used[runner.builder.pooled_tokens(inputs)].all()) else ""
+
+
+def skips_padding_token(runner: Runner, read_tokens: ReadTokens) -> bool:
+    """Return whether the model skips a padding token at the end of a text, although the mask includes it."""
+    builder = runner.builder
+    if read_tokens != "last" or builder.decoder is not None or not builder.deletes:
+        return False
+    whole = single_row(builder.synthetic(), 0)
+    padded, keep = whole.ids[TEXT].clone(), whole.mask[TEXT].clone()
+    padded[:, -1], keep[:, -1] = builder.pad_id, False
+    shorter = builder.keep(whole, TEXT, torch.zeros(1, dtype=torch.long, device=keep.device), keep)
+    with torch.no_grad():
+        logits = runner.logits(replace(whole, ids={**whole.ids, TEXT: padded}))
+        return close(logits, runner.logits(shorter))
 
 
 # -- attention -----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.half_precision import in_float32, widened
 from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
-from attnaudit.adapters.huggingface.read_tokens import read_positions
+from attnaudit.adapters.huggingface.read_tokens import read_positions, require_other_end
 from attnaudit.adapters.huggingface.recorder import expand_groups
 from attnaudit.adapters.huggingface.replay_probe import ReplayForms
 from attnaudit.adapters.huggingface.runner import Runner
@@ -122,7 +122,10 @@ class HuggingFaceAdapter:
     # -- inputs ---------------------------------------------------------------------------------------------------
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
-        return self.runner.builder.collate(instances)
+        inputs = self.runner.builder.collate(instances)
+        if self.facts.skips_padding_token:
+            require_other_end(inputs, self.runner.builder.pad_id, [one.where or one.id for one in instances])
+        return inputs
 
     def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
         return self.runner.builder.select_rows(inputs, rows)

@@ -13,9 +13,12 @@ import torch
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
+from tokenizers.processors import TemplateProcessing
+
 from attnaudit.adapters.huggingface import prefix_cache, probe, transformer
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.engine.batch import Batch
+from attnaudit.errors import DataError
 from attnaudit.instances import Instance
 from tests import architectures
 from tests.architectures import ARCHITECTURES, SENTENCES
@@ -25,13 +28,15 @@ WINDOWED = ("mistral", "gemma2", "gpt-oss")
 INSTANCES = [Instance(id=str(n), text=text) for n, text in enumerate(SENTENCES[:7])]
 
 
-def _batch(adapter: Any, *, shares_states: bool, budget: int = 128, **rest: Any) -> Batch:
+def _batch(
+    adapter: Any, *, shares_states: bool, budget: int = 128, instances: list[Instance] = INSTANCES, **rest: Any
+) -> Batch:
     adapter = copy(adapter)
     adapter._capabilities = replace(adapter.capabilities, shares_states=shares_states)
     return Batch(
         adapter,
-        INSTANCES,
-        range(len(INSTANCES)),
+        instances,
+        range(len(instances)),
         seed=0,
         keep_graph=False,
         budget=budget,
@@ -118,3 +123,32 @@ def test_a_variant_is_run_from_its_first_missing_token_on(load_adapter: Callable
     costs = adapter.variant_cost(inputs, adapter.share(inputs), torch.zeros(3, dtype=torch.long), keep)
     # The last kept token is always run again, because the logits are read there.
     assert costs.tolist() == [length, length - 4, 1]
+
+
+def _without_end_token() -> Any:
+    model, tokenizer = architectures.build("gpt2")
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    return transformer(model, tokenizer)
+
+
+def test_variants_that_end_with_the_padding_token_equal_deletion() -> None:
+    adapter = _without_end_token()
+    instances = [Instance(id="0", text="a fine<pad>m"), Instance(id="1", text="a<pad>d good<pad>m")]
+    ids = adapter.collate(instances).ids[TEXT][0]
+    assert ids[ids != adapter.runner.builder.pad_id][-1] == ids[-1]
+    assert ids[-2] == adapter.runner.builder.pad_id
+    in_place, plain = (_batch(adapter, instances=instances, budget=1, shares_states=one) for one in (True, False))
+    torch.testing.assert_close(
+        in_place.leave_one_out("deletion"), plain.leave_one_out("deletion"), atol=2e-6, rtol=0, equal_nan=True
+    )
+
+
+def test_a_text_that_ends_with_the_padding_token_is_refused_if_the_model_skips_it() -> None:
+    adapter = _without_end_token()
+    assert adapter.facts.skips_padding_token
+    rows = [Instance(id="0", text="a fine film"), Instance(id="1", text="a plot<pad>", where="reviews.jsonl, line 2")]
+    adapter.collate(rows[:1])
+    with pytest.raises(
+        DataError, match=r"^reviews.jsonl, line 2: the encoded text ends with '<pad>'.*another padding token"
+    ):
+        adapter.collate(rows)
