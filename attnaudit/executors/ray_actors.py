@@ -96,10 +96,14 @@ class RayActors:
                 ending.callback(RayWatchdog().end)
                 ending.callback(self._ray.shutdown)  # before the watchdog ends what is left
                 self._ray.init(address="local", num_cpus=self.workers, include_dashboard=False, **common)
-        except (OSError, RuntimeError, ValueError, self._ray.exceptions.RayError) as error:
-            reason = str(error.__cause__ or error).strip()
+        except Exception as error:  # Ray also raises plain exceptions, for example if it starts too slowly
+            reason = str(error.__cause__ or error).strip() or type(error).__name__
             if not address:
-                raise AuditError(f"--audit-executor ray: Ray could not be started on this machine. {reason}") from error
+                raise AuditError(
+                    f"--audit-executor ray: Ray could not be started on this machine. {reason.rstrip('.')}. If the "
+                    "machine is busy, start the run again later or with fewer --audit-workers. Or leave "
+                    "--audit-executor ray out to measure in a pool of processes."
+                ) from error
             raise AuditError(
                 f"{ADDRESS}={address}: no connection to the Ray cluster at this address. Start the cluster with `ray "
                 "start --head`, correct the address, or unset the variable to start Ray on this machine. If the "

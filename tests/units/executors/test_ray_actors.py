@@ -27,6 +27,23 @@ def test_a_cluster_that_cannot_be_reached_is_an_error_at_once(monkeypatch: pytes
         run("unused", "", executor=RayActors(1))
 
 
+@pytest.mark.parametrize("raised", [Exception("The current node timed out during startup."), KeyboardInterrupt()])
+def test_ray_that_starts_too_slowly_is_one_error(monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> None:
+    """Ray raises a plain `Exception`. Ctrl+C is not an error of Ray."""
+    import ray
+
+    def slow(**_: Any) -> None:
+        raise raised
+
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setattr(ray, "init", slow)
+    expected, message = (AuditError, "not be started .*timed out during startup. If the machine is busy, start .*again")
+    if isinstance(raised, KeyboardInterrupt):
+        expected, message = KeyboardInterrupt, "^$"
+    with pytest.raises(expected, match=message):
+        run("unused", "", executor=RayActors(1))
+
+
 @pytest.mark.slow
 def test_an_actor_that_hangs_is_replaced(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
