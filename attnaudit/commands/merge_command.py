@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from attnaudit.errors import AuditError, shown_error
-from attnaudit.formatting import plural, terminal_safe
-from attnaudit.run.partial_measurement import merge_shards
+from attnaudit.formatting import listed, plural, terminal_safe
+from attnaudit.run.partial_measurement import MOST_NAMED, merge_shards
 
 MERGED, CANNOT_MERGE = 0, 2
 
@@ -33,8 +33,9 @@ def run(options: argparse.Namespace) -> int:
     Returns:
         The exit status: 0 if the shards are complete and were merged, 2 if not.
     """
+    folders = [Path(folder) for folder in options.folders]
     try:
-        count = merge_shards([Path(folder) for folder in options.folders], Path(options.into))
+        count = merge_shards(folders, Path(options.into))
     except AuditError as error:
         print(f"attnaudit: {shown_error(error)}", file=sys.stderr)
         return CANNOT_MERGE
@@ -44,4 +45,6 @@ def run(options: argparse.Namespace) -> int:
             f"--audit-resume {options.into}."
         )
     )
+    if empty := [str(folder) for folder in folders if not any(folder.glob("*/[0-9]*.json"))]:
+        print(terminal_safe(f"Folders without shards, which added nothing: {listed(empty, MOST_NAMED)}."))
     return MERGED

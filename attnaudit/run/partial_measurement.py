@@ -159,9 +159,10 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
         The number of shards.
 
     Raises:
-        ReportError: A shard is missing, was measured twice, is damaged or belongs to another plan. Or the folder of the
-            run exists. Nothing is copied then.
+        ReportError: A folder was given twice. A shard is missing, was measured twice, is damaged or belongs to another
+            plan. Or the folder of the run exists. Nothing is copied then.
     """
+    _refuse_repeated(folders)
     if run.exists():
         raise ReportError(f"{run}: this folder already exists. Give a new one, such as reports/merged.")
     found: dict[str, dict[int, Path]] = {}
@@ -193,8 +194,8 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
             listing = ", ".join(map(str, missing[:MOST_NAMED])) + (", ..." if len(missing) > MOST_NAMED else "")
             raise ReportError(
                 f"{plan.model} on {plan.data}: {len(missing)} of {plural(plan.shards, 'shard')} "
-                f"{'is' if len(missing) == 1 else 'are'} missing ({listing}). Measure the missing parts with "
-                f"`attnaudit measure --shard`, and merge again. First folder: {first}."
+                f"{'is' if len(missing) == 1 else 'are'} missing ({listing}). {_without_shards(plan, folders)}Measure "
+                f"the missing parts with `attnaudit measure --shard`, and merge again. First folder: {first}."
             )
     try:
         for name, (_, first) in plans.items():
@@ -206,6 +207,45 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
     except OSError as error:
         raise ReportError(f"{error.filename or run}: cannot be written ({error.strerror or error}).") from error
     return sum(map(len, found.values()))
+
+
+def _refuse_repeated(folders: Sequence[Path]) -> None:
+    """Refuse a folder that was given twice.
+
+    Raises:
+        ReportError: Two paths lead to the same folder.
+    """
+    seen: dict[Path, Path] = {}
+    for folder in folders:
+        path = folder.resolve()
+        if path in seen:
+            also = "" if seen[path] == folder else f" (the first time as {seen[path]})"
+            raise ReportError(f"{folder}: this folder was given twice{also}. Give it once; delete nothing.")
+        seen[path] = folder
+
+
+def _without_shards(plan: ShardPlan, folders: Sequence[Path]) -> str:
+    """Return sentences that name the folders without a shard of an incomplete plan, and say what they contain instead.
+
+    Args:
+        plan: The plan.
+        folders: The folders to merge.
+    """
+    name, reasons = plan.folder_name(), []
+    for folder in folders:
+        if any((folder / name).glob("[0-9]*.json")):
+            continue
+        others = [read_plan(file) for file in sorted(folder.glob(f"*/{PLAN}")) if file.parent.name != name]
+        if others:
+            pairs = listed([f"{other.model} on {other.data}" for other in others])
+            reasons.append(f"{folder} has no shards of {plan.model} on {plan.data}, but of {pairs}. ")
+        else:
+            reasons.append(
+                f"{folder} has no shards: `attnaudit measure` was stopped before the first one, or its part has "
+                "none. "
+            )
+    more = f"Other folders without such shards: {len(reasons) - MOST_NAMED}. " if len(reasons) > MOST_NAMED else ""
+    return "".join(reasons[:MOST_NAMED]) + more
 
 
 def _add(path: Path, plan: ShardPlan, shards: dict[int, Path]) -> None:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnaudit.checks import InformationRanking
+from attnaudit.cli import main
 from attnaudit.engine.measuring import measure
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
@@ -312,7 +313,7 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     with pytest.raises(ReportError, match=r"1 of 3 shards is missing \(1\)"):
         merge_shards([first], run)
     with pytest.raises(ReportError, match="measured twice"):
-        merge_shards([first, second, first], run)
+        merge_shards([first, second, Path(shutil.copytree(first, tmp_path / "second copy"))], run)
     with pytest.raises(ReportError, match="there are no shards here"):
         merge_shards([first, tmp_path / "nowhere"], run)
     other = tmp_path / "other"
@@ -342,6 +343,34 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
     (second / PLAN.folder_name() / "plan.json").write_text("{}")
     with pytest.raises(ReportError, match=r"plan.json is damaged \(.*\).*Remove them, and measure them again"):
         merge_shards([first, second], tmp_path / "reports" / "again")
+
+
+def test_a_folder_that_was_given_twice_is_not_called_measured_twice(tmp_path: Path) -> None:
+    """Whoever removed one of the copies would remove the only one. No folder has to exist for this error."""
+    first = tmp_path / "first"
+    (tmp_path / "link").symlink_to(first)
+    for again in (first, tmp_path / "link", tmp_path / "x" / ".." / "first"):
+        shown = re.escape(f"{again}: this folder was given twice")
+        with pytest.raises(ReportError, match=rf"^{shown}.*Give it once; delete nothing"):
+            merge_shards([first, again], tmp_path)
+
+
+def test_folders_that_do_not_complete_a_merge_are_named_with_the_reason(tmp_path: Path) -> None:
+    first, _second = parts(tmp_path, 2)
+    ShardFolder(tmp_path / "other", msgspec.structs.replace(PLAN, data="e"))
+    ShardFolder(tmp_path / "stopped", PLAN)
+    with pytest.raises(ReportError, match=r"m on d: 1 of 3 shards is missing \(1\)\.") as raised:
+        merge_shards([first, tmp_path / "other", tmp_path / "stopped"], tmp_path / "merged")
+    shown = str(raised.value)
+    assert f"{tmp_path / 'other'} has no shards of m on d, but of m on e." in shown
+    assert f"{tmp_path / 'stopped'} has no shards: `attnaudit measure` was stopped before the first" in shown
+    assert f"{first} has" not in shown
+
+
+def test_a_merge_names_folders_whose_part_has_no_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *jobs, empty = parts(tmp_path, PLAN.shards + 1)
+    assert main(["merge", *map(str, [*jobs, empty]), "--into", str(tmp_path / "merged")]) == 0
+    assert capsys.readouterr().out.endswith(f"Folders without shards, which added nothing: {empty}.\n")
 
 
 def test_parts_are_merged_before_they_are_judged(tmp_path: Path) -> None:
