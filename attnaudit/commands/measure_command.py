@@ -13,6 +13,7 @@ from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.progress import progress_bar
+from attnaudit.temporary_files import temporary_folder
 
 if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
@@ -91,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
             batch_tokens=options.batch_tokens,
         )
         _validate(audit)
+        temporary_folder()  # refuses an unusable TMPDIR before anything is measured
         require_writable_folder("--out", Path(options.out))
         read_conftests()
         policy = load_policy(Path(options.policy))

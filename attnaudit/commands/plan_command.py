@@ -22,6 +22,7 @@ from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run, require_run_folder
 from attnaudit.statistics.sample_size import POWER
+from attnaudit.temporary_files import temporary_folder
 
 #: Number of rows from which the time of an audit is estimated.
 PROBE_ROWS = 32
@@ -160,7 +161,7 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     """Return lines that say what an audit of --model costs; no lines if no model is given.
 
     Raises:
-        AuditError: The device, the model or the data cannot be used, or --data is given without --model.
+        AuditError: The device, the model, the data or TMPDIR cannot be used, or --data is given without --model.
     """
     if options.model is None:
         if options.data is not None:
@@ -171,6 +172,7 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     from attnaudit.adapters.loading import load_model
     from attnaudit.data.draws import open_draws
 
+    temporary_folder()  # refuses an unusable TMPDIR, as the audit will
     if options.device != AUTO:
         require_device("--device", options.device)
     draws = open_draws(options.data or DEFAULT_DATA, 0)

@@ -241,8 +241,7 @@ def _without_shards(plan: ShardPlan, folders: Sequence[Path]) -> str:
             reasons.append(f"{folder} has no shards of {plan.model} on {plan.data}, but of {pairs}. ")
         else:
             reasons.append(
-                f"{folder} has no shards: `attnaudit measure` was stopped before the first one, or its part has "
-                "none. "
+                f"{folder} has no shards: `attnaudit measure` was stopped before the first one, or its part has none. "
             )
     more = f"Other folders without such shards: {len(reasons) - MOST_NAMED}. " if len(reasons) > MOST_NAMED else ""
     return "".join(reasons[:MOST_NAMED]) + more

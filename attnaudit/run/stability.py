@@ -29,6 +29,7 @@ from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.run_choice import newest_run
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.session import AuditSession
+from attnaudit.temporary_files import temporary_folder
 
 Kind: TypeAlias = Literal["seed", "batch tokens", "workers"]
 KINDS: tuple[Kind, ...] = ("seed", "batch tokens", "workers")
@@ -162,13 +163,14 @@ def measure_stability(
         The verdicts on each gate, in the order of the policy.
 
     Raises:
-        AuditError: The model or the data cannot be audited, or the policy has no gate.
+        AuditError: The model or the data cannot be audited, the policy has no gate, or TMPDIR names a folder that
+            cannot be used.
     """
     checks = sequential_checks(policy) if options.sequential else policy
     gates = [check for check in checks if check.severity == "gate"]
     if not gates:
         raise CheckError(f"{policy_file}: the policy has no gate, so there is no verdict that could flip.")
-    with tempfile.TemporaryDirectory(prefix="attnaudit-stability-") as folder:
+    with tempfile.TemporaryDirectory(prefix="attnaudit-stability-", dir=temporary_folder()) as folder:
         scratch = replace(options, reports=Path(folder) / "reports", policy=policy_file)
         runs = list(_runs(scratch, gates, policy_file, Path(folder), variations, progress))
     first, *others = runs

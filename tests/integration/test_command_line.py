@@ -119,6 +119,21 @@ def test_measure_names_its_options_as_it_has_them(
     assert "--audit-" not in shown
 
 
+@pytest.mark.parametrize("command", [("measure", "--out", "shards"), ("plan",), ("stability", "--seeds", "1")])
+def test_a_folder_in_tmpdir_that_cannot_be_used_is_refused_before_measuring(
+    tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", "nowhere")
+    Path("policy.toml").write_text('[[check]]\nname = "UniformFragility"\nat_least = 0.01\n', encoding="utf-8")
+    Path("d.jsonl").write_text('{"text": "a good film", "label": "positive"}\n' * 40, encoding="utf-8")
+    name, *options = command
+    assert cli.main([name, "--model", "demo", "--data", "d.jsonl", "--policy", "policy.toml", *options]) == 2
+    shown = capsys.readouterr().err
+    assert "attnaudit: TMPDIR nowhere: this is not a folder that can be written to." in shown
+    assert not Path("shards").exists()
+
+
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     written = tmp_path / "audits" / "test_attention_faithfulness.py"
     written.parent.mkdir()

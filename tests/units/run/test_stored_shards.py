@@ -195,13 +195,18 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
         ("code_sha256", "the code of attnaudit"),
         ("custom_code_sha256", "your own code of the model or a measure"),
         ("seed", r"seed \(1, not 0\)"),
-        ("threads", "threads"),
+        ("threads", r"threads \(2, not 1\)"),
+        ("unit", r"unit \(words, not tokens\)"),
+        ("device", r"device \(cuda, not cpu\)"),
+        ("batch_tokens", r"batch_tokens \(64, not None\)"),
+        ("torch", r"the version of torch \(9, not 0\)"),
         ("needs", "the measures that the checks need"),
     ],
 )
 def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str, named: str) -> None:
     ShardFolder(tmp_path, PLAN)
-    other = {"needs": ["uniform"], "seed": 1, "threads": 2}.get(field, "f" * 64)
+    numbers = {"needs": ["uniform"], "seed": 1, "threads": 2, "batch_tokens": 64}
+    other = {**numbers, "unit": "words", "device": "cuda", "torch": "9"}.get(field, "f" * 64)
     with pytest.raises(ReportError, match=f"another audit. They differ in: {named}"):
         ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
 
