@@ -262,6 +262,11 @@ def _add(path: Path, plan: ShardPlan, shards: dict[int, Path]) -> None:
     if record.plan_sha256 != plan.sha256() or not 0 <= record.index < plan.shards:
         raise ReportError(f"{path}: this shard belongs to another audit. Remove it, and measure the shard again.")
     if record.index in shards:
+        if path.resolve() == shards[record.index].resolve():
+            raise ReportError(
+                f"{path}: this is the same file as {shards[record.index]}, through a link. Leave out the folder that "
+                "contains the link; delete nothing."
+            )
         raise ReportError(
             f"{path}: shard {record.index} was measured twice; it is also in {shards[record.index].parent}. Remove one "
             "of them."

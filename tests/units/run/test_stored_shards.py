@@ -360,6 +360,14 @@ def test_a_folder_that_was_given_twice_is_not_called_measured_twice(tmp_path: Pa
             merge_shards([first, again], tmp_path)
 
 
+def test_a_shard_that_is_found_through_a_link_is_not_called_measured_twice(tmp_path: Path) -> None:
+    (first,) = parts(tmp_path, 1)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / PLAN.folder_name()).symlink_to(first / PLAN.folder_name())
+    with pytest.raises(ReportError, match=r"000000.json: this is the same file as .*through a link.*delete nothing"):
+        merge_shards([first, tmp_path / "linked"], tmp_path / "merged")
+
+
 def test_folders_that_do_not_complete_a_merge_are_named_with_the_reason(tmp_path: Path) -> None:
     first, _second = parts(tmp_path, 2)
     ShardFolder(tmp_path / "other", msgspec.structs.replace(PLAN, data="e"))
