@@ -93,7 +93,8 @@ def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
         AuditError: A dispatched model has its embeddings on another device.
     """
     for module in modules:
-        module.eval()
+        if any(part.training for part in module.modules()):
+            module.eval()
         if is_dispatched(module):
             require_same_device(module, device, option)
         elif not _is_on(module, device):
@@ -103,7 +104,9 @@ def place(modules: Sequence[nn.Module], device: str, option: str) -> None:
 def _is_on(module: nn.Module, device: str) -> bool:
     """Return whether all parameters and buffers of a module are on a device."""
     wanted = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0", as in the devices of parameters
-    return all(one.device == wanted for one in (*module.parameters(), *module.buffers()))
+    # For all modules, these dictionaries are read much faster than the iterators of PyTorch.
+    stored = (tensors for part in module.modules() for tensors in (part._parameters, part._buffers))
+    return all(one.device == wanted for tensors in stored for one in tensors.values() if one is not None)
 
 
 def require_same_device(model: nn.Module, device: str, option: str) -> None:
