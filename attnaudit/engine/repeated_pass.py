@@ -206,7 +206,7 @@ def logit_sizes(logits: Floats) -> Floats:
     absolute value in each row, and then the median over the rows. Without this minimum, the size of a logit near 0
     would be too small, because such a logit is a difference of larger numbers and has their rounding errors.
     """
-    typical = max(SMALLEST_SIZE, float(np.median(np.abs(logits.max(1)))))
+    typical = max(SMALLEST_SIZE, float(np.median(np.abs(logits).max(1))))
     return np.maximum(np.abs(logits), typical)
 
 
