@@ -36,6 +36,8 @@ from attnaudit.instances import Instance
 from attnaudit.precision import tolerance
 from attnaudit.seeding import keyed_integer
 
+#: A class is closed if its logit is lower than the largest one by more than this (a probability below 2e-22).
+CLOSED = 50.0
 #: Smallest number of rows that run again. If there are fewer rows, all of them run again.
 FEWEST_ROWS = 64
 #: Number of rows that run again, as a share of the rows of all passes of the audit.
@@ -204,9 +206,12 @@ def logit_sizes(logits: Floats) -> Floats:
 
     The size of a logit is its absolute value, but at least a typical value. To get this value, take the largest
     absolute value in each row, and then the median over the rows. Without this minimum, the size of a logit near 0
-    would be too small, because such a logit is a difference of larger numbers and has their rounding errors.
+    would be too small, because such a logit is a difference of larger numbers and has their rounding errors. Classes
+    with a probability near 0 are left out of the typical value, because models close a class with a logit such as -1e4.
     """
-    typical = max(SMALLEST_SIZE, float(np.median(np.abs(logits).max(1))))
+    open_classes = logits > logits.max(1, keepdims=True) - CLOSED
+    largest = np.where(open_classes, np.abs(logits), 0).max(1)
+    typical = max(SMALLEST_SIZE, float(np.median(largest)))
     return np.maximum(np.abs(logits), typical)
 
 
