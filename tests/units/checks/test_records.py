@@ -142,7 +142,8 @@ def test_a_gate_without_defined_instances_is_undefined_and_blocks(check):
     assert record.blocks is (check.severity == "gate")
     assert sum(record.undefined.values()) == 40
     assert "undefined" in failure_message(record).splitlines()[0]
-    assert "n=0 (40 undefined)" in failure_message(record).splitlines()[0]
+    reason = max(record.undefined, key=record.undefined.__getitem__)
+    assert f"n=0 (40 undefined: {reason}" in failure_message(record).splitlines()[0]
 
 
 @each
