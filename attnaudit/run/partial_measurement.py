@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,7 +218,7 @@ def _refuse_repeated(folders: Sequence[Path]) -> None:
     """
     seen: dict[Path, Path] = {}
     for folder in folders:
-        path = folder.resolve()
+        path = Path(os.path.realpath(folder))
         if path in seen:
             also = "" if seen[path] == folder else f" (the first time as {seen[path]})"
             raise ReportError(f"{folder}: this folder was given twice{also}. Give it once; delete nothing.")
@@ -262,7 +263,7 @@ def _add(path: Path, plan: ShardPlan, shards: dict[int, Path]) -> None:
     if record.plan_sha256 != plan.sha256() or not 0 <= record.index < plan.shards:
         raise ReportError(f"{path}: this shard belongs to another audit. Remove it, and measure the shard again.")
     if record.index in shards:
-        if path.resolve() == shards[record.index].resolve():
+        if path.samefile(shards[record.index]):
             raise ReportError(
                 f"{path}: this is the same file as {shards[record.index]}, through a link. Leave out the folder that "
                 "contains the link; delete nothing."

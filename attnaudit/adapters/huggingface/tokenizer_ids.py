@@ -28,15 +28,20 @@ def require_matching_vocabulary(model: Any, tokenizer: Any, where: object) -> No
 
 
 def choose_pad_id(model: Any, tokenizer: Any) -> int:
-    """Choose the id that fills padding, and store it in the model's config, from which classifiers read it."""
+    """Choose the id that fills padding, and store it in the model's config, from which classifiers read it.
+
+    Many classifiers skip this id at the end of a text. If the config names no id, the model alone skips none. The
+    token that the tokenizer adds at the end of texts is therefore not chosen then.
+    """
     config = model.config.get_text_config()
-    size = int(config.vocab_size)
+    if config.pad_token_id is not None and 0 <= int(config.pad_token_id) < int(config.vocab_size):
+        return int(config.pad_token_id)
     end = config.eos_token_id
-    candidates = [config.pad_token_id, tokenizer.pad_token_id, *(end if isinstance(end, list) else [end]), 0]
-    chosen = next(int(c) for c in candidates if c is not None and 0 <= int(c) < size)
-    if config.pad_token_id != chosen:
-        config.pad_token_id = chosen
-    return chosen
+    candidates = [tokenizer.pad_token_id, *(end if isinstance(end, list) else [end]), 0, 1]
+    possible = [int(c) for c in candidates if c is not None and 0 <= int(c) < int(config.vocab_size)]
+    added = tokenizer("a")["input_ids"][-1:] if config.pad_token_id is None else []
+    config.pad_token_id = next(c for c in possible if c not in added)
+    return int(config.pad_token_id)
 
 
 def position_offset(model: nn.Module) -> int:

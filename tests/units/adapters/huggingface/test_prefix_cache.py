@@ -152,3 +152,20 @@ def test_a_text_that_ends_with_the_padding_token_is_refused_if_the_model_skips_i
         DataError, match=r"^reviews.jsonl, line 2: the encoded text ends with '<pad>'.*another padding token"
     ):
         adapter.collate(rows)
+
+
+@pytest.mark.parametrize("pad_token", [None, "</s>"])
+def test_an_end_token_is_read_as_by_the_model_alone_if_its_config_has_no_padding_id(pad_token: str | None) -> None:
+    model, tokenizer = architectures.build("llama")
+    end = tokenizer.eos_token_id
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A </s>", pair="$A $B </s>", special_tokens=[("</s>", end)]
+    )
+    tokenizer.pad_token, model.config.pad_token_id = pad_token, None
+    ids = [tokenizer(one.text, return_tensors="pt")["input_ids"] for one in INSTANCES]
+    assert all(int(one[0, -1]) == end for one in ids)
+    with torch.no_grad():
+        expected = torch.cat([model(one).logits for one in ids])
+    adapter: Any = transformer(model, tokenizer)
+    assert adapter.facts.read_tokens == "last"
+    torch.testing.assert_close(adapter.runner.logits(adapter.collate(INSTANCES)), expected, atol=2e-6, rtol=0)
