@@ -23,6 +23,7 @@ from attnaudit.models.length_batches import by_length, shuffled_batches
 from attnaudit.models.pretrained import Pretrained, TokenizedRows, load
 from attnaudit.models.training import Epoch, Score, score
 from attnaudit.models.training_job import TrainingData
+from attnaudit.processes import keep_freed_memory
 from attnaudit.progress import ProgressCallback
 
 _LARGEST_GRADIENT_NORM = 1.0
@@ -122,6 +123,7 @@ def fine_tune(
     """
     settings = settings or FineTuningSettings()
     settings.check()
+    keep_freed_memory()
     classes = ordered_classes(data.train.instances)
     labels = _class_indices(data, classes)
     with torch.random.fork_rng(devices=[]), quiet():

@@ -26,6 +26,7 @@ from attnaudit.models.regularisers import masked_words, require_equal_widths, ty
 from attnaudit.models.training_job import InstanceLoss, Settings, TrainingJob
 from attnaudit.models.vocabulary import Vocabulary
 from attnaudit.models.word_vectors import start_from
+from attnaudit.processes import keep_freed_memory
 
 #: Largest number of tokens in a batch for evaluation, including padding.
 EVALUATION_TOKENS = 16384
@@ -104,6 +105,7 @@ def train(job: TrainingJob) -> Trained:
     """
     job.architecture.check()
     job.settings.check()
+    keep_freed_memory()
     data, settings, form = job.data, job.settings, job.architecture.form
     classes = training_classes(data.train)
     vocabulary = _training_vocabulary(data.train, settings) if job.vocabulary is None else job.vocabulary

@@ -92,3 +92,27 @@ def test_the_error_of_the_first_task_that_fails_is_raised(threads: int) -> None:
     allow_threads(threads)
     with pytest.raises(ValueError, match="negative: -3"):
         in_threads(invert, [1, -3, 2, -4], most=9)
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="the C library is not glibc")
+def test_training_does_not_get_new_memory_for_every_large_array() -> None:
+    code = """
+import resource, sys
+import torch
+from attnaudit.processes import keep_freed_memory
+if sys.argv[1:]:
+    keep_freed_memory()
+pages = 16 << 20 >> 12
+for _ in range(30):
+    torch.ones(16 << 20, dtype=torch.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    torch.ones(16 << 20, dtype=torch.uint8)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / pages)
+"""
+
+    def shares_of_new_pages(*args: str) -> float:
+        done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+        return float(done.stdout)
+
+    assert shares_of_new_pages("keep") < 0.1 < 1 < shares_of_new_pages()

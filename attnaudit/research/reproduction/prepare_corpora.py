@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ DEV_SHARE = 0.1
 TEST_SHARE = 0.2
 #: The largest number of rows of each part in a quick run.
 QUICK = {"train": 800, "dev": 200, "test": 60}
+#: The rows of a quick run have at most this many words, if there are enough such rows. The attention weights of a long
+#: text would take most of the time.
+QUICK_WORDS = 60
 
 
 class Prepared(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,7 +90,7 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
     digest = hashlib.sha256()
     rows = {}
     for name in PARTS:
-        data = sample(parts[name], QUICK[name], 0) if quick else parts[name]
+        data = _quick_sample(parts[name], QUICK[name]) if quick else parts[name]
         if not data.instances:
             raise DataError(f"{corpus.title}: no row is left for the part '{name}'. Expected rows with split '{name}'.")
         lines = b"".join(msgspec.json.encode(_line(i)) + b"\n" for i in data.instances)
@@ -98,8 +102,16 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
     return made
 
 
+def _quick_sample(data: Dataset, most: int) -> Dataset:
+    """Return a sample of the rows with at most `QUICK_WORDS` words, or the shortest rows if there are fewer of them."""
+    lengths = {one.id: len(one.text.split()) for one in data.instances}
+    by_length = sorted(data.instances, key=lambda one: (lengths[one.id], one.id))
+    short = sum(length <= QUICK_WORDS for length in lengths.values())
+    return sample(dataclasses.replace(data, instances=tuple(by_length[: max(short, most)])), most, 0)
+
+
 def _made_from(corpus: Corpus, root: Path | None, quick: bool) -> str:
-    digest = hashlib.sha256(f"{corpus.rules} {QUICK if quick else ''}".encode())
+    digest = hashlib.sha256(f"{corpus.rules} {(QUICK, QUICK_WORDS) if quick else ''}".encode())
     for source in corpus.sources:
         digest.update(_bytes(corpus, source, root))
     if corpus.name == EMBEDDED:

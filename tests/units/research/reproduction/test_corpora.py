@@ -153,6 +153,18 @@ def test_the_embedded_corpus_needs_no_root(tmp_path: Path) -> None:
     assert made.rows == {"train": 800, "dev": 200, "test": 60}
 
 
+@pytest.mark.parametrize(("longest", "lengths"), [(8, {6, 7, 8}), (100, {6, 7, 8, 9, 10}), (5, {6, 7})])
+def test_a_quick_run_reads_short_texts(
+    longest: int, lengths: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_corpora, "QUICK", {"train": 2, "dev": 2, "test": 2})
+    monkeypatch.setattr(prepare_corpora, "QUICK_WORDS", longest)
+    sst(tmp_path)
+    made = prepare(corpus("sst"), tmp_path, tmp_path / "out", quick=True)
+    assert made.rows == {"train": 2, "dev": 2, "test": 2}
+    assert {len(text.split()) for part in made.rows for text in texts(made, part)} <= lengths
+
+
 def test_an_unknown_corpus_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(DataError, match="Did you mean 'imdb'"):
         corpus("imbd")
