@@ -27,7 +27,7 @@ DEV_SHARE = 0.1
 #: If the test part of a corpus is drawn at random, it gets this share of the rows of each class.
 TEST_SHARE = 0.2
 #: The largest number of rows of each part in a quick run.
-QUICK = {"train": 800, "dev": 200, "test": 60}
+QUICK = {"train": 400, "dev": 100, "test": 60}
 #: The rows of a quick run have at most this many words, if there are enough such rows. The attention weights of a long
 #: text would take most of the time.
 QUICK_WORDS = 60

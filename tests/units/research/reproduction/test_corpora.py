@@ -150,7 +150,7 @@ def test_prepared_parts_are_kept_until_the_file_changes(tmp_path: Path) -> None:
 
 def test_the_embedded_corpus_needs_no_root(tmp_path: Path) -> None:
     made = prepare(corpus("movie-reviews"), None, tmp_path, quick=True)
-    assert made.rows == {"train": 800, "dev": 200, "test": 60}
+    assert made.rows == {"train": 400, "dev": 100, "test": 60}
 
 
 @pytest.mark.parametrize(("longest", "lengths"), [(8, {6, 7, 8}), (100, {6, 7, 8, 9, 10}), (5, {6, 7})])
