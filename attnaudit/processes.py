@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,10 +45,12 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
     Raises:
         AuditError: A process was killed.
         Exception: The error that `work` raised. Tasks that have not started are then cancelled.
+        KeyboardInterrupt: The user interrupted this process. The other processes are killed.
     """
     if jobs <= 1 or len(tasks) <= 1:
         yield from ((task, work(task)) for task in tasks)
         return
+    others = set(active_children())
     pool = ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn"), initializer=_start)
     try:
         task_of = {pool.submit(work, task): task for task in tasks}
@@ -59,6 +61,10 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
             "A process was killed, probably because the machine ran out of memory. Give fewer --jobs and run the same "
             "command again. Finished results are kept."
         ) from error
+    except KeyboardInterrupt:
+        for process in set(active_children()) - others:
+            process.kill()  # `shutdown` would wait for the running tasks, which may take hours
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 

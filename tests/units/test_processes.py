@@ -51,6 +51,25 @@ if __name__ == "__main__":
     wait_until(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for another process")
+def test_an_interrupt_does_not_wait_for_the_tasks_that_are_running(tmp_path: Path) -> None:
+    code = f"""
+from attnaudit.processes import spread
+from tests.units.test_processes import wait_and_tell
+if __name__ == "__main__":
+    list(spread(wait_and_tell, [{str(tmp_path)!r}] * 3, 2))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        parent.send_signal(signal.SIGINT)
+        _, printed = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
+    assert parent.returncode
+    assert printed.rstrip().endswith(b"KeyboardInterrupt")
+
+
 def wait_until(done: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not done():
@@ -102,12 +121,12 @@ import torch
 from attnaudit.processes import keep_freed_memory
 if sys.argv[1:]:
     keep_freed_memory()
-pages = 16 << 20 >> 12
-for _ in range(30):
-    torch.ones(16 << 20, dtype=torch.uint8)
+pages = 48 << 20 >> 12
+for _ in range(12):
+    torch.ones(48 << 20, dtype=torch.uint8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    torch.ones(16 << 20, dtype=torch.uint8)
+for _ in range(5):
+    torch.ones(48 << 20, dtype=torch.uint8)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / pages)
 """
 
