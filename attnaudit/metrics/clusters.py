@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers, RealArray
 from attnaudit.processes import in_threads
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 #: Number of clusters of the outputs of a model with two classes.
 OUTPUT_CLUSTERS = 5
@@ -162,7 +167,14 @@ def _one_thread() -> Iterator[None]:
 
     On a busy CPU, k-means of a few thousand points takes up to eight times as long with several threads.
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
+    with _numerical_libraries().limit(limits=1):
         yield
+
+
+@cache
+def _numerical_libraries() -> ThreadpoolController:
+    """Find the numerical libraries of this process. This takes several milliseconds, longer than a small k-means."""
+    import sklearn.cluster  # noqa: F401  # loads the libraries that k-means uses
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

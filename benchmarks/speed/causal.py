@@ -50,7 +50,7 @@ def causal_as_it_ships(max_position_embeddings: int = MINILM["max_position_embed
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival(causal_as_it_ships(), causal=True)
-    more = device.times(8)
+    more = device.times(32)
     yield from passes(NAME, rival, subject(SHORT, short_texts(8 if quick else 64 * more)))
     yield _leave_one_out(rival, subject(SHORT, short_texts(3 if quick else 8 * device.times(4))))
     if not quick:

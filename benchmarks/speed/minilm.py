@@ -167,7 +167,7 @@ class Rival:
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival()
-    more = device.times(8)
+    more = device.times(32)
     yield from passes(NAME, rival, minilm(SHORT, short_texts(8 if quick else 64 * more)))
     yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8 * device.times(4))))
     if not quick:
