@@ -13,6 +13,12 @@ EPSILONS = {FLOAT32: 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 HALF = ("float16", "bfloat16")
 #: The largest difference that rounding in float32 explains, for numbers whose absolute values are at most 1.
 FLOAT32_TOLERANCE = 1e-4
+#: The tolerance for logits is proportional to their size, which counts as at least this number: small logits are
+#: differences of larger numbers, and have the rounding errors of these numbers.
+SMALLEST_SIZE = 0.05
+#: Even for smaller logits, the tolerance is at most this share of their size. Otherwise, logits that are multiplied by a
+#: small constant could be pure noise.
+LARGEST_SHARE = 0.5
 #: The same difference in half precision, as a multiple of the type's epsilon. A model in half precision can be run in
 #: several ways: alone or in a batch, with the fused kernel or the eager function. Between these ways, the logits of
 #: models with 12 layers differ by up to 4 epsilons times the largest logit.
@@ -26,6 +32,26 @@ def tolerance(precision: str) -> float:
         precision: "float32", "float16" or "bfloat16".
     """
     return HALF_EPSILONS * EPSILONS[precision] if precision in HALF else FLOAT32_TOLERANCE
+
+
+def counted_size(size: float, tolerance: float) -> float:
+    """Return the size by which differences of logits are divided before they are compared with the tolerance.
+
+    Args:
+        size: the typical absolute value of the logits.
+        tolerance: the result of `tolerance`.
+
+    Returns:
+        The size, but at least `SMALLEST_SIZE`, or 100 times the size if that is smaller. The difference is then at most
+        100 times the tolerance, and at most `LARGEST_SHARE`, of the size. If all logits are 0, it is `SMALLEST_SIZE`.
+
+    Examples:
+        >>> counted_size(3.0, 1e-4), counted_size(0.02, 1e-4), round(counted_size(1e-6, 1e-4), 9)
+        (3.0, 0.05, 0.0001)
+    """
+    if size == 0:
+        return SMALLEST_SIZE
+    return max(size, min(SMALLEST_SIZE, size * min(100.0, LARGEST_SHARE / tolerance)))
 
 
 def logit_rounding(precision: str) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from torch import Tensor
 
 from attnaudit.adapters.optional_methods import ConvertedModelAdapter, HalfPrecisionAdapter
-from attnaudit.precision import FLOAT32, FLOAT32_TOLERANCE
+from attnaudit.precision import FLOAT32, FLOAT32_TOLERANCE, counted_size
 
 if TYPE_CHECKING:
     from attnaudit.conformance.sample_texts import Examples
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 #: The largest accepted difference between attention weights, or between logits whose absolute values are at most 1.
 #: Rounding in float32 causes smaller differences.
 TOLERANCE = FLOAT32_TOLERANCE
-#: The tolerance for logits is proportional to the largest absolute logit, which counts as at least this number.
-SMALLEST_SIZE = 0.05
 
 
 class BrokenContractError(Exception):
@@ -180,12 +178,11 @@ def require_close(
 def require_same_logits(actual: Tensor, expected: Tensor, what: str, advice: str, *, at: str = "") -> float:
     """Check that two tensors of logits agree, and return their largest absolute difference.
 
-    The tolerance is `TOLERANCE` times the largest absolute value of the expected logits. If this value is smaller than
-    `SMALLEST_SIZE`, the tolerance is `TOLERANCE` times `SMALLEST_SIZE`. The other arguments and the error are the same
-    as for `require_close`.
+    The tolerance is `TOLERANCE` times the size of the expected logits: their largest absolute value, or a larger number
+    if it is small (see `counted_size`). The other arguments and the error are the same as for `require_close`.
     """
     size = expected.detach().abs().max().item() if expected.numel() else 1.0
-    return require_close(actual, expected, what, advice, tolerance=TOLERANCE * max(size, SMALLEST_SIZE), at=at)
+    return require_close(actual, expected, what, advice, tolerance=TOLERANCE * counted_size(size, TOLERANCE), at=at)
 
 
 def listed(names: list[str], most: int = 4) -> str:

@@ -11,9 +11,9 @@ from attnaudit.adapters.optional_methods import HalfPrecisionAdapter
 from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.adapters.site_selection import run_for
 from attnaudit.conformance.batch_invariance import EXTRA_PADDING, widened
-from attnaudit.conformance.contract import SMALLEST_SIZE, BrokenContractError, contract, gap
+from attnaudit.conformance.contract import BrokenContractError, contract, gap
 from attnaudit.conformance.sample_texts import Examples, at_tokens
-from attnaudit.precision import HALF, tolerance
+from attnaudit.precision import HALF, counted_size, tolerance
 
 ADVICE = (
     "The result for a text would depend on its batch, and rounding does not explain this. Audit a float32 copy: for a "
@@ -29,7 +29,7 @@ def check_half_precision(e: Examples) -> str:
         raise BrokenContractError(f"precision is {precision!r}; expected 'float32' or one of {', '.join(HALF)}.")
     fresh = Examples(e.adapter, e.instances, e.thorough)
     limit = tolerance(precision)
-    size = max(SMALLEST_SIZE, fresh.trace.logits.abs().max().item())
+    size = counted_size(fresh.trace.logits.abs().max().item(), limit)
     in_logits, in_weights = 0.0, 0.0
     for what, inputs, rows, trace in _other_passes(fresh):
         difference = gap(trace.logits, fresh.trace.logits[rows]) / size

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site
 from attnaudit.arrays import Floats
-from attnaudit.conformance.contract import SMALLEST_SIZE
 from attnaudit.engine.batch_loop import run_in_batches
 from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass
@@ -33,7 +32,7 @@ from attnaudit.engine.scopes import Scope
 from attnaudit.engine.unit_strings import EncodedInstances
 from attnaudit.errors import ChangedModelError
 from attnaudit.instances import Instance
-from attnaudit.precision import tolerance
+from attnaudit.precision import counted_size, tolerance
 from attnaudit.seeding import keyed_integer
 
 #: A class is closed if its logit is lower than the largest one by more than this (a probability below 2e-22).
@@ -132,7 +131,8 @@ class FirstPass:
             ChangedModelError: the logits or the attention of a row differ from those of the first pass.
         """
         chosen = rows_to_repeat([one.id for one in instances], rows_of_passes, seed, fewest=fewest)
-        sizes = logit_sizes(np.stack(logits))
+        limit = tolerance(adapter.capabilities.precision)
+        sizes = logit_sizes(np.stack(logits), limit)
         differences = np.zeros((len(instances), 2))
 
         def run(positions: list[int], budget: int) -> None:
@@ -164,7 +164,7 @@ class FirstPass:
             most=math.ceil(len(chosen) / 2),
             per_pass=tokens_per_pass(adapter, torch.device(device).type),
         )
-        worst, limit = differences.max(1), tolerance(adapter.capabilities.precision)
+        worst = differences.max(1)
         if worst.max() > limit:
             row = int(worst.argmax())
             instance, different = instances[row], int((worst > limit).sum())
@@ -201,18 +201,21 @@ def rows_to_repeat(ids: Sequence[str], rows_of_passes: int, seed: int, *, fewest
     return [i for _, i in heapq.nsmallest(max(fewest, int(SHARE_OF_PASSES * rows_of_passes)), keys)]
 
 
-def logit_sizes(logits: Floats) -> Floats:
-    """Return the sizes (n, C) by which differences of the logits (n, C) are divided.
+def logit_sizes(logits: Floats, tolerance: float) -> Floats:
+    """Return the sizes (n, C) by which differences of the logits (n, C) are divided before they are compared.
 
     The size of a logit is its absolute value, but at least a typical value. To get this value, take the largest
     absolute value in each row, and then the median over the rows. Without this minimum, the size of a logit near 0
     would be too small, because such a logit is a difference of larger numbers and has their rounding errors. Classes
     with a probability near 0 are left out of the typical value, because models close a class with a logit such as -1e4.
+
+    Args:
+        logits: the logits of n instances.
+        tolerance: the largest accepted quotient. If the typical value is small, it is increased (see `counted_size`).
     """
     open_classes = logits > logits.max(1, keepdims=True) - CLOSED
     largest = np.where(open_classes, np.abs(logits), 0).max(1)
-    typical = max(SMALLEST_SIZE, float(np.median(largest)))
-    return np.maximum(np.abs(logits), typical)
+    return np.maximum(np.abs(logits), counted_size(float(np.median(largest)), tolerance))
 
 
 def attention_summaries(batch: CleanPass, check: CheckWeights | None = None) -> Tensor:

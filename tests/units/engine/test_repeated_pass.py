@@ -209,9 +209,26 @@ def test_attention_that_is_random_at_a_site_that_is_not_shown_is_refused() -> No
 
 def test_a_closed_class_does_not_widen_the_tolerance() -> None:
     logits = np.array([[2.0, -1e4, 0.0], [-3.0, 4.0, -1e4]])
-    np.testing.assert_array_equal(repeated_pass.logit_sizes(logits), [[3, 1e4, 3], [3, 4, 1e4]])
+    np.testing.assert_array_equal(repeated_pass.logit_sizes(logits, 1e-4), [[3, 1e4, 3], [3, 4, 1e4]])
     negative = np.array([[-3.0, 0.5], [-4.0, 1.0], [-9.0, -0.1]])
-    np.testing.assert_array_equal(repeated_pass.logit_sizes(negative), [[4, 4], [4, 4], [9, 4]])
+    np.testing.assert_array_equal(repeated_pass.logit_sizes(negative, 1e-4), [[4, 4], [4, 4], [9, 4]])
+
+
+@settings(max_examples=20)
+@given(st.floats(-9, 4), st.booleans())
+def test_noise_is_refused_whatever_the_logits_are_multiplied_by(exponent: float, noisy: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def trouble(_model: Troubled, _inputs: Any, trace: Trace) -> Trace:
+        noise = 0.05 * torch.randn(trace.logits.shape, generator=generator) if noisy else torch.zeros(())
+        return replace(trace, logits=10**exponent * trace.logits * (1 + noise))
+
+    model = Troubled(trouble)
+    if noisy:
+        with pytest.raises(ChangedModelError, match="its logits differed"):
+            measured(model, many(20))
+    else:
+        assert measured(model, many(20))[1].repeated_rows == 20
 
 
 def test_a_sample_runs_again_where_passes_are_few_and_all_rows_where_they_are_many() -> None:
