@@ -16,8 +16,7 @@ FLOAT32_TOLERANCE = 1e-4
 #: The tolerance for logits is proportional to their size, which counts as at least this number: small logits are
 #: differences of larger numbers, and have the rounding errors of these numbers.
 SMALLEST_SIZE = 0.05
-#: Even for smaller logits, the tolerance is at most this share of their size. Otherwise, logits that are multiplied by a
-#: small constant could be pure noise.
+#: The tolerance is never more than this share of the size of the logits. Otherwise, small logits could be pure noise.
 LARGEST_SHARE = 0.5
 #: The same difference in half precision, as a multiple of the type's epsilon. A model in half precision can be run in
 #: several ways: alone or in a batch, with the fused kernel or the eager function. Between these ways, the logits of
