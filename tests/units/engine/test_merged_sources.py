@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -198,6 +199,15 @@ def test_the_chosen_rows_keep_their_sources() -> None:
     chosen = np.array([" 1" in one.id or one.id == "001" for one in found.instances])
     assert list(found.only(chosen).sources) == [found.sources[i] for i in np.flatnonzero(chosen)]
     assert len(found.groups(chosen)) == len(TEXTS)
+
+
+@given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=20), st.randoms(use_true_random=False))
+def test_rows_without_sources_are_grouped_as_if_each_had_its_own(texts: list[str], random: Random) -> None:
+    rows = instances_of([(text, None) for text in texts])
+    random.shuffle(rows)
+    sequences = [one.text for one in rows]
+    found = merged_sources([replace(one, source=one.id) for one in rows], sequences)
+    assert merged_sources(rows, sequences) == [name.replace("source", "row") for name in found]
 
 
 @given(st.lists(st.sampled_from(["one", "two", "three"]), min_size=1, max_size=20), st.integers(1, 5))
