@@ -50,13 +50,16 @@ def main(words: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.dict(MINILM, SMALL))
+        for made in (subjects.minilm_as_it_ships, causal.causal_as_it_ships):
+            made.cache_clear()
+            stack.callback(made.cache_clear)
         budget = {**shard_measuring.BATCH_TOKENS_OF_HEADS, "cpu": shard_measuring.BATCH_TOKENS_OF_HEADS["cuda"]}
         stack.enter_context(mock.patch.object(shard_measuring, "BATCH_TOKENS_OF_HEADS", budget))
         for module in (shard_measuring, repeated_pass):
-            stack.enter_context(mock.patch.object(module, "tokens_per_pass", lambda *_: None))
+            stack.enter_context(mock.patch.object(module, "tokens_per_pass", return_value=None))
         # On a GPU, equal states are not joined.
-        stack.enter_context(mock.patch.object(FirstLinears, "once_for_equal_states", lambda _: nullcontext()))
-        stack.enter_context(mock.patch.object(minilm, "batch_size", lambda: minilm.BATCH_ON_GPU))
+        stack.enter_context(mock.patch.object(FirstLinears, "once_for_equal_states", return_value=nullcontext()))
+        stack.enter_context(mock.patch.object(minilm, "batch_size", return_value=minilm.BATCH_ON_GPU))
         print("| measure | texts | ours, ms | theirs, ms | ratio (range) |\n|---|---:|---:|---:|---:|")
         for one in comparisons():
             found = compare(one, options.repeats)
