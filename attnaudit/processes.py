@@ -45,7 +45,8 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
     Raises:
         AuditError: A process was killed.
         Exception: The error that `work` raised. Tasks that have not started are then cancelled.
-        KeyboardInterrupt: The user interrupted this process. The other processes are killed.
+        KeyboardInterrupt: The user interrupted this process. The other processes are killed, also if the generator is
+            closed before its end.
     """
     if jobs <= 1 or len(tasks) <= 1:
         yield from ((task, work(task)) for task in tasks)
@@ -61,7 +62,7 @@ def spread(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[tu
             "A process was killed, probably because the machine ran out of memory. Give fewer --jobs and run the same "
             "command again. Finished results are kept."
         ) from error
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, GeneratorExit):
         for process in set(active_children()) - others:
             process.kill()  # `shutdown` would wait for the running tasks, which may take hours
         raise
@@ -165,16 +166,15 @@ def keep_freed_memory() -> None:
     next array needs it. In the training of a Transformer, this took 40% of the time. `return_free_memory` still returns
     all free memory. On other systems, nothing is changed.
     """
-    _set_allocator(M_MMAP_THRESHOLD, 1 << 30)
-    _set_allocator(M_TRIM_THRESHOLD, 2**31 - 1)
+    # Before version 2.35, glibc accepts at most 32 MiB.
+    if any(_set_allocator(M_MMAP_THRESHOLD, size) for size in (1 << 30, 32 << 20)):
+        _set_allocator(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _set_allocator(option: int, value: int) -> None:
-    """Set an option of glibc's allocator. On other systems, nothing is changed."""
-    if sys.platform == "linux":
-        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has this function
-        if set_option is not None:
-            set_option(option, value)
+def _set_allocator(option: int, value: int) -> bool:
+    """Set an option of glibc's allocator, and return whether it was accepted. Other systems do not have the option."""
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    return set_option is not None and bool(set_option(option, value))
 
 
 def return_free_memory(*, libraries: bool = True) -> None:

@@ -65,7 +65,7 @@ def _reproduced(name: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Reprod
 
     tables, only = ASKED[name]
     options = ReproductionOptions(paper=paper(name), out=out, command="", tables=tables, only=only, jobs=2, quick=True)
-    report, _ = reproduce.reproduce(options, progress_bar=shown)
+    report, _, _ = reproduce.reproduce(options, progress_bar=shown)
     return report
 
 

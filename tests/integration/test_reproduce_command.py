@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from attnaudit import cli
@@ -20,6 +22,23 @@ def reproduce(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
     command = [sys.executable, "-m", "attnaudit.cli", "reproduce", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_rows_that_cannot_be_measured_are_named_and_the_command_fails(tmp_path: Path) -> None:
+    one_class = [
+        {"text": " ".join(["good"] * length), "label": 1, "split": part}
+        for part in ("train", "dev", "test")
+        for length in range(6, 12)
+    ]
+    (tmp_path / "sst").mkdir()
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(one_class), tmp_path / "sst" / "sst_binary_jain_wallace.parquet"
+    )
+    only = ("--only", "sst/average/additive", "--table", "agreement", "--data-root", ".", "--jobs", "1")
+    done = reproduce("jain-wallace", "--quick", *only, folder=tmp_path)
+    assert done.returncode == 1
+    assert "1 row could not be measured:\n  sst/average/additive (agreement): " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

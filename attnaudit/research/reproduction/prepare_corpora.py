@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 
 from attnaudit.data import load, sample
+from attnaudit.data.sampling import in_random_order, sample_of
 from attnaudit.errors import DataError, require_regular_file
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.vocabulary import words
@@ -103,11 +104,27 @@ def prepare(corpus: Corpus, root: Path | None, out: Path, *, quick: bool = False
 
 
 def _quick_sample(data: Dataset, most: int) -> Dataset:
-    """Return a sample of the rows with at most `QUICK_WORDS` words, or the shortest rows if there are fewer of them."""
-    lengths = {one.id: len(one.text.split()) for one in data.instances}
-    by_length = sorted(data.instances, key=lambda one: (lengths[one.id], one.id))
-    short = sum(length <= QUICK_WORDS for length in lengths.values())
-    return sample(dataclasses.replace(data, instances=tuple(by_length[: max(short, most)])), most, 0)
+    """Return a sample of about `most` rows with at most `QUICK_WORDS` words.
+
+    Each class has the same share of the sample as of the data. If a class has too few short rows for its share, its
+    shortest rows are used.
+    """
+    if len(data.instances) <= most:
+        return data
+
+    def length(one: Instance) -> int:
+        return len(f"{one.text} {one.query or ''}".split())
+
+    by_class: dict[str | None, list[Instance]] = {}
+    for one in sorted(data.instances, key=lambda one: (length(one), one.id)):
+        by_class.setdefault(one.label, []).append(one)
+    chosen: list[Instance] = []
+    for rows in by_class.values():
+        count = max(1, round(most * len(rows) / len(data.instances)))
+        short = sum(length(one) <= QUICK_WORDS for one in rows)
+        pool = dataclasses.replace(data, instances=tuple(rows[: max(short, count)]))
+        chosen += sample(pool, count, 0).instances
+    return sample_of(data, in_random_order(chosen, 0), 0)
 
 
 def _made_from(corpus: Corpus, root: Path | None, quick: bool) -> str:

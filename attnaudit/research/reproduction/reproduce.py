@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -72,7 +73,21 @@ class FinishedRun:
     seed_plan: SeedPlan | None
 
 
-def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tuple[Reproduction, list[Path]]:
+class Reproduced(NamedTuple):
+    """What a run has written.
+
+    Attributes:
+        report: The report.
+        written: The paths of the written files.
+        failed: One line for each selected row that could not be measured, with the reason.
+    """
+
+    report: Reproduction
+    written: list[Path]
+    failed: list[str]
+
+
+def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> Reproduced:
     """Train and audit the models of the selected rows, and write the report.
 
     The report also keeps the rows of earlier runs, unless they are measured again.
@@ -82,7 +97,7 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
         progress_bar: Returns a context manager that shows a progress bar with a title.
 
     Returns:
-        The report, and the paths of the written files.
+        The report, the paths of the written files, and the rows that could not be measured.
 
     Raises:
         AuditError: A table does not exist, no row matches `only`, or a file is missing, cannot be read or cannot be
@@ -98,7 +113,9 @@ def reproduce(options: ReproductionOptions, *, progress_bar: ProgressBar) -> tup
         results = _added(run, _earlier_results(options))
         written = write_files(options.reports, {name: results_text(results)})
         reports, pages = render(options.reports, stem=options.stem, find_paper=find_paper)
-    return reports[options.stem], [*written, *pages]
+    missing = [row for row in run.rows if row.missing and not row.plan.unavailable]
+    failed = [f"{row.plan.name} ({row.table.name}): {row.missing}" for row in missing]
+    return Reproduced(reports[options.stem], [*written, *pages], failed)
 
 
 def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) -> FinishedRun:

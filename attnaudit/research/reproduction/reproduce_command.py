@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnaudit.command_parser import add_folder_option, require_writable_folder, whole_number
 from attnaudit.errors import AuditError, DataError, ReportError, nearest
-from attnaudit.formatting import terminal_safe
+from attnaudit.formatting import plural, terminal_safe
 from attnaudit.processes import processors
 from attnaudit.research.reproduction.papers import PAPERS
 from attnaudit.research.reproduction.seed_plan import SEED_PLAN
@@ -26,6 +27,8 @@ OUT = Path("reproduction")
 #: reports in a checkout of attnaudit.
 RENDERED = (OUT, Path("reports"))
 REPORTS = "papers"
+#: The exit status if a selected row could not be measured.
+NOT_MEASURED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that was stopped resumes, and the rows of earlier runs stay in the report. With --render, only the pages "
         "are rebuilt from earlier results."
     )
+    parser.epilog = "Exit status: 0 if all selected rows were measured; 1 if a row failed, or if an option is invalid."
     parser.add_argument("paper", metavar="PAPER", nargs="?", help=", ".join(PAPERS))
     parser.add_argument(
         "--table", action="append", default=[], metavar="NAME", help="run only this table; may be repeated"
@@ -122,11 +126,16 @@ def run(options: argparse.Namespace) -> int:
     from attnaudit.research.reproduction.reproduce import reproduce
 
     torch.set_num_threads(1)  # The worker processes use one thread too.
-    report, written = reproduce(_settings(options, jobs), progress_bar=progress_bar)
+    report, written, failed = reproduce(_settings(options, jobs), progress_bar=progress_bar)
     print(summary(report, width=shutil.get_terminal_size((100, 24)).columns))
     for path in written:
         print(terminal_safe(str(path)))
-    return 0
+    if not failed:
+        return 0
+    print(f"attnaudit: {plural(len(failed), 'row')} could not be measured:", file=sys.stderr)
+    for line in failed:
+        print(terminal_safe(f"  {line}"), file=sys.stderr)
+    return NOT_MEASURED
 
 
 def _settings(options: argparse.Namespace, jobs: int) -> ReproductionOptions:

@@ -165,6 +165,20 @@ def test_a_quick_run_reads_short_texts(
     assert {len(text.split()) for part in made.rows for text in texts(made, part)} <= lengths
 
 
+def test_a_quick_run_keeps_a_class_of_long_texts(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"text": sentence(length + i % 7, part), "label": label, "split": part}
+        for part in ("train", "dev", "test")
+        for label, length in ((0, 8), (1, 2 * prepare_corpora.QUICK_WORDS))
+        for i in range(1000)
+    ]
+    put(tmp_path, "sst/sst_binary_jain_wallace.parquet", rows)
+    made = prepare(corpus("sst"), tmp_path, tmp_path / "out", quick=True)
+    for part, count in made.rows.items():
+        labels = [one.label for one in load(made.path(part)).instances]
+        assert min(labels.count("negative"), labels.count("positive")) > 0.4 * count
+
+
 def test_an_unknown_corpus_is_reported_with_the_nearest_name() -> None:
     with pytest.raises(DataError, match="Did you mean 'imdb'"):
         corpus("imbd")

@@ -99,7 +99,7 @@ def run(
         seeds=seeds,
         vectors=vectors,
     )
-    report, _ = reproduce.reproduce(options, progress_bar=progress_bar)
+    report, _, _ = reproduce.reproduce(options, progress_bar=progress_bar)
     return report
 
 

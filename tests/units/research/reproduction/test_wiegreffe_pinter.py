@@ -99,7 +99,7 @@ def test_a_quick_run_fills_every_table(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(reproduce, "QUICK_TRAINING", {"epochs": 1, "learning_rate": 0.01, "batch_size": 200})
     monkeypatch.setattr(reproduce, "QUICK_SIZES", {"embedding_size": 4, "hidden_size": 2, "attention_size": 4})
     options = ReproductionOptions(paper=PAPER, out=tmp_path, command="", quick=True, instances=12)
-    found, _ = reproduce.reproduce(options, progress_bar=silent)
+    found, _, _ = reproduce.reproduce(options, progress_bar=silent)
     for table in found.tables:
         (only,) = table.rows
         assert only.missing == "", table.name
