@@ -54,9 +54,11 @@ if __name__ == "__main__":
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for another process")
 def test_an_interrupt_does_not_wait_for_the_tasks_that_are_running(tmp_path: Path) -> None:
     code = f"""
+import signal
 from attnaudit.processes import spread
 from tests.units.test_processes import wait_and_tell
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs of a shell ignore the signal.
     list(spread(wait_and_tell, [{str(tmp_path)!r}] * 3, 2))
 """
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
