@@ -13,15 +13,16 @@ EPSILONS = {FLOAT32: 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 HALF = ("float16", "bfloat16")
 #: The largest difference that rounding in float32 explains, for numbers whose absolute values are at most 1.
 FLOAT32_TOLERANCE = 1e-4
-#: The tolerance for logits is proportional to their size, which counts as at least this number: small logits are
-#: differences of larger numbers, and have the rounding errors of these numbers.
-SMALLEST_SIZE = 0.05
-#: The tolerance is never more than this share of the size of the logits. Otherwise, small logits could be pure noise.
-LARGEST_SHARE = 0.5
 #: The same difference in half precision, as a multiple of the type's epsilon. A model in half precision can be run in
 #: several ways: alone or in a batch, with the fused kernel or the eager function. Between these ways, the logits of
 #: models with 12 layers differ by up to 4 epsilons times the largest logit.
 HALF_EPSILONS = 8
+#: The tolerance for logits is proportional to their size, which counts as at least this number: small logits are
+#: differences of larger numbers, and have the rounding errors of these numbers.
+SMALLEST_SIZE = 0.05
+#: The size of small logits counts as at most this many times the size. The tolerance is also never more than this share
+#: of the size. Otherwise, small logits could be pure noise.
+MOST_ENLARGED, LARGEST_SHARE = 100.0, 0.5
 
 
 def tolerance(precision: str) -> float:
@@ -50,7 +51,7 @@ def counted_size(size: float, tolerance: float) -> float:
     """
     if size == 0:
         return SMALLEST_SIZE
-    return max(size, min(SMALLEST_SIZE, size * min(100.0, LARGEST_SHARE / tolerance)))
+    return max(size, min(SMALLEST_SIZE, size * min(MOST_ENLARGED, LARGEST_SHARE / tolerance)))
 
 
 def logit_rounding(precision: str) -> float:

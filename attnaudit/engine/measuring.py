@@ -270,10 +270,11 @@ def in_order_of_ids(instances: Sequence[Instance]) -> tuple[Sequence[Instance], 
 
 def _sources(instances: Sequence[Instance], assembled: AssembledShards) -> tuple[int, Sequence[str]]:
     """Return the number of distinct token sequences, and the group to which each instance belongs."""
-    stored = sources_of(instances)
-    if len(instances) > ROWS_IN_MEMORY and (stored is not None or not have_sources(instances)):
+    stored, many = sources_of(instances), len(instances) > ROWS_IN_MEMORY
+    if not have_sources(instances) or (many and stored is not None):
         rows = merged_rows(ids_of(instances), assembled.sequences())
-        return rows.distinct(), rows if stored is None else merged_groups(ids_of(instances), stored, rows.codes)
+        names = rows if stored is None else merged_groups(ids_of(instances), stored, rows.codes)
+        return rows.distinct(), names if many else list(names)
     sequences = [one.tobytes() for one in assembled.sequences()]
     return len(set(sequences)), merged_sources(instances, sequences)
 

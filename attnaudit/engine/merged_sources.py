@@ -36,11 +36,6 @@ def merged_sources(instances: Sequence[Instance], sequences: Sequence[Hashable])
         n group names. Each begins with "source" or "row". The group of a source therefore differs from that of an
         instance whose id is spelled like the source.
     """
-    if not any(one.source for one in instances):
-        first: dict[Hashable, str] = {}
-        for one, sequence in sorted(zip(instances, sequences, strict=True), key=lambda pair: pair[0].id):
-            first.setdefault(sequence, f"row {one.id}")
-        return [first[sequence] for sequence in sequences]
     given = [f"source {one.source}" if one.source else f"row {one.id}" for one in instances]
     contents: dict[str, set[Hashable]] = defaultdict(set)
     for name, sequence in zip(given, sequences, strict=True):
