@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -77,6 +77,11 @@ class Page:
     def claims(self) -> list[tuple[Finding, ...]]:
         """The answers of all reports to each claim."""
         return list(zip(*(part.report.findings for part in self.parts), strict=True))
+
+    @property
+    def corpora(self) -> list[str]:
+        """The corpora of the paper's tables."""
+        return _corpora(part.report for part in self.parts)
 
     @property
     def causes(self) -> list[tuple[str, str, str]]:
@@ -236,15 +241,19 @@ def _open_claims(reports: Mapping[str, Reproduction]) -> list[str]:
 
 
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
-    rows = [row for report in reports.values() for row in wording.rows_of_one_corpus(report)]
-    corpora = list(dict.fromkeys(row.corpus for row in rows))
-    lines = ["## What has been run", "", wording.COVERAGE, ""]
+    corpora = _corpora(reports.values())
+    lines = [f"## {wording.COVERAGE}", "", wording.COUNTED, ""]
     cells = [
         (f"[{stem}]({stem}.md) {table.name}", *(wording.coverage(table, corpus) for corpus in corpora))
         for stem, report in reports.items()
         for table in report.tables
     ]
     return [*lines, *markdown_table(("table", *corpora), cells)]
+
+
+def _corpora(reports: Iterable[Reproduction]) -> list[str]:
+    """Return the corpora of all tables, without repetition."""
+    return list(dict.fromkeys(row.corpus for report in reports for row in wording.rows_of_one_corpus(report)))
 
 
 def _findings(report: Reproduction) -> list[str]:

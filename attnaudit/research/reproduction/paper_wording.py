@@ -70,7 +70,8 @@ PAGES = (
     "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "
     "paper. These pages open offline ([index](pages/index.html)):"
 )
-COVERAGE = (
+COVERAGE = "What has been run"
+COUNTED = (
     "How many rows of each table have numbers, and from how many seeds. Outdated rows were measured with settings that "
     "have changed since then, such as other test texts. Their numbers are not shown, and do not count, until the rows "
     "are run again."

@@ -137,7 +137,7 @@ def reproduction(*, quick: bool = False) -> Reproduction:
     )
 
 
-def test_coverage_counts_outdated_rows() -> None:
+def test_coverage_counts_outdated_rows_on_both_pages() -> None:
     def row(name: str, missing: str = "", provenance: Provenance | None = None) -> Row:
         return Row(name=name, title="", corpus="sst", lines=[], missing=missing, provenance=provenance)
 
@@ -146,6 +146,9 @@ def test_coverage_counts_outdated_rows() -> None:
     some = ([run, old, never], [old, never], [never])
     texts = [coverage(msgspec.structs.replace(table, rows=rows), "sst") for rows in some]
     assert texts == ["1 of 3, 2 seeds; 1 outdated", "none; 1 outdated", "none"]
+    report = msgspec.structs.replace(reproduction(), tables=[msgspec.structs.replace(table, rows=some[0])])
+    assert f"| {texts[0]} |" in paper_pages.claims_page({"synthetic": report})
+    assert f"<td>{texts[0]}</td>" in paper_pages.index_html({"synthetic": report})
 
 
 def test_a_line_shows_paper_ours_difference_and_n() -> None:
