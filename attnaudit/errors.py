@@ -124,6 +124,10 @@ def require_reachable(option: str, path: Path) -> None:
         ) from error
 
 
+#: The message about an option without a value.
+EMPTY = "{option}: the value is empty. If it comes from a variable, the variable may not be set."
+
+
 def require_text(option: str, value: str, error: type[AuditError]) -> None:
     """Require that the value of an option is not empty.
 
@@ -135,7 +139,7 @@ def require_text(option: str, value: str, error: type[AuditError]) -> None:
         error: The class of the error to raise.
     """
     if not value.strip():
-        raise error(f"{option}: the value is empty. If it comes from a variable, the variable may not be set.")
+        raise error(EMPTY.format(option=option))
 
 
 def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None:
@@ -159,7 +163,10 @@ def require_regular_file(path: Path, what: str, error: type[AuditError]) -> None
     if stat.S_ISREG(mode):
         return
     if stat.S_ISDIR(mode):
-        raise error(f"{path}: this is a folder, expected a file with {what}. Give the path of the file.")
+        raise error(
+            f"{path}: this is a folder, expected a file with {what}. Give the path of the file. If it "
+            "comes from a variable, the variable may be empty."
+        )
     kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
     kind = kinds.get(stat.S_IFMT(mode), "special file")
     raise error(

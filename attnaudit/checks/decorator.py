@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
@@ -19,9 +23,40 @@ from attnaudit.verdict_text import failure_message, headline
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: All decorated functions. They include functions that pytest does not collect, for example because another function
-#: has the same name.
-declared_functions: list[Callable[..., Any]] = []
+#: has the same name. They stay here when a session ends: pytest does not import a module again in the same process.
+declared_functions: list[DeclaredFunction] = []
 EXAMPLE = "@audit(checks.Agreement(at_least=0.3))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredFunction:
+    """A function that `audit` decorates.
+
+    Attributes:
+        function: The function. It can be a wrapper that another decorator made.
+        file: The file that contains the decorator `audit`.
+    """
+
+    function: Callable[..., Any]
+    file: str
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks of the function. Wrappers of the function have the same object."""
+        return self.function.attnaudit_checks  # type: ignore[attr-defined,no-any-return]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the module of the function is imported, and was not imported again since then."""
+        function = inspect.unwrap(self.function)
+        namespace = getattr(function, "__globals__", None)
+        module = sys.modules.get(function.__module__ if namespace is None else namespace["__name__"])
+        return module is not None and (namespace is None or vars(module) is namespace)
+
+    def files(self) -> set[Path]:
+        """Return the files that the function belongs to: that of the decorator, and that of the code."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return {Path(name).resolve() for name in (self.file, code and code.co_filename) if name}
 
 
 class CheckFailed(AssertionError):  # noqa: N818
@@ -103,7 +138,8 @@ def audit(
     Raises:
         CheckError: No check is given, an argument is not a check, or two checks have the same id, for example because
             they differ only in their thresholds. Or `informational` does not match the checks; an exception, a family
-            or `unvalidated` is invalid; one of several policies names no family; or the function is decorated twice.
+            or `unvalidated` is invalid; one of several policies names no family; a class is decorated; or the function
+            is decorated twice.
     """
     if not checks:
         raise CheckError(f"audit: no check is given. Write {EXAMPLE}.")
@@ -147,6 +183,8 @@ def audit(
     def declare(function: F) -> F:
         import pytest
 
+        if isinstance(function, type):
+            raise CheckError(f"audit: '{function.__name__}' is a class. Decorate its test methods instead.")
         if hasattr(function, "attnaudit_checks"):
             name = getattr(function, "__name__", function)
             raise CheckError(f"audit: {name!r} is decorated twice. Give all checks to one decorator.")
@@ -155,7 +193,7 @@ def audit(
         function.attnaudit_exceptions = excepted  # type: ignore[attr-defined]
         function.attnaudit_informational = informational  # type: ignore[attr-defined]
         function.attnaudit_validation = validation  # type: ignore[attr-defined]
-        declared_functions.append(function)
+        declared_functions.append(DeclaredFunction(function=function, file=sys._getframe(1).f_code.co_filename))
         return pytest.mark.attnaudit(function)  # type: ignore[no-any-return]
 
     return declare

@@ -22,7 +22,7 @@ from attnaudit.plugin.interrupts import TerminationHandler
 from attnaudit.plugin.mistyped_names import mistyped_key
 from attnaudit.plugin.planning_cases import plan_cases
 from attnaudit.plugin.rerun import displayed_path
-from attnaudit.plugin.selection import in_ci, is_audit_run
+from attnaudit.plugin.selection import in_ci, is_audit_run, showing_option
 from attnaudit.plugin.shown_failures import shorten_failures
 from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state
 from attnaudit.plugin.terminal_summary import show_run
@@ -63,7 +63,8 @@ class AuditPlugin:
         from attnaudit.checks.decorator import declared_functions
         from attnaudit.run.finish_run import begin_run
 
-        declared_functions.clear()  # an earlier session in this process may have declared some
+        # An earlier session in this process may have declared some, in modules that were imported again since then.
+        declared_functions[:] = [declared for declared in declared_functions if declared.is_current]
         state = self.begin()
         try:
             state.options.require_writable_reports()
@@ -100,7 +101,7 @@ class AuditPlugin:
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Record which test files are collected, because each @audit function in them must become a test."""
         if isinstance(collector, pytest.Module) and names_a_model(self.config):
-            self.begin().test_files.add(collector.path)
+            self.begin().test_modules.setdefault(collector.path, None)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Make one case per model, data set and check."""
@@ -120,6 +121,8 @@ class AuditPlugin:
         # A report without a call comes from another plugin: pytest's own --last-failed makes one without an import.
         if self.state is not None and isinstance(collector, pytest.Module) and call is not None:
             self.state.collected_files[collector.path] = reason_of(report) if report.skipped else ""
+            if report.passed:
+                self.state.test_modules[collector.path] = collector.obj
         error = call.excinfo.value if call is not None and call.excinfo is not None else None
         if isinstance(error, AuditError) and not collector.config.getoption("fulltrace", False):
             report.longrepr = shown_error(error)
@@ -257,6 +260,8 @@ class AuditPlugin:
         if state is not None and writes:
             amend_run(state, int(session.exitstatus))
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
+            if state.plugin_errors:
+                raise state.plugin_errors[0]
 
     def final_status(self, status: int) -> int:
         """Return the exit status of the process. It is 0 only if the audit passed, or if this process has none to run.
@@ -264,6 +269,13 @@ class AuditPlugin:
         Args:
             status: The exit status of the session.
         """
+        option = "" if is_worker(self.config) else showing_option(self.config)
+        if option and status == 0 and in_ci() and not self.config.getoption("--audit-allow-partial"):
+            self._complain(
+                f"{option} audits nothing, and the environment variable CI is set. Remove {option}, or add "
+                "--audit-allow-partial if nothing is to be audited here."
+            )
+            return int(pytest.ExitCode.TESTS_FAILED)
         if is_worker(self.config) or not is_audit_run(self.config):
             return status
         state = self.state

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +15,7 @@ from attnaudit.plugin.state import CASE, Declaration, MeasurementsRequest, RunSt
 
 if TYPE_CHECKING:
     from attnaudit.checks import Policy
+    from attnaudit.checks.base import Check
     from attnaudit.run import Case
 
 #: The measures for a test that uses the fixture `measurements`, unless its mark names others.
@@ -36,6 +37,8 @@ def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     argument = "attnaudit_case" if imperative else "check"
     if checks is not None:
         state.collected.append(checks)
+        if metafunc.cls is not None:
+            state.collected_classes.append(metafunc.cls)
     try:
         state.options.validate()
         pairs = [(model.id, data.id) for model in state.options.model_items() for data in state.options.data_items()]
@@ -111,24 +114,45 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
 def declare_uncollected(state: RunState) -> None:
     """Record the gates of @audit functions that pytest did not collect as tests. These gates stay open.
 
-    Only functions in collected files count. pytest does not collect a function if its name does not match, if another
+    Only functions of collected files count. pytest does not collect a function if its name does not match, if another
     function below it has the same name, or if it is a method of a class that is not collected.
     """
     from attnaudit.checks.decorator import declared_functions
 
     if state.options.policy is not None or state.usage_errors:
         return
-    for function in declared_functions:
+    files = {path.resolve() for path in state.test_modules}
+    shown = [checks for module in state.test_modules.values() if module for checks in _shown_checks(module, state)]
+    for declared in declared_functions:
         # functools.wraps copies the attribute, so a decorator above @audit makes no difference.
-        collected = any(function.attnaudit_checks is checks for checks in state.collected)  # type: ignore[attr-defined]
-        if not collected and Path(function.__code__.co_filename) in state.test_files:
-            policies: tuple[Policy, ...] = getattr(function, "attnaudit_policies", ())
+        if any(declared.checks is checks for checks in state.collected):
+            continue
+        if files & declared.files() or any(declared.checks is checks for checks in shown):
+            policies: tuple[Policy, ...] = getattr(declared.function, "attnaudit_policies", ())
             # No test judges these gates, so it does not matter which of several policies applies.
-            declarations = list(map(policy_declaration, policies)) or [_declaration(function, None, state)]
+            declarations = list(map(policy_declaration, policies)) or [_declaration(declared.function, None, state)]
             for declaration in map(state.as_applied, declarations):
                 state.declare(declaration)
                 for check in declaration.checks:
                     state.session.register_check(check)
+
+
+def _shown_checks(module: ModuleType, state: RunState) -> Iterator[tuple[Check, ...]]:
+    """Yield the checks of the @audit functions that a test module contains, and of the methods of its classes.
+
+    They include what the module imports or inherits from other files. A class does not count if a class that derives
+    from it was collected, because that class may replace its methods.
+    """
+    values, seen = list(vars(module).values()), set[int]()
+    for value in values:  # not isinstance: proxies of other libraries may raise any error when they are asked
+        kind = type(value)
+        if issubclass(kind, (FunctionType, staticmethod, classmethod)):
+            if "attnaudit_checks" in vars(value):
+                yield value.attnaudit_checks
+        elif issubclass(kind, type) and id(value) not in seen:
+            seen.add(id(value))
+            if not any(issubclass(one, value) for one in state.collected_classes):
+                values.extend(member for base in value.__mro__ for member in vars(base).values())
 
 
 def policy_declaration(policy: Policy) -> Declaration:

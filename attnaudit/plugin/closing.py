@@ -63,7 +63,7 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         )
         _require_an_audit(state, plan, gates, base)
         _report_failures(state, plan, gates, session)
-        _report_unvalidated(plan, unvalidated, session)
+        _report_unvalidated(state, plan, unvalidated, session)
         base = _report_conflicts(state, session, base)
     else:
         state.problem = " ".join(dict.fromkeys(state.usage_errors.values()))
@@ -77,10 +77,10 @@ def close_run(state: RunState, session: pytest.Session) -> None:
     exit_status = _exit_status(state, gates, base, unvalidated)
     if status == "partial" and state.context.ci and not state.context.allow_partial:
         state.problem, exit_status = PARTIAL_IN_CI, int(pytest.ExitCode.TESTS_FAILED)
-        _report_failure(session, "partial-run", [PARTIAL_IN_CI])
+        _report_failure(state, session, "partial-run", [PARTIAL_IN_CI])
     elif exit_status and not session.testsfailed:
         state.problem = state.problem or f"pytest ended with exit status {exit_status}, although no test failed."
-        _report_failure(session, "ended-early", [state.problem])
+        _report_failure(state, session, "ended-early", [state.problem])
     session.exitstatus = exit_status
     ending = RunEnding(
         status=status, exit_status=exit_status, gates=gates, unvalidated=unvalidated, problem=state.problem
@@ -169,18 +169,22 @@ def _report_failures(state: RunState, plan: Plan, gates: Sequence[GateRecord], s
     for number, (reason, names) in enumerate(by_reason.items(), 1):
         what = "This gate did" if len(names) == 1 else f"Each of these {len(names)} gates did"
         advice = [HOW_TO_EXCEPT] if reason in skipped_reasons else []
-        _report_failure(session, f"gates-not-passed-{number}", [f"{what} not pass: {reason}", *names, *advice])
+        _report_failure(state, session, f"gates-not-passed-{number}", [f"{what} not pass: {reason}", *names, *advice])
     if state.problem:
-        _report_failure(session, "nothing-audited", [state.problem])
+        _report_failure(state, session, "nothing-audited", [state.problem])
 
 
-def _report_unvalidated(plan: Plan, unvalidated: Sequence[UnvalidatedModel], session: pytest.Session) -> None:
+def _report_unvalidated(
+    state: RunState, plan: Plan, unvalidated: Sequence[UnvalidatedModel], session: pytest.Session
+) -> None:
     """Report one failed test for each model that fails the run because of its family."""
     from attnaudit.model_families import blocked_models
     from attnaudit.report.unvalidated import unvalidated_sentence
 
     for number, one in enumerate(blocked_models(unvalidated), 1):
-        _report_failure(session, f"not-validated-{number}", [unvalidated_sentence(one, plan.policy), *one.checks])
+        _report_failure(
+            state, session, f"not-validated-{number}", [unvalidated_sentence(one, plan.policy), *one.checks]
+        )
 
 
 def _report_conflicts(state: RunState, session: pytest.Session, base: int) -> int:
@@ -195,22 +199,28 @@ def _report_conflicts(state: RunState, session: pytest.Session, base: int) -> in
     if not found:
         return base
     state.problem = " ".join(filter(None, [state.problem, *found]))
-    _report_failure(session, "different-processes", found)
+    _report_failure(state, session, "different-processes", found)
     return base or int(pytest.ExitCode.TESTS_FAILED)
 
 
-def _report_failure(session: pytest.Session, name: str, lines: Sequence[str]) -> None:
-    """Report a failure of the run to all plugins, such as JUnit, in the form of a failed test."""
+def _report_failure(state: RunState, session: pytest.Session, name: str, lines: Sequence[str]) -> None:
+    """Report a failure of the run to all plugins, such as JUnit, in the form of a failed test.
+
+    If a plugin raises an error, it is raised again after the run was written (see `RunState.plugin_errors`).
+    """
     report = pytest.TestReport(
         nodeid=f"attnaudit::{name}",
-        location=("attnaudit", None, name),
+        location=("attnaudit", 0, name),  # with None instead of 0, plugins that add 1 to the line would fail
         keywords={},
         outcome="failed",
         longrepr="\n".join(map(one_line, lines)),
         when="call",
     )
     report.attnaudit_added = True  # type: ignore[attr-defined]
-    session.config.hook.pytest_runtest_logreport(report=report)
+    try:
+        session.config.hook.pytest_runtest_logreport(report=report)
+    except Exception as error:
+        state.plugin_errors.append(error)
     report.attnaudit_added = False  # type: ignore[attr-defined]  # from now on, it is shown as any other failure
 
 
@@ -219,4 +229,4 @@ def _writing_failed(state: RunState, error: AuditError, session: pytest.Session)
     state.problem = shown_error(error)
     if session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    _report_failure(session, "report-not-written", [state.problem])
+    _report_failure(state, session, "report-not-written", [state.problem])

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.command_parser import one_of, whole_number
 from attnaudit.devices import NAMES
+from attnaudit.errors import EMPTY
 from attnaudit.formatting import terminal_safe
 from attnaudit.plugin.option_actions import Once
 
@@ -203,7 +204,7 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     folder of that file.
 
     Raises:
-        pytest.UsageError: A number in the configuration file is not a whole number.
+        pytest.UsageError: A path is empty, or a number in the configuration file is not a whole number.
     """
     from attnaudit.run import AuditOptions
 
@@ -220,13 +221,16 @@ def audit_options(config: pytest.Config) -> AuditOptions:
     threads = option_value(config, "--audit-threads")
     worker_timeout = option_value(config, "--audit-worker-timeout")
     batch_tokens = option_value(config, "--audit-batch-tokens")
-    resume = config.getoption("--audit-resume")
+    reports, resume = option_value(config, "--audit-reports"), config.getoption("--audit-resume")
+    for option, path in (("--audit-reports", reports), ("--audit-resume", resume)):
+        if path is not None and not str(path).strip():
+            raise pytest.UsageError(EMPTY.format(option=option))
     return AuditOptions(
         models=tuple(option_value(config, "--model")),
         data=tuple(option_value(config, "--data")),
         models_base=base("--model"),
         data_base=base("--data"),
-        reports=base("--audit-reports") / option_value(config, "--audit-reports"),
+        reports=base("--audit-reports") / reports,
         policy=None if policy is None else base("--policy") / policy,
         device=str(option_value(config, "--audit-device")),
         max_instances=None if limit == "" else _whole_number(limit, "audit_max_instances"),

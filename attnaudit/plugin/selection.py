@@ -10,8 +10,15 @@ import pytest
 from attnaudit.plugin.command_line import names_a_model
 from attnaudit.plugin.workers import is_worker
 
-#: Options that make pytest show something and run no test.
-SHOWING = ("help", "version", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
+#: Destination of an option that makes pytest show something and run no test -> how it is written.
+SHOWING = {
+    "help": "--help",
+    "version": "--version",
+    "showfixtures": "--fixtures",
+    "show_fixtures_per_test": "--fixtures-per-test",
+    "markers": "--markers",
+    "cacheshow": "--cache-show",
+}
 #: Destination of an option that selects tests -> how it is written.
 SELECTING = {
     "keyword": "-k",
@@ -27,6 +34,18 @@ def is_audit_run(config: pytest.Config) -> bool:
     """Return whether this process runs an audit: a model is named, and pytest has no option such as --help."""
     shows = any(getattr(config.option, name, None) for name in SHOWING)
     return names_a_model(config) and not shows and not is_worker(config)
+
+
+def showing_option(config: pytest.Config) -> str:
+    """Return the option, such as "--markers", that makes pytest show something although a model is named; "" for none.
+
+    --help and --version only count if they come from the configuration file or the environment.
+    """
+    if not names_a_model(config):
+        return ""
+    typed = {"help", "version"} if {"--help", "-h", "--version", "-V"} & set(config.invocation_params.args) else set()
+    shown = [name for name in SHOWING if getattr(config.option, name, None) and name not in typed]
+    return SHOWING[shown[0]] if shown else ""
 
 
 def selecting_options(config: pytest.Config) -> list[str]:

@@ -27,7 +27,8 @@ def shorten_failures(terminalreporter: pytest.TerminalReporter, config: pytest.C
     failed = terminalreporter.stats.get("failed", [])
     for number, report in enumerate(failed):
         carried = getattr(report, "attnaudit", None)
-        if carried is None or not carried["is_message"]:
+        is_complete = hasattr(report.longrepr, "reprtraceback")  # another plugin may have replaced it with a text
+        if carried is None or not carried["is_message"] or not is_complete:
             continue
         if carried["record"] is None:
             shown.add(carried["reason"])

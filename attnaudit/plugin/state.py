@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -78,14 +79,17 @@ class RunState:
         conflicts: The id of a check that was declared again with different arguments -> message.
         selected: The cases that this process selected.
         files_with_checks: The test files that declare checks.
-        test_files: The test files that were collected, with or without checks.
+        test_modules: The test files that were collected, with or without checks -> the module; None if it was not
+            imported.
         collected_files: Each test file that pytest imported -> why it skipped itself; "" if it did not.
         collected: The checks of the @audit functions that were collected, one tuple per decorator.
+        collected_classes: The classes with collected @audit methods.
         first_failures: The model, the data set and the message of an error that concerns several cases -> the first
             test that failed because of it.
         begun: Whether the folder of the run was created.
         run_record: The content of audit.json, once the run has ended.
         problem: Why the run fails for a reason other than a failed test; "" if there is no such reason.
+        plugin_errors: Errors of other plugins, which are raised after the run was written.
     """
 
     options: AuditOptions
@@ -100,13 +104,15 @@ class RunState:
     conflicts: dict[str, str] = field(default_factory=dict)
     selected: list[SelectedCase] = field(default_factory=list)
     files_with_checks: set[Path] = field(default_factory=set)
-    test_files: set[Path] = field(default_factory=set)
+    test_modules: dict[Path, ModuleType | None] = field(default_factory=dict)
     collected_files: dict[Path, str] = field(default_factory=dict)
     collected: list[tuple[Check, ...]] = field(default_factory=list)
+    collected_classes: list[type] = field(default_factory=list)
     first_failures: dict[tuple[str, str, str], str] = field(default_factory=dict)
     begun: bool = False
     run_record: RunRecord | None = None
     problem: str = ""
+    plugin_errors: list[Exception] = field(default_factory=list)
 
     def as_applied(self, declaration: Declaration) -> Declaration:
         """Return a declaration with --audit-sequential applied: all of its checks are then sequential."""

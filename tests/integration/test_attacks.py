@@ -78,21 +78,71 @@ def test_a_test_cannot_judge_a_gate_by_another_threshold(project: pytest.Pyteste
             "    def test_strict(self, check=None): pass",
             [],
         ),
+        ("@audit(strict)\n@torch.no_grad()\ndef test_lax(check): check.enforce()", []),
+        ("from base import Base\nclass Attention(Base): pass", []),
+        ("class Test:\n    class Inner:\n        @audit(strict)\n        def test_strict(self, check): pass", []),
     ],
-    ids=["name used again", "no test by its name", "other names are collected", "class not collected", "unittest"],
+    ids=[
+        "name used again",
+        "no test by its name",
+        "other names are collected",
+        "class not collected",
+        "unittest",
+        "made by a decorator of another file",
+        "inherited from another file",
+        "class in a class",
+    ],
 )
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n1"], marks=pytest.mark.slow)], ids=["one process", "xdist"])
 def test_a_gate_of_a_function_that_is_not_collected_is_open(
     project: pytest.Pytester, declaration: str, options: list[str], workers: list[str]
 ) -> None:
-    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration))
+    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration), base=BASE)
     run = functools.partial(run_pytest, project) if workers else project.runpytest
     assert run("--model", "tiny", *options, *workers).ret == pytest.ExitCode.TESTS_FAILED
     states = {gate["check"]: gate["state"] for gate in newest_audit(project.path)["gates"]}
     assert states == {"token_count": "open", "attention_peak": "passed"}
 
 
+@pytest.mark.parametrize("name", ["TestAttention", "TestOther"])
+def test_a_collected_class_may_replace_the_gate_of_its_base(project: pytest.Pytester, name: str) -> None:
+    replaced = "    @audit(known.get('token_count')(at_least=1))\n    def test_strict(self, check): check.enforce()"
+    declaration = f"from base import Base\nclass {name}(Base):\n{replaced}"
+    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration), base=BASE)
+    assert project.runpytest("--model", "tiny").ret == 0
+
+
+def test_a_gate_that_is_not_collected_is_open_in_every_session_of_a_process(project: pytest.Pytester) -> None:
+    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration="@audit(strict)\ndef other(check): pass"))
+    options = ["-q", "--model", "tiny", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    project.makepyfile(twice=f"import pytest\nprint('statuses', [int(pytest.main({options})) for _ in range(2)])")
+    result = project.runpython(project.path / "twice.py")
+    result.stdout.fnmatch_lines(["statuses [[]1, 1]"])
+    states = {gate["check"]: gate["state"] for gate in newest_audit(project.path)["gates"]}
+    assert states == {"token_count": "open", "attention_peak": "passed"}
+
+
+def test_a_class_cannot_be_decorated(project: pytest.Pytester) -> None:
+    declaration = "@audit(strict)\nclass TestAttention:\n    def test_strict(self, check): pass"
+    project.makepyfile(test_audit=NOT_COLLECTED.format(declaration=declaration))
+    result = project.runpytest("--model", "tiny")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*audit: 'TestAttention' is a class. Decorate its test methods instead."])
+
+
+#: A base class in a file without tests.
+BASE = """
+from attnaudit import audit
+from attnaudit.registry import checks as known
+
+class Base:
+    @audit(known.get("token_count")(at_least=50))
+    def test_strict(self, check):
+        check.enforce()
+"""
 NOT_COLLECTED = """
+import torch
+
 from attnaudit import audit
 from attnaudit.registry import checks as known
 

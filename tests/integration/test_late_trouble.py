@@ -8,6 +8,15 @@ from tests.conftest import PROJECT_CONFTEST, newest_audit, newest_run
 from tests.forking_interpreter import run_pytest
 
 CHECKS = {"attention_peak", "token_count", "uniform_fragility.tvd"}
+#: The second gate stays open.
+OPEN = """
+from attnaudit import audit
+from attnaudit.registry import checks as known
+
+@audit(known.get("attention_peak")(at_most=0.99), known.get("token_count")(at_least=1))
+def test_faithful(check):
+    if "peak" in check.check.id: check.enforce()
+"""
 TERMINATE = "import os, signal\n\n\ndef terminate():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
 
 
@@ -41,6 +50,50 @@ def test_an_error_of_another_plugin_makes_the_run_fail(project: pytest.Pytester)
     project.makeconftest(PROJECT_CONFTEST + "\ndef pytest_sessionfinish():\n    raise OSError('late')\n")
     result = run_pytest(project, "--model", "tiny", "-k", "attention_peak")
     assert result.ret == newest_audit(project.path)["exit_status"] == 1
+
+
+def test_an_error_about_a_failure_that_the_run_adds_loses_no_verdict(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        PROJECT_CONFTEST
+        + """
+def pytest_runtest_logreport(report):
+    if report.nodeid.startswith("attnaudit::"):
+        raise LookupError("unknown test")
+"""
+    )
+    project.makepyfile(test_audit=OPEN)
+    result = run_pytest(project, "--model", "tiny")
+    audit = newest_audit(project.path)
+    assert (result.ret, audit["status"], audit["exit_status"]) == (1, "failed", 1)
+    assert {gate["check"]: gate["state"] for gate in audit["gates"]} == {
+        "attention_peak": "passed",
+        "token_count": "open",
+    }
+    assert judged_checks(project) == {"attention_peak"}
+    result.stdout.fnmatch_lines(["gates: 1 passed, 1 without a verdict"])
+    result.stderr.fnmatch_lines(["*LookupError: unknown test*"])
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "pytest_runtest_logreport(report):\n    report.longrepr = report.longrepr and str(report.longrepr)",
+        "pytest_exception_interact(report):\n    report.longrepr = 'see the wiki'",
+        "pytest_exception_interact(report):\n    report.longrepr = None",
+    ],
+    ids=["text", "other text", "nothing"],
+)
+def test_a_failure_that_another_plugin_replaces_is_shown_as_it_is(project: pytest.Pytester, hook: str) -> None:
+    project.makeconftest(f"{PROJECT_CONFTEST}\ndef {hook}\n")
+    project.makepyfile(
+        test_audit=OPEN.replace('if "peak" in check.check.id: ', "").replace("at_least=1", "at_least=50")
+    )
+    result = run_pytest(project, "--model", "tiny", "-q")
+    assert (result.ret, newest_audit(project.path)["status"]) == (1, "failed")
+    result.stdout.fnmatch_lines(["gates: 1 passed, 1 failed"])
+    assert "AttributeError" not in result.stderr.str() + result.stdout.str()
+    if "wiki" in hook:
+        result.stdout.fnmatch_lines(["see the wiki"])
 
 
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])

@@ -41,6 +41,9 @@ def pytest_unconfigure(config):
             ["--model", "tiny", "--policy", "bad.toml"],
             "*bad.toml: [[][[]check[]][]] number 1*Did you mean 'at_least'?*",
         ),
+        (["--model", "tiny", "--policy", ""], "*this is a folder*the variable may be empty.*"),
+        (["--model", "tiny", "--audit-reports", ""], "*--audit-reports: the value is empty.*"),
+        (["--model", "tiny", "--audit-resume", " "], "*--audit-resume: the value is empty.*"),
         (
             ["--model", "tiny", "--audit-reports", "test_audit.py"],
             "*--audit-reports *test_audit.py: cannot be written to*",
