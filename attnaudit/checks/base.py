@@ -250,6 +250,10 @@ class Check(CheckArguments, ABC):
         """Return a random generator that depends only on the seed of the run, the id of this check, and the purpose."""
         return keyed_generator(measurements.seed, "check", self.id, purpose)
 
+    def judged_rows(self, measurements: Measurements) -> np.typing.NDArray[np.bool_]:
+        """Return an (n,) mask, True at the instances that `judge` uses. By default, it uses all instances."""
+        return np.ones(len(measurements), dtype=np.bool_)
+
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Compare the evidence with the threshold, and return the record with the verdict.
 
@@ -414,13 +418,9 @@ class Check(CheckArguments, ABC):
         """Raise CheckError if every possible value meets the threshold, because the check could then never fail."""
         if self.threshold is None:
             return
-        direction, limit = self.threshold
+        (direction, limit), never = self.threshold, self.never_exceeds
         reason = why_vacuous(
-            direction,
-            limit,
-            bounds=self.bounds,
-            reference_bounds=self.reference_bounds,
-            never_exceeds=self.never_exceeds,
+            direction, limit, bounds=self.bounds, reference_bounds=self.reference_bounds, never_exceeds=never
         )
         if reason:
             text = repr(limit.text) if isinstance(limit, Expression) else f"{limit:g}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
-from attnaudit.checks.evidence import ReferenceValues, number_defined, with_note
+from attnaudit.checks.evidence import Mask, ReferenceValues, number_defined, with_note
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.records import CheckRecord, Direction, Reference
@@ -72,9 +72,12 @@ class TokenProbability(PerInstanceCheck):
         )
 
     def linearised_values(self, measurements: Measurements) -> Floats:
-        values = super().linearised_values(measurements)
-        chosen = (measurements.labels == measurements.predicted) | (self.among == "all")
-        return np.where(chosen, values, np.nan)
+        return np.where(self.judged_rows(measurements), super().linearised_values(measurements), np.nan)
+
+    def judged_rows(self, measurements: Measurements) -> Mask:
+        """Return an (n,) mask, True at the correctly predicted instances. With among="all", it is True everywhere."""
+        rows: Mask = (measurements.labels == measurements.predicted) | (self.among == "all")
+        return rows
 
     def judge(self, measurements: Measurements, *, gated: int = 1) -> CheckRecord:
         """Judge the check like `Check.judge`.
@@ -84,7 +87,7 @@ class TokenProbability(PerInstanceCheck):
         """
         if self.among == "all":
             return super().judge(measurements, gated=gated)
-        correct = measurements.labels == measurements.predicted
+        correct = self.judged_rows(measurements)
         record = super().judge(measurements.only(correct), gated=gated)
         if measurements.no_decision:
             return with_note(record, f"no prediction is correct or wrong, because {measurements.no_decision}")

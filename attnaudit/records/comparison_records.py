@@ -26,7 +26,7 @@ class PairedValue(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
         detectable: The smallest true difference, in either direction, that is detected in 80% of samples. It is
             detected if its interval excludes 0. None without an interval, or if there is no such difference.
         n: The number of instances that have a value in both runs.
-        changed: The number of these instances whose values differ.
+        changed: The number of instances whose values differ, or that have a value in only one of the runs.
         direction: "at_least" if higher numbers are better, "at_most" if lower numbers are better; None if neither is
             better.
     """

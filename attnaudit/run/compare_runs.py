@@ -45,6 +45,7 @@ from attnaudit.statistics.paired_difference import paired_difference
 
 if TYPE_CHECKING:
     from attnaudit.checks.base import Check
+    from attnaudit.engine.measurements import Measurements
 
 Mask = np.typing.NDArray[np.bool_]
 #: How many of the instances that changed most are listed for a check.
@@ -267,7 +268,7 @@ def _check(
 
 def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) -> ComparedCheck:
     views = [one.under(one.readings_of(check.reading or "")[0]) for one in (both.base, both.candidate)]
-    base, candidate = (check.evidence(view) for view in views)
+    old, new = (_judged(check, view) for view in views)
     interval, reason = None, check.not_linearised
     if not reason:
         numbers = [check.linearised_values(view) for view in views]
@@ -280,13 +281,12 @@ def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) 
             bounds=check.bounds,
         ).interval
         reason = "" if interval else NO_INTERVAL
-    old, new = (base.values, candidate.values)
     paired = _paired_value(
         after.value_name,
-        (base.value, candidate.value),
+        (old.value, new.value),
         interval,
-        n=int((base.defined & candidate.defined).sum()),
-        changed=0 if old is None or new is None else int(_differ(old, new).sum()),
+        n=int((old.defined & new.defined).sum()),
+        changed=0 if old.values is None or new.values is None else int(_differ(old.values, new.values).sum()),
         direction=_direction(check),
     )
     return ComparedCheck(
@@ -295,8 +295,34 @@ def _paired(check: Check, before: CheckRecord, after: CheckRecord, both: _Both) 
         paired=paired,
         reason=reason,
         warning=interval.coverage_warning if interval else "",
-        moved=_moved(old, new, both),
+        moved=_moved(old.values, new.values, both),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a check computed from the instances of a run that it judges.
+
+    Attributes:
+        value: The value; None if it is undefined.
+        defined: (n,) mask, True at the judged instances that have a value.
+        values: (n,) values, NaN at all other instances; None if the check has no values per instance.
+    """
+
+    value: float | None
+    defined: Mask
+    values: Floats | None
+
+
+def _judged(check: Check, view: Measurements) -> _Judged:
+    rows = check.judged_rows(view)
+    evidence = check.evidence(view if rows.all() else view.only(rows))
+    defined, values = np.zeros(len(view), dtype=np.bool_), None
+    defined[rows] = evidence.defined
+    if evidence.values is not None:
+        values = np.full(len(view), np.nan)
+        values[rows] = evidence.values
+    return _Judged(evidence.value, defined, values)
 
 
 def _differ(before: Floats, after: Floats) -> Mask:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from attnaudit.checks import Agreement, Conicity
+from attnaudit.checks import Agreement, Conicity, TokenProbability
 from attnaudit.checks.base import Check
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import ReportError
@@ -26,8 +26,10 @@ from attnaudit.run.run_pairs import Names, why_not_comparable
 from tests.consistent_runs import (
     CLASSES,
     FAILING,
+    INCONCLUSIVE,
     INFORMATIONAL,
     PASSING,
+    RELATIVE,
     ROWS,
     consistent_run,
     made_up_measurements,
@@ -100,6 +102,41 @@ def test_the_difference_and_its_interval_are_those_of_the_pairs(base: Path, tmp_
     assert moved == sorted(moved, reverse=True)
     assert moved[0] == pytest.approx(pairs.max())
     assert (check.base.verdict, check.candidate.verdict) == ("pass", "pass")
+
+
+def test_compared_values_are_those_of_the_records(tmp_path: Path) -> None:
+    def with_probability(*, shift: float) -> Callable[[str, str], Measurements]:
+        def change(measurements: Measurements) -> Measurements:
+            if shift:
+                measurements = more_conical(measurements)
+                measurements.predicted[:20] = 1 - measurements.predicted[:20]
+            numbers = np.random.default_rng(2).uniform(0.2, 0.6, len(measurements)) + shift
+            numbers[::7] = np.nan
+            whole = np.full(len(measurements), 0.9)
+            measurements.scalars |= {"token_probability": numbers, "token_probability.whole": whole}
+            return measurements
+
+        return changed(change)
+
+    own, every = TokenProbability(at_most=0.9), TokenProbability(among="all", severity="report")
+    checks = (PASSING, RELATIVE, FAILING, INCONCLUSIVE, INFORMATIONAL, own, every)
+    base = written(tmp_path, "base", checks, measure=with_probability(shift=0.0))
+    (subject,) = compare_runs(base, written(tmp_path, "new", checks, measure=with_probability(shift=0.1))).subjects
+    assert len(subject.checks) == len(checks)
+    for one in subject.checks:
+        assert one.paired is not None
+        assert (one.paired.base, one.paired.candidate) == (one.base.value, one.candidate.value)
+        assert one.paired.n <= min(one.base.n_defined, one.candidate.n_defined)
+    by_id = {one.candidate.check: one for one in subject.checks}
+    assert by_id[own.id].base.value != by_id[every.id].base.value
+    numbers = made_up_measurements()
+    right = numbers.labels == numbers.predicted
+    right[:20] = False  # the predictions of these rows differ, so only one of the models is right
+    right[::7] = False
+    paired = by_id[own.id].paired
+    assert paired is not None
+    assert paired.n == right.sum()
+    assert {one.instance for one in by_id[own.id].moved} <= {f"r{i:03}" for i in np.flatnonzero(right)}
 
 
 def test_rows_of_one_source_are_resampled_together(base: Path, tmp_path: Path) -> None:
