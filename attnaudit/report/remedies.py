@@ -49,7 +49,12 @@ def remedies_in_short(run: RunRecord) -> list[str]:
 
 
 def _of_verdict(check: CheckRecord, run: RunRecord) -> Iterator[str]:
-    """Yield the remedies that follow from the verdict on a gate."""
+    """Yield the remedies that follow from the verdict on a gate.
+
+    If a model cannot be compared with its baseline, the reason already says what to do, so nothing is added.
+    """
+    if check.comparison is not None and check.comparison.not_comparable:
+        return
     names = names_of(check.unit_names)
     rows = names.rows
     if check.verdict == "inconclusive" and check.planning is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.model_families import unvalidated_models
 from attnaudit.records import (
+    BaselineComparison,
     EffectivePolicy,
     Interval,
     Matrix,
@@ -217,6 +218,30 @@ def test_an_undefined_gate_needs_other_texts() -> None:
     undefined = {"a single token": 3, "all attention weights are equal": 200}
     (text,) = remedies(with_remedies(run(blocks=True), verdict="undefined", value=None, undefined=undefined))
     assert text.endswith("missing value is: all attention weights are equal")
+
+
+def test_other_texts_are_not_advised_if_there_is_no_baseline() -> None:
+    missing = BaselineComparison(
+        anchor="last",
+        base="first",
+        candidate=0.5,
+        reading="",
+        measures_sha256="",
+        not_comparable="There is no baseline. Accept this run: `attnaudit baseline accept RUN --out DIR --anchor last`",
+    )
+    undefined = {"not comparable with the baseline": 120}
+    record = with_remedies(
+        run(blocks=True),
+        verdict="undefined",
+        value=None,
+        undefined=undefined,
+        comparison=missing,
+        check="first.vs_last",
+    )
+    assert remedies(record) == []
+    assert any(
+        "attnaudit baseline accept RUN --out DIR --anchor last" in note for note in wording.outcome(record).notes
+    )
 
 
 def test_a_failed_gate_names_the_best_reading_that_was_measured() -> None:
