@@ -24,6 +24,9 @@ ARCHITECTURE_OPTIONS: Final = (
     "attention_size",
     "states",
 )
+_EQUAL_SIZES: Final = (
+    "Hidden states and embeddings must have the same size: for the default encoder, add --embedding-size 256"
+)
 #: Name, type, default and help of the options that are fields of `Settings`.
 _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
     ("seed", whole_number, 0, "seed of all random choices"),
@@ -56,9 +59,14 @@ _SETTING_OPTIONS: Final[Sequence[tuple[str, Any, float | None, str]]] = (
         "tying",
         decimal_number,
         0.0,
-        "weight of an additional loss: the distance of each hidden state from its embedding",
+        f"weight of an additional loss: the distance of each hidden state from its embedding. {_EQUAL_SIZES}",
     ),
-    ("mlm", decimal_number, 0.0, "weight of an additional loss: predicting masked words from their hidden states"),
+    (
+        "mlm",
+        decimal_number,
+        0.0,
+        f"weight of an additional loss: predicting masked words from their hidden states. {_EQUAL_SIZES}",
+    ),
 )
 #: Names of the options that are fields of `Settings`, without --vectors.
 SETTING_NAMES: Final = tuple(name for name, *_ in _SETTING_OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import re
 from importlib.resources import files
@@ -16,6 +17,9 @@ from torch import nn
 from attnaudit.checks import load_policy
 from attnaudit.checks.policy_choice import choose_policy
 from attnaudit.engine.measuring import measure
+from attnaudit.models.encoders import encoder
+from attnaudit.models.train_command import add_arguments
+from attnaudit.research.reproduction.papers.tutek_snajder_models import OPTIONS
 from attnaudit.research.validation.candidate_policy import SHIPPED_POLICIES, read_policy, shipped_policy
 from attnaudit.research.validation.candidates import candidates
 from attnaudit.research.validation.figure_text import QUESTIONS
@@ -91,6 +95,20 @@ def test_it_names_the_families_that_it_was_validated_on() -> None:
     found = load_policy(POLICY).record
     assert found.name == "default"
     assert list(found.validated_on) == ["pooled attention"]
+
+
+def test_the_commands_in_remedies_suit_the_default_encoder() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    questions = [one for path in (ROOT / "audits").glob("*.toml") for one in load_policy(path).record.questions]
+    texts = [*OPTIONS.values(), *(remedy.text for one in questions for remedy in one.remedy)]
+    commands = [command for text in texts for command in re.findall("`attnaudit train ([^`]*)`", text)]
+    assert len(commands) > len(OPTIONS)
+    for command in commands:
+        options = parser.parse_args([*command.split(), "--data", "x", "--out", "y"])
+        if options.tying or options.mlm or options.states == "residual":
+            width = encoder(options.encoder, options.embedding_size, options.hidden_size).width
+            assert width == options.embedding_size, command
 
 
 def test_a_figure_above_each_threshold_justifies_it() -> None:

@@ -213,6 +213,13 @@ def test_the_help_names_every_part() -> None:
         assert name in shown
 
 
+def test_the_help_says_which_options_need_states_of_the_embedding_size() -> None:
+    shown = " ".join(parser().format_help().split())
+    for option, end in (("--tying N", "--mlm N"), ("--mlm N", "--out DIR")):
+        described = shown.rpartition(f" {option} ")[2].partition(f" {end} ")[0]
+        assert "for the default encoder, add --embedding-size 256" in described
+
+
 def test_the_defaults_are_those_of_the_settings() -> None:
     from attnaudit.models.architecture import Architecture
     from attnaudit.models.training_job import Settings

@@ -23,6 +23,8 @@ SIMILAR = 0.03
 REGULARISED = {"tying": "tying", "mlm": "MLM"}
 #: A smaller effect does not count as a remedy. `attnaudit.research.validation` uses the same number.
 LEAST_EFFECT = 0.02
+#: The option that makes embeddings as wide as the hidden states of the default encoder.
+EQUAL_SIZES = "--embedding-size 256"
 #: Name of a quantity in the table "fragility" -> name of the same quantity in a remedy.
 EFFECTS = {
     "tvd": "permutation_fragility.tvd",
@@ -185,7 +187,10 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
         seeds = sorted({len(values_by_seed(report, "fragility", name, "tvd")) for pair in pairs for name in pair})
         each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
         over = f"medians of {plural(len(pairs), 'pair')} of models, without → with the option, {each} each"
-        action = f"{words.removesuffix('`')} --vectors FILE`" if report.vectors else words
+        action = words
+        if report.vectors:  # The file sets the size of embeddings, and a state of a BiLSTM has twice the hidden size.
+            action = words.replace(EQUAL_SIZES, f"--hidden-size {report.vectors.width // 2}")
+            action = f"{action.removesuffix('`')} --vectors FILE`"
         found.append(
             Remedy(
                 question="used",

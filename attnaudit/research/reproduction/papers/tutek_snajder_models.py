@@ -13,6 +13,7 @@ from attnaudit.models.training_job import Settings
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.model_plans import Plan, architecture
 from attnaudit.research.reproduction.paper_tables import MODEL, RowPlan
+from attnaudit.research.reproduction.papers.tutek_snajder_claims import EQUAL_SIZES
 from attnaudit.research.reproduction.papers.tutek_snajder_numbers import FRAGILITY, LAYERS, PROBABILITY, Numbers
 
 ALIGNMENTS = ("additive", "dot")
@@ -25,9 +26,9 @@ ETAS = (0.1, 0.3, 1.0, 3.0, 5.0)
 DELTA, ETA = 1.0, 0.1
 #: Form -> advice for the remedies of a policy.
 OPTIONS = {
-    "tying": f"tie each state to its embedding, `attnaudit train --tying {DELTA:g}`",
-    "mlm": f"predict masked words as well, `attnaudit train --mlm {ETA:g}`",
-    "residual": "add the embedding to each state, `attnaudit train --residual`",
+    "tying": f"tie each state to its embedding, `attnaudit train {EQUAL_SIZES} --tying {DELTA:g}`",
+    "mlm": f"predict masked words as well, `attnaudit train {EQUAL_SIZES} --mlm {ETA:g}`",
+    "residual": f"add the embedding to each state, `attnaudit train {EQUAL_SIZES} --residual`",
     "concat": "join the embedding to each state, `attnaudit train --concat`",
 }
 #: Form -> title. "tying" is trained with DELTA, and "mlm" with ETA.

@@ -193,7 +193,9 @@ def test_a_remedy_is_named_with_its_figures() -> None:
 def test_a_remedy_measured_with_word_vectors_names_them() -> None:
     one = reproduction(fragility=table_1({"base": 0.05, "residual": 0.2}))
     (found,) = advice(msgspec.structs.replace(one, vectors=WordVectors(name="made.2d", width=2, sha256="")))
-    assert found.words.startswith("add the embedding to each state, `attnaudit train --residual --vectors FILE`: ")
+    assert found.words.startswith(
+        "add the embedding to each state, `attnaudit train --hidden-size 1 --residual --vectors FILE`: "
+    )
     assert found.words.endswith("reproduction of Tutek & Šnajder 2020 from made.2d)")
 
 
