@@ -9,7 +9,7 @@ from datetime import datetime
 from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
 from attnaudit.model_families import audited_family, blocked_models
-from attnaudit.records import DataRecord, ModelRecord, RunRecord
+from attnaudit.records import CheckRecord, DataRecord, GateRecord, ModelRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
 from attnaudit.run.declared_checks import is_gate, tables_by_id
@@ -102,11 +102,10 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
 
 
 def _gate_objections(run: RunRecord) -> list[str]:
-    # The reason why a baseline is not comparable already says what to do.
-    not_comparable = {one.key[:3] for one in run.checks if one.comparison and one.comparison.not_comparable}
+    records = {one.key[:3]: one for one in run.checks}
     found = [
         f"{gate.check} for {gate.model} on {gate.data}: {gate.state}: {gate.reason.rstrip('.')}. "
-        f"{'' if (gate.model, gate.data, gate.check) in not_comparable else _REMEDIES[gate.state]}".rstrip()
+        f"{_remedy(gate, records.get((gate.model, gate.data, gate.check)))}".rstrip()
         for gate in run.gates
         if gate.state not in ("passed", "excepted", "informational")
     ]
@@ -137,16 +136,33 @@ _REMEDIES = {
 }
 
 
+#: Verdict on a failed gate -> remedy.
+_REMEDIES_OF_VERDICTS = {
+    "inconclusive": "Audit more rows, or improve the model.",
+    "undefined": "The report says what is missing.",
+}
+
+
+def _remedy(gate: GateRecord, record: CheckRecord | None) -> str:
+    """Return what to do about a gate that did not pass; "" if its reason already says so."""
+    if record is not None and record.comparison is not None and record.comparison.not_comparable:
+        return ""
+    if gate.state == "failed" and record is not None and record.verdict in _REMEDIES_OF_VERDICTS:
+        return _REMEDIES_OF_VERDICTS[record.verdict]
+    return _REMEDIES[gate.state]
+
+
 def _status_objections(run: RunRecord) -> list[str]:
     found = []
+    # The same audit would fail again, because it always gives the same numbers.
+    explained = not run.problem and any(gate.state == "failed" for gate in run.gates)
     if run.status != "passed":
         problem = f": {run.problem.rstrip('.')}" if run.problem else ""
-        found.append(f"The status of the run is '{run.status}', expected 'passed'{problem}. {RUN_AGAIN}")
+        again = "" if explained else f" {RUN_AGAIN}"
+        found.append(f"The status of the run is '{run.status}', expected 'passed'{problem}.{again}")
     if run.exit_status != 0:
-        found.append(
-            f"pytest ended with exit status {run.exit_status}, expected 0. See the output of pytest, and run the audit "
-            "again."
-        )
+        again = "" if explained and run.exit_status == 1 else ", and run the audit again"
+        found.append(f"pytest ended with exit status {run.exit_status}, expected 0. See the output of pytest{again}.")
     return found
 
 
@@ -223,6 +239,13 @@ def _compare(
                     f"family '{wanted.family}'. {RUN_AGAIN}"
                 )
             continue
+        if name := _named_without_hash(wanted, [*unmatched]):
+            found.append(
+                f"{option} {wanted.given}: expected a SHA-256 hash of 64 hexadecimal digits after '='. audit.json "
+                "contains the whole hash."
+            )
+            del unmatched[name]
+            continue
         same_name = next((one for one in actual if one.name == wanted.name), None)
         if same_name is not None:
             reason = f"its hash is {same_name.sha256}, expected {wanted.sha256}"
@@ -240,6 +263,17 @@ def _compare(
             f"audit only the expected {noun}."
         )
     return found
+
+
+def _named_without_hash(wanted: Expected, names: Sequence[str]) -> str:
+    """Return the name before a text after "=" that is not a whole hash; "" if the option has another form.
+
+    Args:
+        wanted: The model or data set.
+        names: The names in the run.
+    """
+    name, equals, _ = wanted.given.rpartition("=")
+    return name if equals and wanted.name == wanted.given and name in names else ""
 
 
 def _is(record: ModelRecord | DataRecord, wanted: Expected) -> bool:

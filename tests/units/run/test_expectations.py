@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from attnaudit.records import BaselineComparison, GateRecord
+from attnaudit.records import BaselineComparison, GateRecord, VerdictName
 from attnaudit.run.expectations import Expectations, Expected, objections
-from tests.consistent_runs import consistent_run
+from tests.consistent_runs import FAILING, consistent_run
 from tests.units.report.example_runs import run_record
+
+RELEASE = Expected(given="release", name="release", sha256=None)
 
 
 def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> None:
@@ -23,6 +26,44 @@ def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> N
         "pytest ended with exit status 6, expected 0. See the output of pytest, and run the audit again.",
         "--model demo: the run has no such model, and audited none. Audit the expected model, or correct --model.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "remedy"),
+    [
+        ("fail", "Improve the model, or change the policy."),
+        ("inconclusive", "Audit more rows, or improve the model."),
+        ("undefined", "The report says what is missing."),
+    ],
+)
+def test_the_remedy_suits_the_verdict_and_the_same_audit_is_not_advised(
+    tmp_path: Path, verdict: VerdictName, remedy: str
+) -> None:
+    run = consistent_run(tmp_path, (FAILING,), exit_status=1)
+    run = msgspec.structs.replace(run, checks=[msgspec.structs.replace(run.checks[0], verdict=verdict)])
+    assert objections(run, Expectations(models=[RELEASE])) == [
+        f"{FAILING.id} for release on reviews: failed: it is failed. {remedy}",
+        "The status of the run is 'failed', expected 'passed'.",
+        "pytest ended with exit status 1, expected 0. See the output of pytest.",
+    ]
+    broken = msgspec.structs.replace(run, problem="a hook failed.", exit_status=3)
+    assert objections(broken, Expectations(models=[RELEASE]))[1:] == [
+        "The status of the run is 'failed', expected 'passed': a hook failed. Run the audit again.",
+        "pytest ended with exit status 3, expected 0. See the output of pytest, and run the audit again.",
+    ]
+
+
+def test_a_shortened_hash_is_refused_as_such(tmp_path: Path) -> None:
+    run = consistent_run(tmp_path)
+    for option, short in (("--model", "release=3f3f3f3f3f3f"), ("--data", "reviews=a1a1")):
+        given = Expected(given=short, name=short, sha256=None)
+        models, data = ([given], ()) if option == "--model" else ([RELEASE], [given])
+        assert objections(run, Expectations(models=models, data=data)) == [
+            f"{option} {short}: expected a SHA-256 hash of 64 hexadecimal digits after '='. audit.json contains the "
+            "whole hash."
+        ]
+    unknown = Expected(given="other=3f3f", name="other=3f3f", sha256=None)
+    assert "the run has no such model, only release" in objections(run, Expectations(models=[unknown]))[0]
 
 
 def test_another_seed_is_refused_unless_it_is_expected(tmp_path: Path) -> None:
