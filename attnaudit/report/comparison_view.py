@@ -115,6 +115,8 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
     elif not count["worse"] and not count["better"]:
         on = "the only compared check" if len(meanings) == 1 else f"any of the {len(meanings)} compared checks"
         found = f"The candidate is not clearly better or worse on {on}."
+    elif len(meanings) == 1:
+        found = f"The candidate is clearly {meanings[0]} on the only compared check."
     else:
         better, worse = (count[name] or "none" for name in ("better", "worse"))
         found = f"The candidate is clearly worse on {worse} {of} and clearly better on {better}."

@@ -59,17 +59,28 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
         assert text in summary, text
 
 
-@pytest.mark.parametrize(("count", "on"), [(1, "the only compared check"), (3, "any of the 3 compared checks")])
-def test_the_headline_says_that_no_difference_is_clear(tmp_path: Path, count: int, on: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "interval", "found"),
+    [
+        (1, (-0.01, 0.02), "not clearly better or worse on the only compared check."),
+        (3, (-0.01, 0.02), "not clearly better or worse on any of the 3 compared checks."),
+        (1, (0.01, 0.02), "clearly better on the only compared check."),
+        (1, (-0.02, -0.01), "clearly worse on the only compared check."),
+        (3, (0.01, 0.02), "clearly worse on none of 3 compared checks and clearly better on 3."),
+    ],
+)
+def test_the_headline_says_how_many_differences_are_clear(
+    tmp_path: Path, count: int, interval: tuple[float, float], found: str
+) -> None:
     runs = realistic(tmp_path / "base"), realistic(tmp_path / "candidate")
     comparison = example_comparison(*runs, text="negative")
     (subject,) = comparison.subjects
-    unclear = paired_value("mean", -0.01, 0.02)
-    checks = [msgspec.structs.replace(check, paired=unclear) for check in subject.checks[:count]]
+    paired = paired_value("mean", *interval)
+    checks = [msgspec.structs.replace(check, paired=paired) for check in subject.checks[:count]]
     subject = msgspec.structs.replace(subject, checks=checks)
     write_comparison(msgspec.structs.replace(comparison, subjects=[subject]), runs, tmp_path / "comparison.html")
     summary = (tmp_path / "comparison.md").read_text(encoding="utf-8")
-    assert f"The candidate is not clearly better or worse on {on}." in summary
+    assert f"The candidate is {found}" in summary
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:
