@@ -121,7 +121,7 @@ class PairedGate(Check):
 
     @property
     def value_name(self) -> str:
-        return f"change of the {self.base.value_name} since the {ANCHORS[self.anchor]}"
+        return f"change of the {self._compared_name} since the {ANCHORS[self.anchor]}"
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -193,9 +193,11 @@ class PairedGate(Check):
         candidate, baseline = evidence.details[CANDIDATE], evidence.details[BASELINE]
         if not isinstance(candidate, float) or not isinstance(baseline, float):
             return ""
+        numbers = self._known().numbers
+        alike = numbers is not None and np.array_equal(evidence.defined, ~np.isnan(numbers))
         return (
-            f"The {self.base.value_name} is {number(candidate)} for this model and {number(baseline)} for the "
-            f"{ANCHORS[self.anchor]}, on the same instances."
+            f"The {self._compared_name} is {number(candidate)} for this model and {number(baseline)} for the "
+            f"{ANCHORS[self.anchor]}{', on the same instances' if alike else ''}."
         )
 
     def no_difference(self, requirement: Requirement | None) -> float | None:
@@ -222,6 +224,11 @@ class PairedGate(Check):
                 f"than the margin; the baseline does not change unless you accept this run: {known.accept}",
             )
         return record
+
+    @property
+    def _compared_name(self) -> str:
+        """The name of the compared value. It has no comma, so that a sentence can go on after it."""
+        return self.base.value_name.replace(",", "")
 
     def _known(self) -> BaselineNumbers:
         if self.baseline is None:

@@ -169,6 +169,17 @@ def test_the_margin_is_compared_with_the_whole_interval_of_the_difference(by: fl
     assert record.comparison.candidate == pytest.approx(own)
 
 
+def test_the_sentence_names_the_same_instances_only_if_they_are_the_same() -> None:
+    record = judged(shifted(0.02))
+    assert record.in_words.startswith("The cosine with the effects above uniform weights is ")
+    assert record.in_words.endswith(" for the last release, on the same instances.")
+    assert record.value_name == "change of the cosine with the effects above uniform weights since the last release"
+    numbers = rounded_numbers(GATE.base.linearised_values(MEASURED)).tolist()
+    values = {one: [number] for one, number in zip(MEASURED.ids, [None, *numbers[1:]], strict=True)}
+    check = BaselineCheck(check=BASE, reading="", value=float(np.mean(numbers[1:])), low=0.0, high=1.0)
+    assert judged(baseline(subject(checks=[check], values=values))).in_words.endswith(" for the last release.")
+
+
 @pytest.mark.parametrize(
     ("check", "value", "end"),
     [
