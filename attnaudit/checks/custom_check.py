@@ -30,6 +30,8 @@ Function = Callable[[Measurements], ArrayLike]
 STATISTICS = ("mean", "median", "proportion")
 #: The largest magnitude of a value. Sums of powers of larger values could overflow.
 LARGEST = 1e100
+#: Kinds of NumPy arrays that a check may not return, although NumPy can convert them to real numbers.
+_REFUSED = {"c": "complex numbers", "M": "dates", "m": "time differences"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ class CustomCheck(PerInstanceCheck):
             measurements: The measurements under one reading. The function receives only the measures that it declared.
 
         Returns:
-            (n,) values, NaN where undefined.
+            (n,) values, NaN where undefined or masked.
 
         Raises:
             CheckError: The function raised an error, did not return n real numbers, or returned an invalid number. Each
@@ -98,12 +100,7 @@ class CustomCheck(PerInstanceCheck):
         declared = [planned.measure.name for planned in resolve([split(need)[0] for need in self.needs()]).measures]
         try:
             returned = type(self).function(measurements.of(declared))
-            if np.iscomplexobj(returned):
-                raise CheckError(f"check '{name}' returned complex numbers; expected real ones.")
-            if isinstance(returned, FiledArray):
-                values: Floats = returned.astype(np.float64)
-            else:
-                values = np.asarray(returned, dtype=np.float64)
+            values = _real_numbers(returned, name)
         except AuditError:
             raise
         except Exception as error:
@@ -134,6 +131,16 @@ class CustomCheck(PerInstanceCheck):
                 "NaN (undefined) for each instance."
             )
         return values
+
+
+def _real_numbers(returned: Any, name: str) -> Floats:
+    """Return the result of the function of a check as an array of real numbers, NaN where the result is masked."""
+    array: Any = np.asanyarray(returned)
+    if array.dtype.kind in _REFUSED:
+        raise CheckError(f"check '{name}' returned {_REFUSED[array.dtype.kind]}; expected real numbers.")
+    if isinstance(array, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(array.astype(np.float64), np.nan))
+    return array.astype(np.float64) if isinstance(array, FiledArray) else np.asarray(array, dtype=np.float64)
 
 
 class CheckFactory:

@@ -150,13 +150,30 @@ def test_decorator_arguments_of_another_type_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"), [(np.full(40, 1j), "complex numbers"), (np.full(40, 1e150), "larger than 1e")]
+    ("values", "message"),
+    [
+        (np.full(40, 1j), "returned complex numbers; expected real numbers"),
+        (np.full(40, "2024-01-01", dtype="datetime64[D]"), "returned dates; expected real numbers"),
+        (np.full(40, 3, dtype="timedelta64[s]"), "returned time differences; expected real numbers"),
+        ([np.timedelta64(3, "s")] * 40, "returned time differences"),
+        (np.full(40, 1e150), "larger than 1e"),
+    ],
 )
 def test_numbers_that_cannot_be_judged(values, message, monkeypatch):
     monkeypatch.setattr("attnaudit.checks.custom_check.checks.register", lambda name: lambda thing: thing)
     made = check(title="t", question="q")(function(values))(severity="report")
     with pytest.raises(CheckError, match=message):
         made.judge(measured(40))
+
+
+@pytest.mark.parametrize(("missing", "kind"), [(999, np.int64), (999, np.float64), (np.inf, np.float64)])
+def test_masked_entries_are_undefined(missing, kind, monkeypatch):
+    monkeypatch.setattr("attnaudit.checks.custom_check.checks.register", lambda name: lambda thing: thing)
+    numbers = np.tile([0, 1, 1, missing], 10).astype(kind)
+    masked = np.ma.masked_greater(numbers, 1)
+    made = check(title="t", question="q", low=0, high=1)(function(masked))(at_least=0.1)
+    record = made.judge(measured(40))
+    assert (record.value, record.n, record.n_defined) == (pytest.approx(2 / 3), 40, 30)
 
 
 @pytest.mark.parametrize("size", [1e17, 1.7e18, 1e90])
