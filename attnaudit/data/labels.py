@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 
-from attnaudit.errors import DataError, nearest
+from attnaudit.data.cell_values import shorten
+from attnaudit.errors import DataError, did_you_mean
 from attnaudit.instances import Dataset, Instance, have_label_lists, labels_of
 from attnaudit.targets import CLASS, PAGE, Target
 
 _INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
+#: Messages list at most this many classes or labels of a model.
+_LISTED = 20
 
 
 def label_indices(
@@ -78,23 +81,34 @@ def _applies(instance: Instance, dataset: Dataset, target: Target, known: Sequen
     for name in instance.labels:
         if known and name not in known:
             raise DataError(
-                f"{where}: column 'labels': {name!r} is not one of the model's labels ({', '.join(known)}). "
-                f"{nearest(name, known)} Correct the label, or use a model and data that belong together."
+                f"{where}: column 'labels': {shorten(name)!r} is not one of the model's labels "
+                f"({_listed(shorten(one) for one in known)}). {_remedy(name, known)}"
             )
     return int(target.name in instance.labels)
 
 
 def _place(instance: Instance, dataset: Dataset) -> str:
-    return instance.where or f"{dataset.name}, id {instance.id!r}"
+    return instance.where or f"{dataset.name}, id {shorten(instance.id)!r}"
 
 
 def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
-    class_list = ", ".join(f"{position} '{name}'" for position, name in enumerate(classes))
+    listed = _listed(f"{position} '{shorten(name)}'" for position, name in enumerate(classes))
     if _INDEX.fullmatch(label) or label.startswith("-"):
         fix = "Correct the label, or leave it empty if the row is unlabelled."
     else:
-        fix = f"{nearest(label, classes)} Correct the label, or use a model and data that belong together."
-    return DataError(f"{where}: column 'label': {label!r} is not one of the model's classes ({class_list}). {fix}")
+        fix = _remedy(label, classes)
+    return DataError(f"{where}: column 'label': {shorten(label)!r} is not one of the model's classes ({listed}). {fix}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return the first names as a list for a message."""
+    first = list(islice(names, _LISTED + 1))
+    return ", ".join(first[:_LISTED]) + (", ..." if len(first) > _LISTED else "")
+
+
+def _remedy(label: str, known: Sequence[str]) -> str:
+    fix = "Correct the label, or use a model and data that belong together."
+    return f"{did_you_mean(label, known)} {fix}".lstrip()
 
 
 def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
@@ -120,8 +134,9 @@ def require_two_classes(dataset: Dataset, *, labelled: bool = False) -> None:
     # The declared classes also count: a sample may lack a class, but it declares the classes of the full data set.
     classes = {*dataset.classes, *labels_of(dataset.instances)} - {None}
     if len(classes) == 1:
+        label = shorten(str(classes.pop()))
         fix = "Add rows of another class" + ("." if labelled else ", or remove the labels.")
         raise DataError(
-            f"{dataset.name} ({dataset.source}): column 'label': every label is '{classes.pop()}'. Expected at least "
+            f"{dataset.name} ({dataset.source}): column 'label': every label is '{label}'. Expected at least "
             f"two classes, since accuracy and F1 say little about a model if all labels are the same. {fix}"
         )

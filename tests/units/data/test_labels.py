@@ -53,6 +53,23 @@ def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...
     assert f"rows.csv:3: column 'label': '{label}'" in str(caught.value)
 
 
+@pytest.mark.parametrize("labels", [("x" * 1_000_000,), ("-" * 1_000_000,)])
+def test_messages_shorten_long_labels_and_long_lists(labels: tuple[str]) -> None:
+    classes = ["y" * 1_000, *map(str, range(1_000))]
+    with pytest.raises(
+        DataError, match=r"column 'label': '.{37}\.\.\.' is not .*0 'y{37}\.\.\.', 1 '0', .*, \.\.\.\)"
+    ) as one:
+        label_indices(dataset(*labels), classes)
+    multi_label = rows(Instance(id="i" * 1_000, text="t", labels=labels))
+    with pytest.raises(
+        DataError, match=r"column 'labels': '.{37}\.\.\.' is not .*\(y{37}\.\.\., 0, .*, \.\.\.\)"
+    ) as several:
+        label_indices(multi_label, TOXIC.classes, TOXIC, classes)
+    with pytest.raises(DataError, match=r"every label is '.{37}\.\.\.'") as same:
+        require_two_classes(dataset(*labels))
+    assert max(len(str(caught.value)) for caught in (one, several, same)) < 600
+
+
 def test_a_single_class_is_refused() -> None:
     with pytest.raises(
         DataError, match=r"rows\.csv.*every label is 'x'.*Add rows of another class, or remove the labels"
