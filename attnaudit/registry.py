@@ -25,12 +25,14 @@ class Registry(Generic[T]):
         kind: The word for the objects in messages, such as "model".
         group: The name of the group of entry points that provide further objects.
         package: The name of a package whose modules register objects when they are imported; None for no package.
+        decorator: The name under which users import `register`, for messages; "" if they do not.
     """
 
-    def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:
+    def __init__(self, kind: str, group: str, *, package: str | None = None, decorator: str = "") -> None:
         self.kind = kind
         self.group = group
         self._package = package
+        self._decorator = decorator
         self._known: dict[str, T] = {}
         self._origin: dict[str, str] = {}
 
@@ -44,6 +46,9 @@ class Registry(Generic[T]):
             AuditError: The name is invalid. The decorator also raises AuditError if this process or an installed
                 package has already registered another object under the name.
         """
+        if not isinstance(name, str):
+            fix = f' Write @{self._decorator}("name").' if self._decorator else ""
+            raise AuditError(f"{self.kind} name: found {name!r}; expected text.{fix}")
         if not name or any(c.isspace() or c in "/\\:" for c in name):
             raise AuditError(f"{self.kind} name {name!r}: expected a non-empty name without spaces, slashes or colons.")
 
@@ -152,8 +157,10 @@ def has_random_order(registered: object) -> bool:
     return getattr(registered, "attnaudit_order", None) == "random"
 
 
-models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models")
-datasets: Registry[Callable[[], Any]] = Registry("data set", "attnaudit.datasets")
+models: Registry[Callable[[], Any]] = Registry("model", "attnaudit.models", decorator="attnaudit.register_model")
+datasets: Registry[Callable[[], Any]] = Registry(
+    "data set", "attnaudit.datasets", decorator="attnaudit.register_dataset"
+)
 checkpoint_formats: Registry[Any] = Registry("checkpoint format", "attnaudit.checkpoints")
 measures: Registry[Any] = Registry("measure", "attnaudit.measures", package="attnaudit.measures")
 checks: Registry[Any] = Registry("check", "attnaudit.checks", package="attnaudit.checks")

@@ -7,7 +7,7 @@ import math
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,8 @@ from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import median_interval, proportion_interval
 
 Function = Callable[[Measurements], ArrayLike]
+P = ParamSpec("P")
+R = TypeVar("R")
 STATISTICS = ("mean", "median", "proportion")
 #: The largest magnitude of a value. Sums of powers of larger values could overflow.
 LARGEST = 1e100
@@ -171,6 +173,22 @@ class CheckFactory:
         return self.kind.argument_names()
 
 
+def _by_name(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose error for an unnamed argument says how to write the decorator `check`."""
+
+    @functools.wraps(function)
+    def call(*unnamed: P.args, **named: P.kwargs) -> R:
+        if unnamed:
+            raise CheckError(
+                f"check: found {unnamed[0]!r}; expected arguments with names. Write "
+                "@attnaudit.checks.check(title=..., question=...)."
+            )
+        return function(*unnamed, **named)
+
+    return call
+
+
+@_by_name
 def check(
     *,
     needs: Sequence[str] = (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import attnaudit
 from attnaudit.errors import AuditError
 from attnaudit.registry import Registry, checks, datasets, models
 
@@ -24,3 +25,14 @@ def test_a_name_is_registered_only_once() -> None:
     own.register("one")(test_a_shipped_name_is_not_replaced)
     with pytest.raises(AuditError, match="thing 'one' is registered twice"):
         own.register("one")(test_a_name_is_registered_only_once)
+
+
+@pytest.mark.parametrize("name", ["register_model", "register_dataset"])
+def test_a_decorator_needs_parentheses(name: str) -> None:
+    with pytest.raises(AuditError, match=rf'expected text\. Write @attnaudit\.{name}\("name"\)\.'):
+
+        @getattr(attnaudit, name)
+        def mine() -> None: ...
+
+    with pytest.raises(AuditError, match=r"thing name: found 1; expected text\.$"):
+        Registry("thing", "attnaudit.no_such_group").register(1)  # type: ignore[arg-type]

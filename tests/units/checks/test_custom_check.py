@@ -119,6 +119,13 @@ def test_unknown_decorator_arguments_are_refused(arguments, message):
     assert message in str(caught.value)
 
 
+def test_the_decorator_needs_parentheses():
+    with pytest.raises(CheckError, match=r"Write @attnaudit\.checks\.check\(title=\.\.\., question=\.\.\.\)\."):
+
+        @check
+        def bare_for_tests(measurements): ...
+
+
 def test_invalid_call_arguments_are_refused():
     with pytest.raises(CheckError, match=r"unknown argument 'at_mots'. Did you mean 'at_most'"):
         attention_peak_for_tests(at_mots=0.5)
