@@ -15,8 +15,8 @@ from attnaudit.conformance.sample_texts import Examples
 ADVICE = (
     "If you pass lstm, it must be the layer whose concatenated forward and backward outputs are the encoder's states, "
     "without any further computation. If you pass reach, it must be the largest distance, in tokens, between a state "
-    "and a token that it depends on. Both arguments are optional. A custom adapter can declare shares_states=False and "
-    "influences=False."
+    "and a token that it depends on; a recurrent encoder has no reach. Both arguments are optional. A custom adapter "
+    "can declare shares_states=False and influences=False."
 )
 
 

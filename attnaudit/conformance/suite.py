@@ -27,7 +27,7 @@ from attnaudit.conformance.gradient_flow import (
 )
 from attnaudit.conformance.half_precision_results import check_half_precision
 from attnaudit.conformance.partial_passes import check_replay, check_value_vectors
-from attnaudit.conformance.prefix_states import check_influence, check_logits_masked, check_logits_without
+from attnaudit.conformance.prefix_states import ADVICE, check_influence, check_logits_masked, check_logits_without
 from attnaudit.conformance.replaced_weights import (
     check_decode,
     check_each_site,
@@ -179,8 +179,9 @@ class Case:
         except (AuditError, MemoryError):
             raise
         except Exception as error:
+            advice = f" {ADVICE}" if self.check in (check_logits_without, check_logits_masked, check_influence) else ""
             raise BrokenContractError(
-                f"the adapter raised {type(error).__name__}{raised_at(error)}: {error}."
+                f"the adapter raised {type(error).__name__}{raised_at(error)}: {error}.{advice}"
             ) from error
 
     def result(self) -> ConformanceResult:

@@ -12,6 +12,7 @@ from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.adapters.pooled import local_encoders
 from attnaudit.conformance import check_adapter
 from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
 from attnaudit.models.encoders import CNN, MLP, Average, Encoder, Joined
 from tests import strategies
 from tests.small_models import WORDS, Attention, adapter, dataset, tokenize_with_ends
@@ -120,6 +121,13 @@ def test_the_suite_finds_a_reach_that_is_too_short() -> None:
     told = adapter(2, encoder=far.encoder, attention=far.attention, reach=1)
     with pytest.raises(AdapterError, match=r"logits_without: .* it must be the largest distance"):
         check_adapter(told, dataset().instances)
+
+
+def test_the_suite_names_reach_if_a_packed_recurrent_encoder_raises_an_error() -> None:
+    texts = [" ".join(["good"] * length) for length in (30, 25, 4)]
+    instances = [Instance(id=str(number), text=text) for number, text in enumerate(texts)]
+    with pytest.raises(AdapterError, match=r"logits_without: .* greater than 0.* a recurrent encoder has no reach\."):
+        check_adapter(adapter(2, reach=1), instances)
 
 
 @pytest.mark.parametrize(("reach", "message"), [(-1, "reach is -1"), (2, "both reach and lstm are given")])
