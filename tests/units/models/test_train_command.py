@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -208,9 +209,10 @@ def test_a_registered_data_set_without_parts_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_help_names_every_part() -> None:
-    shown = parser().format_help()
-    for name in (*ENCODERS, *ALIGNMENTS, *PROJECTIONS):
-        assert name in shown
+    helps = {action.dest: action.help or "" for action in parser()._actions}
+    for option, parts in (("encoder", ENCODERS), ("alignment", ALIGNMENTS), ("projection", PROJECTIONS)):
+        named = helps[option].partition(" (default")[0]
+        assert set(parts) <= set(re.findall(r"\w+", named))
 
 
 def test_the_help_says_which_options_need_states_of_the_embedding_size() -> None:
