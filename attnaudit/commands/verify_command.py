@@ -174,8 +174,9 @@ def _require_valid(options: argparse.Namespace) -> datetime | None:
             "--model is missing. Name every model that is to be released, as you gave it to pytest, such as --model "
             "checkpoints/release. Otherwise a run of another model could be verified."
         )
-    for option in ("model", "data"):
-        for value in getattr(options, option) or ():
+    for option in ("model", "data", "policy", "baseline"):
+        given = getattr(options, option)
+        for value in [given] if isinstance(given, str) else given or ():
             require_text(f"--{option}", value, UsageError)
     if options.sequential and (options.policy is None or SHA256.fullmatch(options.policy)):
         raise UsageError(

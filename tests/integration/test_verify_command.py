@@ -152,6 +152,8 @@ def test_a_run_without_a_readable_time_is_not_after_anything(reports: Path, caps
         ((), "--model is missing. Name every model that is to be released"),
         (("--model", ""), "--model: the value is empty"),
         ((*MODEL, "--data", " "), "--data: the value is empty"),
+        ((*MODEL, "--policy", ""), "--policy: the value is empty"),
+        ((*MODEL, "--baseline", ""), "--baseline: the value is empty"),
         ((*MODEL, "--after", "tomorrow"), "--after tomorrow: expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "2026-01-31T14:05:03"), "expected a time in ISO 8601 with a time zone"),
         ((*MODEL, "--after", "20260131"), "expected a time in ISO 8601 with a time zone"),
