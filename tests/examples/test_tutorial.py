@@ -40,6 +40,8 @@ def test_following_the_tutorial_gives_what_it_shows(tmp_path: Path) -> None:
     ("shown", "output", "missing"),
     [
         ("a\nb 0.5\n", "a\nb 0.7\n", None),
+        ("2 passed, 0 failed, 1 skipped.\n", "2 passed, 0 failed, 1 skipped.\n", None),
+        ("2 passed, 0 failed, 1 skipped.\n", "3 passed, 0 failed, 1 skipped.\n", "2 passed, 0 failed, 1 skipped."),
         ("a\n...\nd\n", "a\nb\nc\nd\n", None),
         ("...\nd\n...\n", "a\nd\ne\n", None),
         ("a\nb\n", "a\nc\n", "b"),
