@@ -39,6 +39,8 @@ from attnaudit.seeding import keyed_integer
 CLOSED = 50.0
 #: Smallest number of rows that run again. If there are fewer rows, all of them run again.
 FEWEST_ROWS = 64
+#: Number of these rows that run alone, so that a model whose results depend on the number of rows in a batch is found.
+ROWS_ALONE = 8
 #: Number of rows that run again, as a share of the rows of all passes of the audit.
 SHARE_OF_PASSES = 0.05
 #: Irrational numbers. The fractional parts of their multiples give every position a different coefficient.
@@ -120,7 +122,8 @@ class FirstPass:
             fewest: smallest number of rows that run again.
             seed: seed of the audit. It determines which rows run again.
             device: the device of the model.
-            budget: largest number of tokens in one forward pass. The second pass uses half of it.
+            budget: largest number of tokens in one forward pass. The second pass uses half of it, and runs some rows
+                alone.
             scopes: the scopes whose attention the first pass contains; None for all sites and queries.
             encoded: the instances, encoded again since the first pass; None to encode each batch.
 
@@ -154,16 +157,19 @@ class FirstPass:
             differences[positions, 0] = _largest(gaps / sizes[positions])
             differences[positions, 1] = _largest(np.abs(again - self.summaries[positions]))
 
-        run_in_batches(
-            run,
-            instances,
-            chosen,
-            widths,
-            device=device,
-            budget=budget // 2,
-            most=math.ceil(len(chosen) / 2),
-            per_pass=tokens_per_pass(adapter, torch.device(device).type),
-        )
+        alone, together = chosen[:ROWS_ALONE], chosen[ROWS_ALONE:]
+        for rows, most in ((alone, 1), (together, math.ceil(len(together) / 2))):
+            if rows:
+                run_in_batches(
+                    run,
+                    instances,
+                    rows,
+                    widths,
+                    device=device,
+                    budget=budget // 2,
+                    most=most,
+                    per_pass=tokens_per_pass(adapter, torch.device(device).type),
+                )
         worst = differences.max(1)
         if worst.max() > limit:
             row = int(worst.argmax())

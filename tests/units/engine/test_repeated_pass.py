@@ -80,6 +80,8 @@ def random_with_its_own_seed(_model: Troubled, inputs: Any, trace: Trace) -> Tra
 def random_attention(_model: Troubled, inputs: Any, trace: Trace) -> Trace:
     """Return other weights than those used, at the two first tokens of longer rows."""
     weights = trace.attention["attention"].clone()
+    if weights.shape[-1] == 1:
+        return trace
     moved = 0.01 * torch.rand(len(weights)) * weights[:, 0, 0, 0]
     weights[:, 0, 0, 0] -= moved
     weights[:, 0, 0, 1] += moved
@@ -94,6 +96,11 @@ def counts_calls(model: Troubled, _inputs: Any, trace: Trace) -> Trace:
     return replace(trace, logits=trace.logits + 0.001 * model.calls)
 
 
+def larger_in_large_batches(_model: Troubled, _inputs: Any, trace: Trace) -> Trace:
+    """Change the results in batches of more than eight rows. Both passes over many rows have such batches."""
+    return replace(trace, logits=trace.logits * 1.5) if len(trace.logits) > 8 else trace
+
+
 def becomes_nan(model: Troubled, _inputs: Any, trace: Trace) -> Trace:
     return replace(trace, logits=trace.logits * torch.nan) if model.calls > 1 else trace
 
@@ -105,6 +112,7 @@ def becomes_nan(model: Troubled, _inputs: Any, trace: Trace) -> Trace:
         (random_with_its_own_seed, r"its logits differed by"),
         (random_attention, r"its weighted sum of the attention weights differed by"),
         (counts_calls, r"its logits differed by"),
+        (larger_in_large_batches, r"its logits differed by"),
         (becomes_nan, r"its logits differed by inf relative to their size"),
     ],
 )
