@@ -60,8 +60,8 @@ CLAIMS = (
         paper="test 3",
         read=_larger("guided-mlp", "f1 base", "f1 uniform", "F1 with the BiLSTM's weights minus F1 with uniform ones"),
         explanations={
-            "agnews/*": "On AG News, attention is hardly needed: in test 1, the BiLSTM loses .005 in F1 if it is trained "
-            "with uniform weights."
+            "agnews/*": "On AG News, attention is hardly needed: in test 1, the BiLSTM loses .005 in F1 if it is "
+            "trained with uniform weights."
         },
     ),
     Claim(
