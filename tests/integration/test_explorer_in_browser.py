@@ -189,7 +189,7 @@ def test_everything_can_be_done_with_keys(explore: Callable[..., Any]) -> None:
     keys.press("Escape")
     assert page.evaluate("document.activeElement.className") == "list"
     page.click("#explorer .close")
-    assert opened(page) == ""
+    becomes(lambda: opened(page), "")
 
 
 def test_keys_outside_the_explorer_are_left_alone(explore: Callable[..., Any]) -> None:
