@@ -39,13 +39,10 @@ def is_audit_run(config: pytest.Config) -> bool:
 def showing_option(config: pytest.Config) -> str:
     """Return the option, such as "--markers", that makes pytest show something although a model is named; "" for none.
 
-    --help and --version only count if they come from the configuration file or the environment.
+    --help and --version do not count, because pytest reads no other options with them.
     """
-    if not names_a_model(config):
-        return ""
-    typed = {"help", "version"} if {"--help", "-h", "--version", "-V"} & set(config.invocation_params.args) else set()
-    shown = [name for name in SHOWING if getattr(config.option, name, None) and name not in typed]
-    return SHOWING[shown[0]] if shown else ""
+    shown = [name for name in SHOWING if name not in ("help", "version") and getattr(config.option, name, None)]
+    return SHOWING[shown[0]] if shown and names_a_model(config) else ""
 
 
 def selecting_options(config: pytest.Config) -> list[str]:
