@@ -50,7 +50,7 @@ class DeclaredFunction:
         """Whether the module of the function is imported, and was not imported again since then."""
         function = inspect.unwrap(self.function)
         namespace = getattr(function, "__globals__", None)
-        module = sys.modules.get(function.__module__ if namespace is None else namespace["__name__"])
+        module = sys.modules.get(function.__module__ if namespace is None else namespace.get("__name__", ""))
         return module is not None and (namespace is None or vars(module) is namespace)
 
     def files(self) -> set[Path]:

@@ -10,10 +10,10 @@ import pytest
 from attnaudit.plugin.command_line import names_a_model
 from attnaudit.plugin.workers import is_worker
 
-#: Destination of an option that makes pytest show something and run no test -> how it is written.
+#: Destinations of options with which pytest reads no other options.
+ALONE = ("help", "version")
+#: Destination of any other option that makes pytest show something and run no test -> how it is written.
 SHOWING = {
-    "help": "--help",
-    "version": "--version",
     "showfixtures": "--fixtures",
     "show_fixtures_per_test": "--fixtures-per-test",
     "markers": "--markers",
@@ -32,17 +32,14 @@ SELECTING = {
 
 def is_audit_run(config: pytest.Config) -> bool:
     """Return whether this process runs an audit: a model is named, and pytest has no option such as --help."""
-    shows = any(getattr(config.option, name, None) for name in SHOWING)
+    shows = any(getattr(config.option, name, None) for name in (*ALONE, *SHOWING))
     return names_a_model(config) and not shows and not is_worker(config)
 
 
 def showing_option(config: pytest.Config) -> str:
-    """Return the option, such as "--markers", that makes pytest show something although a model is named; "" for none.
-
-    --help and --version do not count, because pytest reads no other options with them.
-    """
-    shown = [name for name in SHOWING if name not in ("help", "version") and getattr(config.option, name, None)]
-    return SHOWING[shown[0]] if shown and names_a_model(config) else ""
+    """Return the option of SHOWING that makes pytest show something although a model is named; "" for none."""
+    shown = [written for name, written in SHOWING.items() if getattr(config.option, name, None)]
+    return shown[0] if shown and names_a_model(config) else ""
 
 
 def selecting_options(config: pytest.Config) -> list[str]:
