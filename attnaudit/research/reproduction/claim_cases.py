@@ -26,6 +26,8 @@ class Case:
         unfinished: Whether the setting is excluded only because its rows are unfinished (see `Row.unfinished`).
         saturated: Whether the two values that the setting compares are at the same end of their scale with every seed.
             Such a comparison says nothing.
+        row: The name of the row that the setting belongs to; "" if it is the name of the setting. A row can have
+            several settings, such as two quantities.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Case:
     excluded: str = ""
     unfinished: bool = False
     saturated: bool = False
+    row: str = ""
 
     def shifted(self, amount: float) -> Case:
         """Return the same case with a constant added to every value."""
@@ -43,8 +46,8 @@ class Case:
         return replace(self, values=tuple(-value for value in self.values))
 
     def renamed(self, name: str) -> Case:
-        """Return the same case with another name."""
-        return replace(self, name=name)
+        """Return the same case with another name, as one of several settings of its row."""
+        return replace(self, name=name, row=self.row or self.name)
 
 
 def measured_row(report: Reproduction, table: str, name: str) -> Row | None:
@@ -173,16 +176,15 @@ def differences_between_rows(
         if of in parts:
             counterpart = "/".join(minus if part == of else part for part in parts)
             reasons = [f"{row}: {why}" for row in (name, counterpart) for why in [exclusion(report, table, row)] if why]
-            cases.append(
-                difference(
-                    f"{name} against {minus}",
-                    values_by_seed(report, table, name, quantity),
-                    values_by_seed(report, table, counterpart, quantity),
-                    ends=ends,
-                    excluded="; ".join(reasons),
-                    unfinished=unfinished(report, table, name, counterpart),
-                )
+            pair = difference(
+                name,
+                values_by_seed(report, table, name, quantity),
+                values_by_seed(report, table, counterpart, quantity),
+                ends=ends,
+                excluded="; ".join(reasons),
+                unfinished=unfinished(report, table, name, counterpart),
             )
+            cases.append(pair.renamed(f"{name} against {minus}"))
     return cases
 
 

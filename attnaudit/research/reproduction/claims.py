@@ -136,44 +136,49 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     counted = [case for case in measured if not case.excluded and not case.saturated]
     untrained = _untrained(excluded)
     if not counted:
-        return without_counted_rows(saturated=len(saturated), excluded=excluded)
+        return without_counted_rows(saturated=len(_rows(saturated)), excluded=excluded)
+    noun = "comparison" if any(case.row not in ("", case.name) for case in measured) else "row"
     intervals = holm_intervals([case.values for case in counted])
     several = [(case, one) for case, one in zip(counted, intervals, strict=True) if one.n > 1]
     against = [case for case, one in several if one.high is not None and one.high <= 0]
     open_ = [case for case, one in several if one.low is not None and one.low <= 0 and case not in against]
     single = [(case, one) for case, one in zip(counted, intervals, strict=True) if one.n == 1]
     doubtful = [case for case, one in single if one.mean <= 0]
+    with_interval = Counted(len(several), f"{noun} with several seeds" if single else noun)
+    single_text = f"{plural(len(single), noun)} with a single seed"
     verdict: ClaimVerdict = "holds"
     cause: OpenCause | None = None
     needed: int | None = None
     if against:
         verdict = "does not hold"
-        share = "the only row" if len(several) == 1 else f"{len(against)} of {len(several)} rows"
-        reason = f"The interval is at or below 0 in {share} that {_counts(several)}: {_names(against)}."
+        reason = f"The interval is at or below 0 in {with_interval.share(len(against))}: {_names(against)}."
+        if doubtful:
+            reason += f" The value is also not above 0 in {plural(len(doubtful), noun)} with a single seed."
     elif not several:
-        verdict, cause = "undecided", "unfinished"
-        reason = f"{'The only row' if len(single) == 1 else f'Each of the {len(single)} rows'} has a single seed."
+        verdict, cause = "undecided", "one seed"
+        reason = f"{'The only row' if len(single) == 1 else f'Each of the {len(single)} {noun}s'} has a single seed."
     elif open_ or doubtful:
         verdict = "undecided"
-        cause = "correction" if _decided_without_correction(open_) and not doubtful else "intervals"
+        cause = "intervals" if open_ else "one seed"
+        if open_ and not doubtful and _decided_without_correction(open_):
+            cause = "correction"
         needed = _seeds_for_all(open_, len(several))
-        share = "the only row" if len(several) == 1 else f"{len(open_)} of {len(several)} rows"
-        parts = [f"the interval contains 0 in {share} that {_counts(several)}"] if open_ else []
-        parts += [f"the value is not above 0 in {plural(len(doubtful), 'row')} with a single seed"] if doubtful else []
+        parts = [f"the interval contains 0 in {with_interval.share(len(open_))}"] if open_ else []
+        parts += [f"the value is not above 0 in {len(doubtful)} of the {single_text}"] if doubtful else []
         reason = sentence(" and ".join(parts))
     elif about_scores and untrained:
         verdict, cause = "undecided", "scores"
         reason = (
-            f"The interval is above 0 in {_all(len(several))} that {_counts(several)}, but a claim about "
-            "scores cannot leave out rows because of their scores."
+            f"The interval is above 0 in {with_interval.every}, but a claim about scores cannot leave out rows because "
+            "of their scores."
         )
     elif len(untrained) > len(counted):
         verdict, cause = "undecided", "left out"
-        reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained))}."
+        reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained), noun)}."
     else:
-        reason = f"The interval is above 0 in {_all(len(several))} that {_counts(several)}."
-    notes = [f"not counted: {plural(len(saturated), 'row')} at the end of the scale"] if saturated else []
-    notes += [f"{plural(len(single), 'row')} with a single seed"] if single else []
+        reason = f"The interval is above 0 in {with_interval.every}."
+    notes = [f"not counted: {plural(len(saturated), noun)} at the end of the scale"] if saturated else []
+    notes += [single_text] if single else []
     seeds = sorted({one.n for one in intervals})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
     corrected = f", {1 - ERROR:.0%} interval" if several else ""
@@ -184,15 +189,43 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         verdict=verdict,
         reason=reason,
         evidence=f"{head} {listed}",
-        left_out=tuple(case.name for case in excluded),
+        left_out=_rows(excluded),
         against=tuple(case.name for case in against),
         cause=cause,
         seeds_needed=needed,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number of settings that count, and a noun for them, such as "row" or "row with several seeds"."""
+
+    n: int
+    noun: str
+
+    @property
+    def every(self) -> str:
+        """All of them, as in "all 3 rows that count"."""
+        return f"the only {self.noun} that counts" if self.n == 1 else f"all {self.n} {self._plural} that count"
+
+    def share(self, k: int) -> str:
+        """Return k of them, as in "2 of 3 rows that count"."""
+        return self.every if self.n == 1 else f"{k} of {self.n} {self._plural} that count"
+
+    @property
+    def _plural(self) -> str:
+        first, _, rest = self.noun.partition(" ")
+        return f"{first}s {rest}".rstrip()
+
+
 def holds_in_most(
-    hits: int, n: int, *, what: str, settings: str = "settings", saturated: int = 0, excluded: Sequence[Case] = ()
+    hits: int,
+    n: int,
+    *,
+    what: str,
+    settings: str = "settings",
+    notes: Sequence[str] = (),
+    excluded: Sequence[Case] = (),
 ) -> Answer:
     """Answer a claim that something happens in most of n settings.
 
@@ -202,35 +235,32 @@ def holds_in_most(
 
     Args:
         hits: The number of settings in which it happens.
-        n: The number of settings.
+        n: The number of settings, at least one.
         what: A description of what happens, for the evidence.
         settings: The plural noun for the settings, such as "texts".
-        saturated: The number of further settings that compare two values at the same end of their scale.
+        notes: Notes on the settings, for the evidence.
         excluded: The settings that were run but do not count.
 
     Returns:
         The answer.
     """
-    if not n:
-        return without_counted_rows(saturated=saturated, excluded=excluded)
     rate = wilson(hits, n)
     verdict: ClaimVerdict = "holds" if rate.low > 0.5 else "does not hold" if rate.high <= 0.5 else "undecided"
-    cause: OpenCause | None = "intervals" if verdict == "undecided" else None
+    cause: OpenCause | None = "share" if verdict == "undecided" else None
     untrained = _untrained(excluded)
-    side = {"holds": "above", "does not hold": "at or below"}.get(verdict, "around")
-    reason = f"The interval of the share is {side} one half."
+    relation = {"holds": "is above", "does not hold": "is at or below"}.get(verdict, "contains")
+    reason = f"The interval of the share {relation} one half."
     if verdict == "holds" and len(untrained) > n:
         verdict, cause = "undecided", "left out"
-        reason = f"The interval of the share is above one half, but {_too_few(n, len(untrained))}."
-    note = f"; not counted: {saturated} more at the end of the scale" if saturated else ""
+        reason = f"The interval of the share is above one half, but {_too_few(n, len(untrained), 'setting')}."
     return Answer(
         verdict=verdict,
         reason=reason,
         evidence=(
             f"{what} in {rate.hits} of {rate.n} {settings} (share {rate.value:.2f}, 95% interval over {settings} "
-            f"[{rate.low:.2f}, {rate.high:.2f}]{note})"
+            f"[{rate.low:.2f}, {rate.high:.2f}]{''.join(f'; {note}' for note in notes)})"
         ),
-        left_out=tuple(case.name for case in excluded),
+        left_out=_rows(excluded),
         cause=cause,
     )
 
@@ -242,9 +272,10 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
         saturated: The number of rows that compare two values at the same end of their scale.
         excluded: The settings that were run but do not count.
     """
-    left_out = tuple(case.name for case in excluded)
+    left_out = _rows(excluded)
     if saturated:
-        reason = f"Both values are at the same end of their scale in {_all(saturated)} that would count."
+        where = "the only row that would count" if saturated == 1 else f"all {saturated} rows that would count"
+        reason = f"Both values are at the same end of their scale in {where}."
         return Answer(verdict="saturated", reason=reason, left_out=left_out)
     if left_out:
         start = f"None of the {plural(len(left_out), 'row')} that were run counts"
@@ -258,12 +289,12 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
 
 def _why_excluded(excluded: Sequence[Case]) -> str:
     """Return why rows do not count, as a part of a sentence. The number of rows is given if there are several."""
-    untrained = len(_untrained(excluded))
+    rows, untrained = len(_rows(excluded)), len(_rows(_untrained(excluded)))
     found = (
         ("a model missed the required score", untrained),
-        ("planned seeds or recorded scores are missing", len(excluded) - untrained),
+        ("planned seeds or recorded scores are missing", rows - untrained),
     )
-    several = len(excluded) > 1
+    several = rows > 1
     return ", and ".join(f"{why} in {plural(n, 'row')}" if several else why for why, n in found if n)
 
 
@@ -284,16 +315,14 @@ def _seeds_for_all(cases: Sequence[Case], tests: int) -> int | None:
     return max(known, default=None) if len(known) == len(found) else None
 
 
-def _too_few(counted: int, untrained: int) -> str:
-    return f"only {counted} of the {counted + untrained} rows with all planned seeds {_counts(range(counted))}"
+def _too_few(counted: int, untrained: int, noun: str) -> str:
+    verb = "counts" if counted == 1 else "count"
+    return f"only {counted} of the {counted + untrained} {noun}s with all planned seeds {verb}"
 
 
-def _counts(rows: Sequence[object]) -> str:
-    return "counts" if len(rows) == 1 else "count"
-
-
-def _all(n: int) -> str:
-    return "the only row" if n == 1 else f"all {n} rows"
+def _rows(cases: Sequence[Case]) -> tuple[str, ...]:
+    """Return the names of the rows of cases, without duplicates."""
+    return tuple(dict.fromkeys(case.row or case.name for case in cases))
 
 
 def _names(cases: Sequence[Case]) -> str:

@@ -13,7 +13,9 @@ from attnaudit.research.reproduction.remedies_file import Remedy
 
 ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]
 #: Why a claim is undecided. `paper_wording.CAUSES` explains each cause.
-OpenCause = Literal["unfinished", "untrained", "left out", "scores", "correction", "intervals"]
+OpenCause = Literal[
+    "unfinished", "untrained", "unpaired", "left out", "scores", "correction", "intervals", "one seed", "share"
+]
 #: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
 OUTDATED = "measured with settings that have changed since then; not run again yet"
 
@@ -127,6 +129,7 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         deviations: Sentences that describe how the setting differs from the setting of the paper.
         rows: All rows, including those that were not measured.
         figures: The figures of the rows.
+        left_out: The corpora that the paper leaves out of this table.
     """
 
     name: str
@@ -135,6 +138,7 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deviations: list[str]
     rows: list[Row]
     figures: list[Figure]
+    left_out: tuple[str, ...] = ()
 
 
 class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

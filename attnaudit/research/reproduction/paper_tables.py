@@ -165,6 +165,8 @@ class TablePlan:
             numbers in the paper always have one.
         across: Computes additional rows and figures from all rows with quantities. None if there are none.
         deviations: Sentences that describe how every row differs from the setting of the paper.
+        left_out: The corpora that the paper leaves out of this table. Their rows can be run, but claims must not count
+            them.
     """
 
     name: str
@@ -178,6 +180,7 @@ class TablePlan:
     drawn: Sequence[str] = ()
     across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +197,8 @@ class Paper:
         deviations: Sentences that describe how every table differs from the setting of the paper.
         claims: The claims that the measured numbers can support or contradict.
         score: The score by which the paper measures how well a model is trained.
+        comparable_scores: (corpus, encoder) -> score of another paper for a comparable model. Models whose encoder has
+            no score in this paper are compared with it (see `row_exclusions`).
         remedies: Returns the training options that help, according to a report. Its first argument is the report. If
             this report uses word vectors, the second argument is the same report with random embeddings, or None if
             there is none. Otherwise, the second argument is None. The attribute is None if the paper has no remedies.
@@ -211,6 +216,7 @@ class Paper:
     deviations: Sequence[str] = ()
     claims: Sequence[Claim] = ()
     score: Literal["accuracy", "f1"] = "accuracy"
+    comparable_scores: Mapping[tuple[str, str], float] = field(default_factory=dict)
     remedies: Callable[[Reproduction, Reproduction | None], Sequence[Remedy]] | None = None
 
 

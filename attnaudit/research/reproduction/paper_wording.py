@@ -18,14 +18,17 @@ REMEDIES = "What may help when a model hardly uses its attention"
 EXCLUDED = "Rows that cannot decide a claim"
 EXCLUDED_HEAD = ("row (tables)", "reason")
 VERDICTS = (
-    "A row counts only if all planned seeds were run and each of its models was trained well enough: its accuracy or "
+    "A row counts only if all planned seeds were run and its models were trained well enough: their accuracy or "
     f"F1 may be at most {TOLERANCE:g} below the paper's on average over the seeds, and at most {2 * TOLERANCE:g} below "
-    "it for any seed. If the paper has no score for a model, the model is compared with the best score of a trained "
-    "model here for the same corpus and encoder. The intervals of a claim are corrected for their number by Holm's "
-    "method. A claim *holds* if the intervals of all rows that count support it. It *does not hold* if one of them "
-    "contradicts it. Otherwise it is *undecided*. It is also undecided if the rows that count are outnumbered by the "
-    "rows that were left out because of their scores. It is *saturated* if both compared numbers are at the same end "
-    "of their scale in all rows. It is *not run* if there are no rows."
+    "it for any seed. If the paper has no score for a model, it is compared with a model of the same corpus and "
+    "encoder that has one. Variants of a model, such as adversaries, need to reach this score only where the table "
+    "is not about their score. The intervals of a claim are corrected for their number by Holm's method. A claim "
+    "*holds* if the intervals of all rows that count support it. It *does not hold* if one of them contradicts it. "
+    "Otherwise it is *undecided*. It is also undecided if the rows that count are outnumbered by the rows that were "
+    "left out because of their scores. A row with one seed has no interval: it cannot decide a claim, but a claim "
+    "that it contradicts cannot hold. Some claims are judged by the share of settings that support them, whose "
+    "interval must be above one half. A claim is *saturated* if both compared numbers are at the same end of their "
+    "scale in all rows. It is *not run* if there are no rows. docs/reproduction.md has the rules in full."
 )
 OPEN = "Why claims are undecided, and what would decide them"
 OPEN_HEAD = ("cause", "claims", "what would decide them")
@@ -40,7 +43,20 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "Rows were run, but none counts: planned seeds or recorded scores are missing",
         "running the rows to the end, without any other change",
     ),
+    "unpaired": (
+        "Rows count, but none of them can be compared as the claim requires",
+        "further rows of the same corpora",
+    ),
     "intervals": ("An interval of a row that counts contains 0", "more seeds, planned before the run"),
+    "one seed": (
+        "A row that counts has a single seed, and no row with several seeds decides the claim, or the value of the "
+        "single seed contradicts it",
+        "more seeds of this row, planned before the run",
+    ),
+    "share": (
+        "The claim is about the share of settings that support it, and the interval of this share contains one half",
+        "further settings, such as other corpora; more seeds do not help",
+    ),
     "correction": (
         "Each interval excludes 0 on its own, but not after Holm's correction",
         "more seeds, planned before the run",
@@ -76,6 +92,7 @@ COUNTED = (
     "have changed since then, such as other test texts. Their numbers are not shown, and do not count, until the rows "
     "are run again."
 )
+NOT_IN_PAPER = "not in the paper"
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
 
@@ -272,14 +289,16 @@ def rows_of_one_corpus(report: Reproduction | Table) -> list[Row]:
 def coverage(table: Table, corpus: str) -> str:
     """Return how many rows of a corpus were measured, such as "2 of 9, 3 seeds".
 
-    The text is "none" if no row was measured, and "" if the table has no row of the corpus. Rows that were measured
-    with other settings are counted as outdated.
+    The text is "none" if no row was measured, and "" if the table has no row of the corpus. If the paper leaves the
+    corpus out of the table, the text is "not in the paper" instead of "none". Rows that were measured with other
+    settings are counted as outdated.
     """
     rows = [row for row in rows_of_one_corpus(table) if row.corpus == corpus]
     seeds = sorted({len(row.provenance.seeds) for row in rows if row.provenance})
     again = sum(row.missing == OUTDATED for row in rows)
     note = f"; {again} outdated" if again else ""
     if not seeds:
-        return f"none{note}" if rows else ""
+        none = NOT_IN_PAPER if corpus in table.left_out else "none"
+        return f"{none}{note}" if rows else ""
     counts = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
     return f"{sum(row.provenance is not None for row in rows)} of {len(rows)}, {counts}{note}"

@@ -1,10 +1,12 @@
 """Find the rows that may decide a claim: those whose models were all trained well, with all planned seeds.
 
 A model counts as trained if its score on the test part is close enough to its score in the paper: at most TOLERANCE
-below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. If the paper gives no score for a
-model, the model is compared with the best score that was measured here for the same corpus and encoder. Only models
-that are as good as in the paper count for this best score. If there is no such model, the best score of the paper for
-the corpus and the encoder is used.
+below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. Models that differ only in their
+seed are judged together. If the paper gives no score for a model, the model is compared with the best score that was
+measured here for the same corpus and encoder. Only models that are as good as in the paper count for this best score.
+If there is no such model, the best score of the paper for the corpus and the encoder is used. If the paper has no score
+for the encoder, a score of another paper for a comparable encoder is used (`Paper.comparable_scores`). A model is never
+compared with itself.
 """
 
 from __future__ import annotations
@@ -44,22 +46,33 @@ class Standards:
 
     Attributes:
         score: The name of the score, "accuracy" or "f1".
-        published: Plan -> score in the paper.
+        published: Plan, with seed 0 -> score in the paper.
         best: (corpus, encoder) -> score that models without a score in the paper are compared with.
+        comparable: (corpus, encoder) -> score of another paper, for encoders without a score in this paper.
+        here: (corpus, encoder) -> plan, with seed 0 -> mean score measured here, for encoders without any published
+            score.
     """
 
     score: str
     published: Mapping[Plan, float]
     best: Mapping[tuple[str, str], float]
+    comparable: Mapping[tuple[str, str], float]
+    here: Mapping[tuple[str, str], Mapping[Plan, float]]
 
     def expected(self, plan: Plan) -> tuple[float | None, str]:
         """Return the score that a model is compared with, and a description of it.
 
         The score is None if none is known for the corpus and the encoder.
         """
+        group, plan = _group(plan), plan.with_seed(0)
         if plan in self.published:
             return self.published[plan], "in the paper"
-        return self.best.get(_group(plan)), "is the best for this encoder"
+        if group in self.best:
+            return self.best[group], "is the best for this encoder"
+        if group in self.comparable:
+            return self.comparable[group], "for a comparable encoder in another paper"
+        others = [score for other, score in self.here.get(group, {}).items() if other != plan]
+        return max(others, default=None), "is the best for this encoder"
 
 
 def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, RowExclusion]:
@@ -82,7 +95,7 @@ def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[
 
 def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], corpora: Sequence[str]) -> Standards:
     published = {
-        row.models[quantity.score_of]: row.paper[quantity.name]
+        row.models[quantity.score_of].with_seed(0): row.paper[quantity.name]
         for table in paper.tables
         for row in table.rows(corpora)
         for quantity in table.quantities
@@ -90,17 +103,40 @@ def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], co
     }
     of_paper = _best((plan, score) for plan, score in published.items() if plan.variant == PLAIN)
     plain = [
-        (plan, [score for score in _scores(row, role, paper.score) if score is not None])
+        (plan, [score for score in scores if score is not None])
         for row_plan, row in measured
-        for role, plan in row_plan.models.items()
+        for plan, (_, scores) in _models(row_plan, row, paper.score).items()
         if plan.variant == PLAIN
     ]
-    here = _best(
+    here: dict[tuple[str, str], dict[Plan, float]] = {}
+    for plan, scores in plain:
+        if scores and _group(plan) not in of_paper:
+            of_group = here.setdefault(_group(plan), {})
+            of_group[plan] = max(statistics.fmean(scores), of_group.get(plan, 0.0))
+    trained = _best(
         (plan, statistics.fmean(scores))
         for plan, scores in plain
-        if scores and (_close(scores, published[plan]) if plan in published else _group(plan) not in of_paper)
+        if scores and plan in published and _close(scores, published[plan])
     )
-    return Standards(score=paper.score, published=published, best={**of_paper, **here})
+    return Standards(
+        score=paper.score,
+        published=published,
+        best={**of_paper, **trained},
+        comparable=paper.comparable_scores,
+        here=here,
+    )
+
+
+def _models(row_plan: RowPlan, row: MeasuredRow, score: str) -> dict[Plan, tuple[str, list[float | None]]]:
+    """Return the models of a row. Models that differ only in their seed are one model with several scores.
+
+    Returns:
+        Plan, with seed 0 -> the first role of the model in the row, and its scores.
+    """
+    found: dict[Plan, tuple[str, list[float | None]]] = {}
+    for role, plan in row_plan.models.items():
+        found.setdefault(plan.with_seed(0), (role, []))[1].extend(_scores(row, role, score) or (None,))
+    return found
 
 
 def _best(scores: Iterable[tuple[Plan, float]]) -> dict[tuple[str, str], float]:
@@ -116,10 +152,10 @@ def _close(scores: Sequence[float], expected: float) -> bool:
 
 def _exclusion(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> RowExclusion | None:
     reasons = []
-    for role, plan in row_plan.models.items():
+    for plan, (role, scores) in _models(row_plan, row, standards.score).items():
         if plan.variant != PLAIN and role not in row_plan.must_be_trained:
             continue
-        problem = _problem(plan, _scores(row, role, standards.score), standards)
+        problem = _problem(plan, scores, standards)
         if problem:
             reasons.append(problem if role == MODEL else f"{role}: {problem}")
     if not reasons:

@@ -137,6 +137,7 @@ def _table(table: TablePlan, results: Results, paper: Paper, texts: RowTexts) ->
         deviations=_deviations(table, rows, results, paper),
         rows=[*rows, *further],
         figures=figures,
+        left_out=tuple(table.left_out),
     )
 
 

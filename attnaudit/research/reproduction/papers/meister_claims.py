@@ -89,7 +89,7 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
         cases.append(difference(model, of_unfrozen, of_frozen, excluded=excluded, unfinished=of_both))
     if not cases and any(case.values for case in each_row(report, "adversary", "jsd frozen")):
         reason = "In no row do both adversaries reach a JSD above ½ ln 2 at any λ."
-        return Answer(verdict="undecided", reason=reason, cause="intervals")
+        return Answer(verdict="undecided", reason=reason, cause="unpaired")
     return holds_in_every_case(cases, what="accuracy of the unfrozen adversary minus that of the frozen one")
 
 

@@ -15,7 +15,14 @@ from attnaudit.research.reproduction.claim_cases import (
     each_row,
     values_by_seed,
 )
-from attnaudit.research.reproduction.claims import Answer, Claim, answer_claims, holds_in_every_case, holds_in_most
+from attnaudit.research.reproduction.claims import (
+    Answer,
+    Claim,
+    answer_claims,
+    holds_in_every_case,
+    holds_in_most,
+    without_counted_rows,
+)
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.remedies_file import Remedy
@@ -84,6 +91,7 @@ CLEAR, REVERSE, OPEN = (0.10, 0.11, 0.12), (-0.10, -0.11, -0.12), (-0.1, 0.0, 0.
 LOWER = (-0.20, -0.21, -0.22)
 UNFINISHED = Case(name="unfinished", values=REVERSE, excluded="1 of 3 planned seeds", unfinished=True)
 UNTRAINED = Case(name="untrained", values=REVERSE, excluded="F1 0.5; 0.9 in the paper")
+ALSO_UNTRAINED = replace(UNTRAINED, name="also untrained")
 AT_THE_END = Case(name="at the end", values=(0.0, 0.0, 0.0), saturated=True)
 
 
@@ -107,11 +115,11 @@ def cases(*values: tuple[float, ...]) -> list[Case]:
         ([], "not run"),
         ([UNTRAINED], "undecided"),
         ([*cases(CLEAR), UNTRAINED], "holds"),
-        ([*cases(CLEAR), UNTRAINED, UNTRAINED], "undecided"),
-        ([*cases(REVERSE), UNTRAINED, UNTRAINED], "does not hold"),
+        ([*cases(CLEAR), UNTRAINED, ALSO_UNTRAINED], "undecided"),
+        ([*cases(REVERSE), UNTRAINED, ALSO_UNTRAINED], "does not hold"),
         ([UNFINISHED], "undecided"),
-        ([*cases(CLEAR), UNFINISHED, UNFINISHED], "holds"),
-        ([*cases(CLEAR), UNFINISHED, UNTRAINED, UNTRAINED], "undecided"),
+        ([*cases(CLEAR), UNFINISHED, replace(UNFINISHED, name="also unfinished")], "holds"),
+        ([*cases(CLEAR), UNFINISHED, UNTRAINED, ALSO_UNTRAINED], "undecided"),
         ([AT_THE_END], "saturated"),
         ([AT_THE_END, UNTRAINED], "saturated"),
         ([AT_THE_END, *cases(CLEAR)], "holds"),
@@ -131,7 +139,9 @@ def test_a_claim_holds_where_every_interval_that_counts_is_above_zero(found: lis
         ([UNFINISHED], "unfinished", None),
         ([UNFINISHED, UNTRAINED], "untrained", None),
         ([*cases(CLEAR), UNTRAINED, UNTRAINED], "left out", None),
-        (cases((0.5,)), "unfinished", None),
+        (cases((0.5,)), "one seed", None),
+        (cases(CLEAR, (-0.5,)), "one seed", None),
+        (cases(OPEN, (-0.5,)), "intervals", None),
         (cases(CLEAR, OPEN), "intervals", None),  # its mean is too close to 0 for any reasonable number of seeds
         (cases((-0.01, 0.05, 0.11)), "intervals", 9),
         (cases((0.02, 0.05, 0.08), (0.03, 0.05, 0.07)), "intervals", 5),
@@ -189,6 +199,21 @@ def test_the_intervals_of_a_claim_are_corrected_for_their_number() -> None:
     assert holds_in_every_case(cases(against, OPEN), what="drop").verdict == "undecided"
 
 
+def test_several_comparisons_of_a_row_are_not_counted_as_rows() -> None:
+    one, other = cases(CLEAR, CLEAR)
+    both = [one.renamed("sst, gradient"), replace(one, name="sst, leave-one-out", row=one.name), UNTRAINED]
+    answer = holds_in_every_case([*both, UNTRAINED.renamed("untrained, gradient"), other], what="drop")
+    assert answer.reason == "The interval is above 0 in all 3 comparisons that count."
+    assert answer.left_out == ("untrained",)
+    single = holds_in_every_case([*both, *cases((-0.5,), (0.5,))], what="drop")
+    assert single.reason == "The value is not above 0 in 1 of the 2 comparisons with a single seed."
+    mixed = holds_in_every_case(cases(CLEAR, LOWER, CLEAR, (-0.5,)), what="drop")
+    assert mixed.reason == (
+        "The interval is at or below 0 in 1 of 3 rows with several seeds that count: row 1. "
+        "The value is also not above 0 in 1 row with a single seed."
+    )
+
+
 def test_the_evidence_names_every_row_with_its_interval() -> None:
     found = [Case(name="sst", values=CLEAR), Case(name="imdb", values=LOWER), Case(name="agnews", values=())]
     answer = holds_in_every_case(found, what="drop")
@@ -207,7 +232,7 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
         "The only row that was run does not count: a model missed the required score (see the rows left out)."
     )
     unfinished = replace(UNTRAINED, unfinished=True)
-    assert holds_in_every_case([UNTRAINED, UNTRAINED, unfinished], what="drop").reason == (
+    assert holds_in_every_case([UNTRAINED, ALSO_UNTRAINED, replace(unfinished, name="u")], what="drop").reason == (
         "None of the 3 rows that were run counts: a model missed the required score in 2 rows, and planned seeds or "
         "recorded scores are missing in 1 row (see the rows left out)."
     )
@@ -228,25 +253,33 @@ def test_of_many_rows_the_evidence_lists_the_lowest_and_the_highest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hits", "n", "saturated", "left_out", "verdict"),
+    ("hits", "n", "left_out", "verdict", "cause"),
     [
-        (15, 18, 0, 0, "holds"),
-        (15, 18, 0, 19, "undecided"),
-        (2, 18, 0, 19, "does not hold"),
-        (10, 18, 0, 0, "undecided"),
-        (0, 0, 3, 1, "saturated"),
-        (0, 0, 0, 3, "undecided"),
-        (0, 0, 0, 0, "not run"),
+        (15, 18, 0, "holds", None),
+        (15, 18, 19, "undecided", "left out"),
+        (2, 18, 19, "does not hold", None),
+        (10, 18, 0, "undecided", "share"),
     ],
 )
 def test_most_settings_are_judged_by_the_interval_of_their_share(
-    hits: int, n: int, saturated: int, left_out: int, verdict: str
+    hits: int, n: int, left_out: int, verdict: str, cause: str | None
 ) -> None:
     excluded = [Case(name=f"row {i}", values=(0.1,), excluded="F1 0.5") for i in range(left_out)]
-    answer = holds_in_most(hits, n, what="it happens", saturated=saturated, excluded=excluded)
+    answer = holds_in_most(hits, n, what="it happens", notes=("noted",), excluded=excluded)
+    assert (answer.verdict, answer.cause) == (verdict, cause)
+    assert answer.left_out == tuple(case.name for case in excluded)
+    assert answer.reason.endswith(".")
+    assert answer.evidence.endswith("; noted)")
+
+
+@pytest.mark.parametrize(
+    ("saturated", "left_out", "verdict"), [(3, 1, "saturated"), (0, 3, "undecided"), (0, 0, "not run")]
+)
+def test_without_rows_that_count_a_claim_is_not_decided(saturated: int, left_out: int, verdict: str) -> None:
+    excluded = [Case(name=f"row {i}", values=(0.1,), excluded="F1 0.5") for i in range(left_out)]
+    answer = without_counted_rows(saturated=saturated, excluded=excluded)
     assert (answer.verdict, answer.left_out) == (verdict, tuple(case.name for case in excluded))
     assert (answer.verdict == "undecided") is (answer.cause is not None)
-    assert answer.reason.endswith(".")
 
 
 def fragile(one: Reproduction) -> Answer:
@@ -289,7 +322,7 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
     ]
     one = reproduction(t=rows, u=rows)
     left_out = msgspec.structs.replace(one, findings=answer_claims([CLAIM], one))
-    assert left_out.findings[0].left_out == ("sst/tying/dot against base",)
+    assert left_out.findings[0].left_out == ("sst/tying/dot",)
     for text in (
         summary(left_out, width=120),
         paper_pages.markdown(left_out),

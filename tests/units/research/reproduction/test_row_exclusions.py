@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,10 @@ SCORED = [
     row_plan("sst/bilstm/additive", paper=0.8, model=BILSTM),
     row_plan("sst/bilstm/dot", model=DOT),
     row_plan("sst/cnn/additive", model=CNN),
+    row_plan("sst/cnn/dot", model=jain_wallace("sst", encoder="cnn", alignment="dot")),
+]
+SEEDS = [
+    row_plan("sst/bilstm/additive", model=BILSTM, **{f"seed {i}": BILSTM.with_seed(i) for i in (1, 2)}),
 ]
 ALONE = [row_plan("sst/bilstm/additive", model=BILSTM)]
 TWINS = [
@@ -51,7 +56,7 @@ PAPER = Paper(
     title="T",
     citation="",
     corpora=("sst",),
-    tables=(table("scores", SCORED), table("alone", ALONE), table("twins", TWINS)),
+    tables=(table("scores", SCORED), table("alone", ALONE), table("twins", TWINS), table("seeds", SEEDS)),
 )
 
 
@@ -110,6 +115,9 @@ def test_a_row_without_a_number_in_the_paper_is_compared_with_the_same_model_or_
     same = excluded(measured("alone", "sst/bilstm/additive", model=[0.7, 0.7]))
     assert same == {("alone", "sst/bilstm/additive"): "accuracy 0.700, 0.700; 0.800 in the paper"}
     assert excluded(measured("scores", "sst/cnn/additive", model=[0.6, 0.6])) == {}  # no other CNN is known
+    other_cnn = measured("scores", "sst/cnn/dot", model=[0.7, 0.7])
+    found = excluded(measured("scores", "sst/cnn/additive", model=[0.6, 0.6]), other_cnn)
+    assert found == {("scores", "sst/cnn/additive"): "accuracy 0.600, 0.600; 0.700 is the best for this encoder"}
     best = excluded(
         measured("scores", "sst/bilstm/additive", model=[0.86, 0.86]),
         measured("scores", "sst/bilstm/dot", model=[0.8, 0.8]),
@@ -128,6 +136,28 @@ def test_a_row_without_a_number_in_the_paper_is_not_compared_with_better_models_
         measured("scores", "sst/bilstm/dot", model=[0.69, 0.69]),
     )
     assert untrained[("scores", "sst/bilstm/dot")] == "accuracy 0.690, 0.690; 0.800 is the best for this encoder"
+
+
+def test_a_score_of_another_paper_counts_if_this_paper_has_none_for_the_encoder() -> None:
+    paper = replace(PAPER, comparable_scores={("sst", "cnn"): 0.75, ("sst", "bilstm"): 0.99})
+    rows = [
+        measured("scores", "sst/cnn/additive", model=[0.6, 0.6]),
+        measured("scores", "sst/cnn/dot", model=[0.73, 0.73]),
+        measured("scores", "sst/bilstm/dot", model=[0.79, 0.79]),
+    ]
+    found = {key: one.reason for key, one in row_exclusions(rows, paper, ("sst",)).items()}
+    assert found == {
+        ("scores", "sst/cnn/additive"): "accuracy 0.600, 0.600; 0.750 for a comparable encoder in another paper"
+    }
+
+
+@pytest.mark.parametrize(("last", "counts"), [(0.75, True), (0.72, False)])
+def test_models_that_differ_only_in_their_seed_are_judged_together(last: float, counts: bool) -> None:
+    """Their mean score must come within .03 of the paper's, and each score within .06."""
+    row = measured("seeds", "sst/bilstm/additive", model=[0.81], **{"seed 1": [0.8], "seed 2": [last]})
+    reason = excluded(row).get(("seeds", "sst/bilstm/additive"), "")
+    assert bool(reason) is not counts
+    assert counts or reason == "accuracy 0.810, 0.800, 0.720; 0.800 in the paper"
 
 
 def test_a_row_that_only_lacks_a_recorded_score_is_marked() -> None:

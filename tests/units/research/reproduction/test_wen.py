@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -167,19 +167,44 @@ def test_claims_of_the_ranking() -> None:
     found = claim("additive-over-dot")(reproduction(ranking=rows))
     assert found.verdict == "holds"
     assert "mean/" not in found.evidence
-    assert claim("bilstm-additive-best")(reproduction(ranking=rows)).verdict == "undecided"
-    others = [
-        ranked(f"sst/{setting}", [0.90, 0.91, 0.92]) for setting in ("mlp/deep", "mlp/dot", "cnn/dot", "cnn/deep")
-    ]
-    found = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:2], *others]))
-    assert found.verdict == "holds"
-    assert found.evidence.startswith("the other setting's τ is not higher in 5 of 5 pairs (")
-    beaten = [ranked(one.name, [0.96, 0.97, 0.98]) for one in others]
-    found = claim("bilstm-additive-best")(reproduction(ranking=[*rows[:1], *beaten]))
-    assert found.verdict == "does not hold"
-    assert "sst: mlp/deep +0.06" in found.evidence
     assert claim("deep-over-dot")(reproduction(ranking=rows)).verdict == "not run"
     assert claim("additive-over-dot")(reproduction(ranking=rows[3:])).verdict == "not run"
+
+
+CORPORA = ("sst", "imdb", "agnews", "20news")
+
+
+def best(first: list[float | None], second: list[float | None], corpora: Sequence[str] = CORPORA) -> Answer:
+    """Answer the claim about the best setting, with these τ of a BiLSTM with additive attention and of an MLP."""
+    rows = [
+        one
+        for name in corpora
+        for one in (
+            ranked(f"{name}/bilstm/additive", first),
+            ranked(f"{name}/bilstm/dot", [0.1] * len(first)),
+            ranked(f"{name}/mlp/deep", second),
+        )
+    ]
+    return claim("bilstm-additive-best")(reproduction(ranking=rows))
+
+
+def test_the_best_setting_is_judged_by_the_share_of_corpora() -> None:
+    tied = best([0.90, 0.91, 0.92], [0.904, 0.914, 0.924])  # equal to two decimals
+    assert tied.verdict == "holds"
+    assert tied.evidence.startswith("no other setting has a τ that is higher by more than 0.005 in 4 of 4 corpora (")
+    assert best([0.90, 0.91, 0.92], [0.5, 0.5, 0.5], CORPORA[:3]).verdict == "undecided"  # 3 corpora are too few
+    beaten = best([0.90, 0.91, 0.92], [0.96, 0.97, 0.98])
+    assert beaten.verdict == "does not hold"
+    assert "sst: τ minus that of mlp/deep −0.060" in beaten.evidence
+    assert "sst: τ minus that of bilstm/dot 0.810" in beaten.evidence
+
+
+def test_settings_with_one_seed_do_not_decide_which_is_best() -> None:
+    found = best([0.9], [0.5])
+    assert (found.verdict, found.cause) == ("undecided", "unpaired")
+    rows = [ranked("sst/bilstm/additive", [0.9, 0.9]), ranked("agnews/mlp/deep", [0.5, 0.5])]
+    found = claim("bilstm-additive-best")(reproduction(ranking=rows))
+    assert (found.verdict, found.cause) == ("undecided", "unpaired")
 
 
 def test_a_tau_of_one_on_both_sides_says_nothing() -> None:
@@ -214,9 +239,25 @@ def test_an_adversary_keeps_its_ranking_if_tau_falls_little(changes: list[float 
 
 
 def test_gumbel_is_judged_over_settings() -> None:
-    rows = [row(f"sst/{place}/additive", {"tau": [0.5], "tau gumbel": [0.6 if place else 0.3]}) for place in range(12)]
+    rows = [
+        row(f"sst/{place}/additive", {"tau": [0.5] * 2, "tau gumbel": [0.6 if place else 0.3] * 2})
+        for place in range(12)
+    ]
     found = claim("gumbel-keeps")(reproduction(gumbel=rows))
     assert found.verdict == "holds"
     assert "11 of 12 settings" in found.evidence
     assert claim("gumbel-keeps")(reproduction(gumbel=rows[:3])).verdict == "undecided"
+    # As in the paper, a τ of 1 that stays at 1 is kept. Settings with one seed do not count.
+    at_end = [row(f"imdb/{place}/dot", {"tau": [1.0] * 2, "tau gumbel": [1.0] * 2}) for place in range(3)]
+    single = [row("agnews/mlp/dot", {"tau": [0.9], "tau gumbel": [0.1]})]
+    found = claim("gumbel-keeps")(reproduction(gumbel=[*rows, *at_end, *single]))
+    assert "14 of 15 settings" in found.evidence
+    assert "3 of them at the end of the scale before and after" in found.evidence
+    assert "not counted: 1 setting with a single seed" in found.evidence
+    alone = claim("gumbel-keeps")(reproduction(gumbel=single))
+    assert (alone.verdict, alone.cause, alone.reason) == (
+        "undecided",
+        "one seed",
+        "The only setting has a single seed.",
+    )
     assert claim("gumbel-keeps")(reproduction(gumbel=[])).verdict == "not run"
