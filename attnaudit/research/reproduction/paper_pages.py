@@ -217,7 +217,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     for stem, report in reports.items():
         if report.findings:
             lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
-    return "\n".join([*lines, *_coverage(reports)])
+    return "\n".join([*lines, *_goals(reports), *_coverage(reports)])
 
 
 def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
@@ -238,6 +238,14 @@ def _open_claims(reports: Mapping[str, Reproduction]) -> list[str]:
         return []
     head = wording.OPEN_HEAD
     return [f"## {wording.OPEN}", "", *markdown_table(head, causes, numeric=head[1:2])]
+
+
+def _goals(reports: Mapping[str, Reproduction]) -> list[str]:
+    """Return a table of goals for the numbers of all reports. The list is empty if there are no goals."""
+    cells = [row for stem, report in reports.items() for row in wording.goal_cells(stem, report)]
+    if not cells:
+        return []
+    return [f"## {wording.GOALS}", "", wording.GOALS_TEXT, "", *markdown_table(wording.GOALS_HEAD, cells)]
 
 
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:

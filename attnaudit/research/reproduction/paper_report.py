@@ -168,6 +168,20 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seeds_needed: int | None = None
 
 
+class GoalResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether our numbers are as close to the paper's as a goal demands.
+
+    Attributes:
+        sentence: The goal as a sentence.
+        met: Whether the goal is met. None if nothing was measured for it.
+        numbers: The compared numbers as text; "" if nothing was measured.
+    """
+
+    sentence: str
+    met: bool | None
+    numbers: str
+
+
 class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The report of one paper.
 
@@ -184,6 +198,7 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         data: Name of a corpus -> part -> number of texts.
         tables: The tables, in the order of the paper.
         findings: The answers to the claims of the paper.
+        goals: How close the numbers should be to the paper's, and whether they are.
         remedies: Training options that help, according to the measured numbers.
         vectors: The word vectors that the embeddings start from. None for random embeddings.
     """
@@ -200,6 +215,7 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     data: dict[str, dict[str, int]]
     tables: list[Table]
     findings: tuple[Finding, ...] = ()
+    goals: tuple[GoalResult, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     vectors: WordVectors | None = None
 

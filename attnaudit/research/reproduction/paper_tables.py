@@ -17,6 +17,7 @@ from attnaudit.records import CheckRecord
 from attnaudit.research.reproduction.audit_models import AuditedModel
 from attnaudit.research.reproduction.claims import Claim
 from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.goals import Goal
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.quantity_figures import CurvePlan
@@ -199,6 +200,7 @@ class Paper:
         score: The score by which the paper measures how well a model is trained.
         comparable_scores: (corpus, encoder) -> score of another paper for a comparable model. Models whose encoder has
             no score in this paper are compared with it (see `row_exclusions`).
+        goals: How close the numbers should be to the paper's.
         remedies: Returns the training options that help, according to a report. Its first argument is the report. If
             this report uses word vectors, the second argument is the same report with random embeddings, or None if
             there is none. Otherwise, the second argument is None. The attribute is None if the paper has no remedies.
@@ -217,6 +219,7 @@ class Paper:
     claims: Sequence[Claim] = ()
     score: Literal["accuracy", "f1"] = "accuracy"
     comparable_scores: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    goals: Sequence[Goal] = ()
     remedies: Callable[[Reproduction, Reproduction | None], Sequence[Remedy]] | None = None
 
 
@@ -308,7 +311,7 @@ def reference_of(check: str, name: str, *, of: str = MODEL) -> Callable[[Models]
 
 
 def column_of(
-    column: str, statistic: Callable[[Sequence[float]], float], *, of_class: int | None = None, of: str = MODEL
+    column: str, statistic: Callable[[Sequence[float]], float | None], *, of_class: int | None = None, of: str = MODEL
 ) -> Callable[[Models], Reading]:
     """Return a function that computes a statistic of a measured column over the instances on which it is defined.
 
@@ -316,7 +319,7 @@ def column_of(
 
     Args:
         column: The name of the column.
-        statistic: A function of the values, such as `statistics.fmean`.
+        statistic: A function of the values, such as `statistics.fmean`. None if it is undefined for these values.
         of_class: The index of a class. Only instances predicted as this class are used. None for all instances.
         of: The role of the model in the row (see `RowPlan`).
     """

@@ -86,6 +86,12 @@ PAGES = (
     "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "
     "paper. These pages open offline ([index](pages/index.html)):"
 )
+GOALS = "How close our numbers should be to the papers', and whether they are"
+GOALS_TEXT = (
+    "These goals were set before the present runs. Unless stated otherwise, only rows that count for claims are "
+    "compared."
+)
+GOALS_HEAD = ("report", "goal", "result", "numbers")
 COVERAGE = "What has been run"
 COUNTED = (
     "How many rows of each table have numbers, and from how many seeds. Outdated rows were measured with settings that "
@@ -144,6 +150,17 @@ def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
     """Return rows with the causes of undecided claims, the most frequent first. OPEN_HEAD names the columns."""
     counts = Counter(one.cause for report in reports for one in report.findings if one.cause is not None)
     return [(f"{CAUSES[cause][0]}.", str(count), CAUSES[cause][1]) for cause, count in counts.most_common()]
+
+
+def goal_cells(stem: str, report: Reproduction) -> list[tuple[str, str, str, str]]:
+    """Return rows that say which goals a report meets. GOALS_HEAD names the columns.
+
+    Args:
+        stem: The file name of the report, without extension.
+        report: The report.
+    """
+    results = {True: "met", False: "missed", None: "not measured"}
+    return [(stem, goal.sentence, results[goal.met], goal.numbers) for goal in report.goals]
 
 
 def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:

@@ -10,9 +10,12 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from attnaudit.errors import ReportError, nearest
 from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.goals import goal_results
 from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
@@ -59,7 +62,8 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
         tables=[_table(table, results, paper, texts) for table in paper.tables],
         vectors=header.vectors,
     )
-    return report.with_findings(answer_claims(paper.claims, report))
+    report = report.with_findings(answer_claims(paper.claims, report))
+    return msgspec.structs.replace(report, goals=goal_results(paper.goals, report))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,10 @@ def _row(
     key = (table.name, plan.name)
     count = measured.words_with_vectors
     seeds = [texts.notes[key]] if key in texts.notes else []
+    by_class = {one.of_class for one in table.quantities if one.of_class is not None}
+    # A part of the classes, such as the first three answers of bAbI, would be misleading.
+    whole = len(measured.classes) <= len(by_class)
+    quantities = [one for one in table.quantities if one.of_class is None or whole]
     started = [] if count is None or vectors is None else [
         f"{count:,} words of the training texts have a vector in {vectors.name}"
     ]  # fmt: skip
@@ -158,7 +166,7 @@ def _row(
         name=plan.name,
         title=plan.title,
         corpus=plan.corpus,
-        lines=[_line(one, plan, measured) for one in table.quantities if one.name in measured.quantities],
+        lines=[_line(one, plan, measured) for one in quantities if one.name in measured.quantities],
         notes=(*started, *seeds, *measured.notes),
         provenance=measured.provenance,
         excluded=texts.excluded.get(key, ""),
@@ -218,5 +226,5 @@ def _embeddings(vectors: WordVectors | None, paper: Paper) -> str:
         f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further; the embeddings for bAbI "
         "are random. Words without a vector start at random, at the scale of the others. Words that occur once in the "
         "training data are treated as unknown. Where the paper's hidden states are as wide as its embeddings, ours "
-        "are too."
+        f"are too (a BiLSTM then has {vectors.width // 2} units per direction)."
     )

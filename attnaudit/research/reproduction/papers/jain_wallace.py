@@ -15,6 +15,7 @@ from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.errors import ModelError
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.goals import Goal, within
 from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_figures import class_histogram, counterfactual_text, permutation_violins
 from attnaudit.research.reproduction.paper_tables import (
@@ -115,16 +116,35 @@ def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
             words="… share with p ≤ .05",
             read=detail_of(check.id, "share of texts with p ≤ .05 (depends mostly on their length)"),
         ),
-        *(
-            Quantity(
-                name=f"{name} class {index}",
-                words="… mean where {} is predicted",
-                read=column_of(f"agreement.{check.column}.tau", statistics.fmean, of_class=index),
-                of_class=index,
-            )
-            for index in range(3)
-        ),
+        *(one for index in range(3) for one in _of_class(index, check, name)),
     ]
+
+
+def _of_class(index: int, check: Agreement, name: str) -> list[Quantity]:
+    """Return the quantities of the texts that are predicted as one class, as in table 2 of the paper."""
+    tau, p_value = f"agreement.{check.column}.tau", f"agreement.{check.column}.p_value"
+    found: tuple[tuple[str, str, str, Callable[[Sequence[float]], float | None]], ...] = (
+        ("", "… mean where {} is predicted", tau, statistics.fmean),
+        (" std", "… standard deviation where {} is predicted", tau, _std),
+        (" significant", "… share with p ≤ .05 where {} is predicted", p_value, _share_significant),
+    )
+    return [
+        Quantity(
+            name=f"{name} class {index}{suffix}",
+            words=words,
+            read=column_of(column, statistic, of_class=index),
+            of_class=index,
+        )
+        for suffix, words, column, statistic in found
+    ]
+
+
+def _std(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _share_significant(p_values: Sequence[float]) -> float:
+    return statistics.fmean(p <= 0.05 for p in p_values)
 
 
 def _agreement_figures(row: RowPlan, models: Models) -> list[Figure]:
@@ -230,6 +250,12 @@ PAPER = Paper(
         "against .891, one seed).",
         "ADR Tweets, the MIMIC corpora (Anemia, Diabetes) and CNN News Articles are left out, because they are not "
         "freely available.",
+    ),
+    goals=(
+        Goal(
+            sentence="τ-b of BiLSTMs with additive attention is within .05 of the paper's",
+            read=within("agreement", ("gradient", "leave-one-out"), 0.05, part="/bilstm/additive"),
+        ),
     ),
     tables=(
         TablePlan(

@@ -104,16 +104,83 @@ _BY_CLASS: dict[tuple[str, str, str], tuple[tuple[float | None, ...], tuple[floa
     ("snli", "cnn", "additive"): ((0.282, 0.213, 0.199), (0.283, 0.28, 0.227)),
     ("snli", "cnn", "dot"): ((0.268, 0.269, 0.276), (0.284, 0.31, 0.273)),
 }
+#: The same for the standard deviation over texts.
+_STD_BY_CLASS: dict[tuple[str, str, str], tuple[tuple[float | None, ...], tuple[float | None, ...]]] = {
+    ("sst", "bilstm", "additive"): ((0.211, 0.21), (0.188, 0.192)),
+    ("sst", "bilstm", "dot"): ((0.195, 0.215), (0.188, 0.213)),
+    ("sst", "average", "additive"): ((0.197, 0.206), (0.156, 0.151)),
+    ("sst", "average", "dot"): ((0.212, 0.208), (0.18, 0.165)),
+    ("sst", "cnn", "additive"): ((0.169, 0.165), (0.18, 0.168)),
+    ("sst", "cnn", "dot"): ((0.192, 0.191), (0.192, 0.193)),
+    ("imdb", "bilstm", "additive"): ((0.057, 0.065), (0.065, 0.074)),
+    ("imdb", "bilstm", "dot"): ((0.059, 0.066), (0.066, 0.069)),
+    ("imdb", "average", "additive"): ((0.049, 0.051), (0.099, 0.08)),
+    ("imdb", "average", "dot"): ((0.067, None), (0.062, 0.072)),
+    ("imdb", "cnn", "additive"): ((0.05, 0.053), (0.056, 0.057)),
+    ("imdb", "cnn", "dot"): ((0.066, 0.065), (0.061, 0.066)),
+    ("agnews", "bilstm", "additive"): ((0.129, 0.132), (0.139, 0.131)),
+    ("agnews", "bilstm", "dot"): ((0.153, 0.136), (0.108, 0.143)),
+    ("agnews", "average", "additive"): ((0.067, 0.073), (0.124, 0.133)),
+    ("agnews", "average", "dot"): ((0.108, 0.101), (0.101, 0.148)),
+    ("agnews", "cnn", "additive"): ((0.099, 0.109), (0.124, 0.119)),
+    ("agnews", "cnn", "dot"): ((0.116, 0.121), (0.108, 0.122)),
+    ("20news", "bilstm", "additive"): ((0.166, 0.223), (0.154, 0.202)),
+    ("20news", "bilstm", "dot"): ((0.145, 0.166), (0.12, 0.185)),
+    ("20news", "average", "additive"): ((0.072, 0.08), (0.1, 0.099)),
+    ("20news", "average", "dot"): ((0.151, 0.153), (0.102, 0.277)),
+    ("20news", "cnn", "additive"): ((0.091, 0.096), (0.11, 0.112)),
+    ("20news", "cnn", "dot"): ((0.108, None), (0.098, 0.128)),
+    ("snli", "bilstm", "additive"): ((0.209, 0.214, 0.226), (0.194, 0.204, 0.258)),
+    ("snli", "bilstm", "dot"): ((0.238, 0.231, 0.234), (0.238, 0.234, 0.236)),
+    ("snli", "average", "additive"): ((0.186, 0.188, 0.181), (0.197, 0.186, 0.183)),
+    ("snli", "average", "dot"): ((0.177, 0.187, 0.18), (0.178, 0.185, 0.176)),
+    ("snli", "cnn", "additive"): ((0.22, 0.237, 0.244), (0.219, 0.226, 0.234)),
+    ("snli", "cnn", "dot"): ((0.222, 0.222, 0.222), (0.208, 0.205, 0.222)),
+}
+#: The same for the share of texts with p ≤ .05.
+_SIGNIFICANT_BY_CLASS: dict[tuple[str, str, str], tuple[tuple[float | None, ...], tuple[float | None, ...]]] = {
+    ("sst", "bilstm", "additive"): ((0.48, 0.49), (0.33, 0.4)),
+    ("sst", "bilstm", "dot"): ((0.09, 0.08), (0.07, 0.08)),
+    ("sst", "average", "additive"): ((0.87, 0.83), (0.87, 0.89)),
+    ("sst", "average", "dot"): ((0.59, 0.37), (0.46, 0.36)),
+    ("sst", "cnn", "additive"): ((0.75, 0.75), (0.48, 0.53)),
+    ("sst", "cnn", "dot"): ((0.2, 0.32), (0.21, 0.2)),
+    ("imdb", "bilstm", "additive"): ((1.0, 1.0), (1.0, 0.99)),
+    ("imdb", "bilstm", "dot"): ((0.62, 0.61), (0.57, 0.3)),
+    ("imdb", "average", "additive"): ((1.0, 1.0), (1.0, 1.0)),
+    ("imdb", "average", "dot"): ((0.93, 0.77), (0.75, 0.96)),
+    ("imdb", "cnn", "additive"): ((1.0, 1.0), (0.98, 0.99)),
+    ("imdb", "cnn", "dot"): ((1.0, 0.99), (1.0, 0.99)),
+    ("agnews", "bilstm", "additive"): ((0.9, 0.82), (0.91, 0.69)),
+    ("agnews", "bilstm", "dot"): ((0.75, 0.63), (0.26, 0.37)),
+    ("agnews", "average", "additive"): ((1.0, 1.0), (0.98, 0.96)),
+    ("agnews", "average", "dot"): ((0.99, 1.0), (1.0, 0.67)),
+    ("agnews", "cnn", "additive"): ((0.97, 0.98), (0.78, 0.89)),
+    ("agnews", "cnn", "dot"): ((0.89, 0.87), (0.88, 0.84)),
+    ("20news", "bilstm", "additive"): ((0.37, 0.61), (0.29, 0.62)),
+    ("20news", "bilstm", "dot"): ((0.45, 0.5), (0.32, 0.45)),
+    ("20news", "average", "additive"): ((1.0, 1.0), (0.98, 1.0)),
+    ("20news", "average", "dot"): ((0.24, 0.38), (0.8, 0.61)),
+    ("20news", "cnn", "additive"): ((0.96, 0.91), (0.9, 0.78)),
+    ("20news", "cnn", "dot"): ((0.1, 0.75), (0.58, 0.63)),
+    ("snli", "bilstm", "additive"): ((0.38, 0.36, 0.36), (0.44, 0.4, 0.2)),
+    ("snli", "bilstm", "dot"): ((0.11, 0.11, 0.1), (0.16, 0.13, 0.11)),
+    ("snli", "average", "additive"): ((0.8, 0.8, 0.8), (0.79, 0.82, 0.83)),
+    ("snli", "average", "dot"): ((0.68, 0.7, 0.73), (0.75, 0.77, 0.74)),
+    ("snli", "cnn", "additive"): ((0.31, 0.21, 0.22), (0.3, 0.31, 0.26)),
+    ("snli", "cnn", "dot"): ((0.29, 0.3, 0.31), (0.3, 0.37, 0.31)),
+}
 
 
 def _numbers(key: tuple[str, str, str]) -> Iterator[tuple[str, float]]:
     for name, number in zip(_NAMES, _OVERALL[key], strict=True):
         if number is not None:
             yield name, number
-    for name, by_class in zip(("gradient", "leave-one-out"), _BY_CLASS.get(key, ()), strict=False):
-        for index, number in enumerate(by_class):
-            if number is not None:
-                yield f"{name} class {index}", number
+    for suffix, numbers in (("", _BY_CLASS), (" std", _STD_BY_CLASS), (" significant", _SIGNIFICANT_BY_CLASS)):
+        for name, by_class in zip(("gradient", "leave-one-out"), numbers.get(key, ()), strict=False):
+            for index, number in enumerate(by_class):
+                if number is not None:
+                    yield f"{name} class {index}{suffix}", number
 
 
 #: (corpus, encoder, alignment) -> name of a quantity -> number.

@@ -21,6 +21,7 @@ from attnaudit.checks.influence_entropy import InfluenceEntropy
 from attnaudit.research.reproduction.compare_models import jsd_between
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.goals import Goal, within
 from attnaudit.research.reproduction.grids import (
     overlaid_histograms,
     trend_of_means,
@@ -288,6 +289,12 @@ PAPER = Paper(
         "epochs, and the best epoch is chosen on dev only; the paper does not say how many epochs it uses. In "
         "the Transformer, the learning rate of attention is ten times that of the other parameters. In the BiLSTM, all "
         "parameters have the same learning rate. The paper uses factors of 1 and 10, and does not say for which model.",
+    ),
+    goals=(
+        Goal(
+            sentence="the entropies of table 1 are within .03 of the paper's",
+            read=within("influence", ("entropy",), 0.03),
+        ),
     ),
     tables=(
         TablePlan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnaudit.retraining import LONGER, PATIENCE
 
+WORLD = "AG News: our F1 is for the class World, the paper's for Business."
 HALVED = (
     "The published code halves the TVD. If the paper's TVD is halved as well, ours is twice as large for the same "
     "outputs."

@@ -169,24 +169,27 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
     source = f"Tutek & Šnajder 2020 from {report.vectors.name}" if report.vectors else "Tutek & Šnajder 2020"
     for form, words in options.items():
         bases = [name for name in row_names(report, "fragility") if "/base/" in name]
-        pairs = [
+        measured = [
             pair
             for pair in ((name, name.replace("/base/", f"/{form}/")) for name in bases)
             if all(values_by_seed(report, "fragility", name, quantity) for name in pair for quantity in EFFECTS)
-            and not any(exclusion(report, "fragility", name) for name in pair)
         ]
+        pairs = [pair for pair in measured if not any(exclusion(report, "fragility", name) for name in pair)]
         if not pairs:
             continue
         effects = {quantity: _medians(report, pairs, quantity) for quantity in EFFECTS}
         before, after = effects["tvd"]
         if after - before < LEAST_EFFECT:
             continue
-        measured = ", ".join(
+        numbers = ", ".join(
             f"{EFFECTS[name]} {plain:.2f} → {treated:.2f}" for name, (plain, treated) in effects.items()
         )
         seeds = sorted({len(values_by_seed(report, "fragility", name, "tvd")) for pair in pairs for name in pair})
         each = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-        over = f"medians of {plural(len(pairs), 'pair')} of models, without → with the option, {each} each"
+        over = "medians of " if len(pairs) > 1 else ""
+        over += f"{plural(len(pairs), 'pair')} of models, without → with the option, {each} each"
+        if len(pairs) < len(measured):
+            over += f"; {len(measured) - len(pairs)} more do not count, because a model was not trained well enough"
         action = words
         if report.vectors:  # The file sets the size of embeddings, and a state of a BiLSTM has twice the hidden size.
             action = words.replace(EQUAL_SIZES, f"--hidden-size {report.vectors.width // 2}")
@@ -195,7 +198,7 @@ def remedies(report: Reproduction, options: Mapping[str, str]) -> tuple[Remedy, 
             Remedy(
                 question="used",
                 option=form,
-                words=f"{action}: {measured} ({over}; reproduction of {source})",
+                words=f"{action}: {numbers} ({over}; reproduction of {source})",
             )
         )
     return tuple(found)

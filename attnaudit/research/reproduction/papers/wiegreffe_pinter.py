@@ -41,7 +41,7 @@ from attnaudit.research.reproduction.paper_tables import (
     value_of,
 )
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
-from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT
+from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG, SHORT, WORLD
 from attnaudit.research.reproduction.papers.wiegreffe_pinter_claims import CLAIMS, LEFT_OUT
 from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
 
@@ -228,6 +228,7 @@ PAPER = Paper(
             ),
             audits=(),
             drawn=("f1", "f1 uniform"),
+            deviations=(WORLD,),
         ),
         TablePlan(
             name="seeds",
@@ -278,6 +279,7 @@ PAPER = Paper(
             deviations=(
                 f"One model is compared with those of {SEEDS} other seeds, by the median JSD of each text, as in the "
                 "published code (https://github.com/sarahwie/attention, seeds.txt and seed_graphs.py).",
+                WORLD,
             ),
         ),
         TablePlan(
@@ -304,6 +306,7 @@ PAPER = Paper(
             ),
             audits=(),
             drawn=tuple(f"f1 {role}" for role in GUIDES),
+            deviations=(WORLD,),
         ),
         TablePlan(
             name="adversary",
@@ -354,6 +357,7 @@ PAPER = Paper(
                 + ".",
                 HALVED,
                 LONG,
+                WORLD,
             ),
         ),
         TablePlan(
