@@ -187,6 +187,9 @@ def markdown(report: Reproduction) -> str:
     lines.append("")
     if report.findings:
         lines += [f"## {wording.CLAIMS}", "", wording.VERDICTS, "", *_findings(report)]
+    if report.goals:
+        cells = [row[1:] for row in wording.goal_cells("", report)]
+        lines += [f"### {wording.GOALS}", "", wording.GOALS_TEXT, "", *markdown_table(wording.GOALS_HEAD[1:], cells)]
     excluded = wording.excluded_rows(report)
     if excluded:
         lines += [f"### {wording.EXCLUDED}", "", *markdown_table(wording.EXCLUDED_HEAD, excluded)]

@@ -30,6 +30,12 @@ def _print_report(report: Reproduction, console: Console) -> None:
         _print_table(table, console)
     if report.findings:
         _print_claims(report, console)
+    if report.goals:
+        console.print(f"\n{wording.GOALS}")
+    for _, sentence, result, numbers in wording.goal_cells("", report):
+        console.print(f"{result}: {sentence}")
+        if numbers:
+            console.print(f"  {numbers}")
     if report.remedies:
         console.print(f"\n{wording.REMEDIES}")
         for remedy in report.remedies:

@@ -10,6 +10,7 @@ import pytest
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.goals import Goal, ReadGoal, goal_results, ranked, same_order, within
 from attnaudit.research.reproduction.paper_report import Row
+from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.render_reports import read_reports
 from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
@@ -57,7 +58,7 @@ def test_an_order_is_compared_within_the_first_complete_family(values: tuple[flo
     assert result(read, *rows[:2]) == (None, "")
 
 
-def test_the_page_of_claims_lists_the_goals() -> None:
+def test_the_page_of_claims_the_report_and_the_terminal_list_the_goals() -> None:
     goals = (
         Goal(sentence="near", read=within("t", ("tau",), 0.05)),
         Goal(sentence="far", read=within("t", ("tau",), 0.01)),
@@ -69,6 +70,10 @@ def test_the_page_of_claims_lists_the_goals() -> None:
     assert "| made | near | met | ours minus the paper's: sst/additive +0.040 |" in page
     assert "| made | far | missed |" in page
     assert "| made | absent | not measured |" in page
+    assert "| near | met | ours minus the paper's: sst/additive +0.040 |" in paper_pages.markdown(one)
+    printed = summary(one, width=120)
+    assert "met: near\n  ours minus the paper's: sst/additive +0.040\nmissed: far" in printed
+    assert printed.rstrip().endswith("not measured: absent")
     assert "How close our numbers should be" not in paper_pages.claims_page({"made": reproduction()})
 
 
