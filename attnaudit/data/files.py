@@ -25,6 +25,18 @@ SUFFIXES: Final = (".jsonl", ".csv", ".parquet")
 SUFFIX_LIST: Final = ".jsonl, .csv or .parquet"
 _LARGEST_FIELD: Final = 2**31 - 1  # the largest limit that the csv module accepts on every platform
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_ENCODED: Final = "the file is encoded in {}. Save it as UTF-8."
+#: The first bytes of a file -> why it cannot be read as text, and the fix. The marks of UTF-32 come first, because one
+#: of them begins with a mark of UTF-16.
+_OTHER_FORMATS: Final = {
+    b"\x1f\x8b": "the file is compressed with gzip. Decompress it first, for example with gunzip.",
+    b"PK\x03": "the file is a zip archive, such as an Excel workbook. Extract it, or export it as CSV in UTF-8.",
+    b"PAR": "the file is a Parquet file. Give it the suffix .parquet.",
+    b"\xff\xfe\x00": _ENCODED.format("UTF-32"),
+    b"\x00\x00\xfe": _ENCODED.format("UTF-32"),
+    b"\xff\xfe": _ENCODED.format("UTF-16"),
+    b"\xfe\xff": _ENCODED.format("UTF-16"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +121,21 @@ def _near_files(path: Path) -> str:
     return nearest(path.name, names) if names else f"The folder {path.parent} contains no {SUFFIX_LIST} file."
 
 
-def refuse_utf16(start: bytes, path: Path) -> None:
-    """Refuse a file that begins with the byte order mark of UTF-16.
+def refuse_other_formats(start: bytes, path: Path) -> None:
+    """Refuse a file that is compressed, or encoded in UTF-16 or UTF-32, instead of a text file in UTF-8.
+
+    Args:
+        start: The first three bytes of the file, or more.
+        path: The path of the file.
 
     Raises:
-        DataError: The file is encoded in UTF-16.
+        DataError: The file has another format. The message names it.
     """
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path}: the file is encoded in UTF-16. Save it as UTF-8.")
+    for beginning, problem in _OTHER_FORMATS.items():
+        if start.startswith(beginning):
+            raise DataError(f"{path}: {problem}")
+    if len(start) > 1 and 0 in start[:2]:
+        raise DataError(f"{path}: {_ENCODED.format('UTF-16')}")
 
 
 def not_utf8(error: UnicodeDecodeError, where: str, offset: int) -> DataError:
@@ -134,7 +153,7 @@ def not_utf8(error: UnicodeDecodeError, where: str, offset: int) -> DataError:
 
 
 def _decode(content: bytes, path: Path) -> str:
-    refuse_utf16(content, path)
+    refuse_other_formats(content, path)
     body = content.removeprefix(BYTE_ORDER_MARK)
     try:
         return body.decode("utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_utf16, unreadable
+from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_other_formats, unreadable
 from attnaudit.errors import DataError
 from attnaudit.filed_arrays import ArrayWriter, release
 
@@ -35,7 +35,7 @@ class LineIndex:
         sha256: The SHA-256 hash of the file, in hexadecimal.
 
     Raises:
-        DataError: The file cannot be read, is encoded in UTF-16, or has only blank lines.
+        DataError: The file cannot be read, is not text in UTF-8, or has only blank lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,14 +95,14 @@ class LineIndex:
             before_blank: Gets, for each blank line, the number of lines before it that are not blank.
 
         Raises:
-            DataError: The file cannot be read, or is encoded in UTF-16.
+            DataError: The file cannot be read, or is not text in UTF-8.
         """
         digest = hashlib.sha256()
         try:
             with self.path.open("rb") as file:
                 self._state = _state(file.fileno())
                 mark = file.read(len(BYTE_ORDER_MARK))
-                refuse_utf16(mark, self.path)
+                refuse_other_formats(mark, self.path)
                 if mark == BYTE_ORDER_MARK:
                     digest.update(mark)
                 else:

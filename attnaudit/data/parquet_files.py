@@ -15,6 +15,8 @@ from attnaudit.errors import DataError, require_regular_file
 ROWS_AT_ONCE: Final = 1024
 #: The name of a part of a split: train-00000-of-00004.parquet, or train-00000-of-00004-1e3ecfb5a6ab5a3f.parquet.
 _PART_OF_SPLIT: Final = re.compile(r"(.+)-(\d+)-of-(\d+)(?:-[0-9a-f]+)?\.parquet", re.IGNORECASE)
+#: The ends of the names of data files that are not read from a folder of Parquet files.
+_OTHER_DATA: Final = re.compile(r"\.(jsonl|csv|parq|pq)$|\.(jsonl|csv|parq|pq|parquet)\.(gz|zst|bz2|xz|snappy|lz4)$")
 #: The names of splits. A split may be a single file, such as test.parquet.
 _SPLITS: Final = ("dev", "eval", "test", "train", "val", "valid", "validation")
 
@@ -98,11 +100,11 @@ class ParquetRows:
 def parquet_parts(folder: Path) -> list[Path]:
     """Return the Parquet files in a folder, sorted by name. Together, they are one data set.
 
-    Files whose names begin with "." or "_" are left out, as other readers of such folders do.
+    Other files whose names begin with "." or "_", such as _SUCCESS, are left out, as other readers of such folders do.
 
     Raises:
         DataError: The folder has no Parquet file, contains the parts of several splits, lacks parts of a split, or has
-            subfolders with Parquet files, whose rows would be missing.
+            subfolders or other files whose rows would be missing.
     """
     shown = [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_"))]
     parts = [path for path in shown if path.suffix.lower() == ".parquet" and not path.is_dir()]
@@ -117,6 +119,7 @@ def parquet_parts(folder: Path) -> list[Path]:
             f"{folder}: the folder contains .parquet files, and so does its subfolder {nested.name}. Expected all "
             "files of the data set in one folder. Move them there, or give the path of one folder."
         )
+    _require_no_other_rows(folder)
     splits = {name for path in parts if (name := _split_of(path))}
     if len(splits) > 1:
         raise DataError(
@@ -127,6 +130,39 @@ def parquet_parts(folder: Path) -> list[Path]:
     for path in parts:
         require_regular_file(path, "the data", DataError)
     return parts
+
+
+def _require_no_other_rows(folder: Path) -> None:
+    """Require that a folder contains no files with rows that would be left out.
+
+    Raises:
+        DataError: The name of a Parquet file with rows begins with "." or "_", or there is a data file with another
+            suffix.
+    """
+    for path in sorted(folder.iterdir()):
+        name = path.name.lower()
+        hidden = name.startswith((".", "_"))
+        if hidden and name.endswith(".parquet") and _has_rows(path):
+            raise DataError(
+                f"{folder}: the folder contains {path.name}. Files whose names begin with '.' or '_' are not read, so "
+                "its rows would be left out. Rename the file, or move it to another folder."
+            )
+        if not hidden and _OTHER_DATA.search(name):
+            raise DataError(
+                f"{folder}: the folder contains .parquet files and {path.name}, whose rows would be left out. Convert "
+                "this file to a .parquet file with the same columns, or move it to another folder."
+            )
+
+
+def _has_rows(path: Path) -> bool:
+    """Return whether a file is a Parquet file with rows. Other programs also write hidden files with this suffix."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return bool(path.is_file() and pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def _split_of(path: Path) -> str:

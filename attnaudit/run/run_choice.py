@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from pathlib import Path
+
+import msgspec
 
 from attnaudit.errors import ReportError, require_reachable, require_regular_file, similar_path
 from attnaudit.records import RunRecord
 
 LATEST = "latest.txt"
 RECORD = "audit.json"
+#: The beginning of the names that pytest gives to the folders of runs: date and time.
+NAME = re.compile(r"\d{8}-\d{6}-")
 
 
 def require_run_folder(command: str, folder: Path) -> Path:
@@ -70,7 +76,9 @@ def newest_run(folder: Path) -> Path:
 def newer_runs(folder: Path, run: RunRecord) -> list[str]:
     """Return why a run is not the newest one in its folder. Each reason has one or two sentences and says what to do.
 
-    The names of run folders sort by time.
+    Runs are compared by the time at which they began, or continued. Names decide only between runs of the same second,
+    and where another run has no readable audit.json: a name that pytest gives begins with the time, but the folder of
+    merged shards can have any name, and an older run can be resumed.
 
     Args:
         folder: The folder of the run.
@@ -83,12 +91,42 @@ def newer_runs(folder: Path, run: RunRecord) -> list[str]:
             "path of this folder to verify the copy."
         )
     for other in sorted(folder.parent.iterdir()):
-        if other.name > folder.name and is_run_folder(other):
+        if other.name != folder.name and is_run_folder(other) and _is_newer(other, folder, run):
             found.append(
                 f"{other.name} is a newer run than {folder.name}, which latest.txt names. Run the audit again, or give "
                 "the folder of the run that you want."
             )
     return found
+
+
+def _is_newer(other: Path, folder: Path, run: RunRecord) -> bool:
+    """Return whether the run in one folder is newer than the run in another one.
+
+    Args:
+        other: The folder of the run that may be newer.
+        folder: The folder of the run that it is compared with.
+        run: The content of audit.json in that folder.
+    """
+    by_name = other.name > folder.name
+    try:
+        other_began, began = _began((other / RECORD).read_bytes()), datetime.fromisoformat(run.created)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return by_name and NAME.match(other.name) is not None
+    return other_began > began or (other_began == began and by_name)
+
+
+class _Began(msgspec.Struct):
+    created: str
+
+
+def _began(content: bytes) -> datetime:
+    """Return the time at which a run began, from the content of its audit.json.
+
+    Raises:
+        msgspec.MsgspecError: The content is no record of a run.
+        ValueError: The time has another format.
+    """
+    return datetime.fromisoformat(msgspec.json.decode(content, type=_Began).created)
 
 
 def require_newest(given: Path, folder: Path, run: RunRecord) -> None:

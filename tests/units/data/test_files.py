@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from attnaudit.data import load
 from attnaudit.data.files import parse_line
+from attnaudit.data.line_index import LineIndex
 from attnaudit.errors import DataError
 from tests.units.data.written_files import WRITERS, refused, with_every_suffix, write_csv, write_jsonl
 
@@ -155,10 +157,28 @@ def test_bytes_that_are_not_utf8(tmp_path: Path, suffix: str, content: bytes, ma
     refused(path, f"{path}:3:", "0xe9", f"offset {offset} ", "save it as UTF-8")
 
 
-def test_utf16_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text\none\n", encoding="utf-16")
-    refused(path, "UTF-16", "Save it as UTF-8")
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    ("content", "problem", "fix"),
+    [
+        ("text\none\n".encode("utf-16"), "encoded in UTF-16", "Save it as UTF-8"),
+        ("text\none\n".encode("utf-16-le"), "encoded in UTF-16", "Save it as UTF-8"),
+        ("text\none\n".encode("utf-16-be"), "encoded in UTF-16", "Save it as UTF-8"),
+        ("text\none\n".encode("utf-32"), "encoded in UTF-32", "Save it as UTF-8"),
+        (b"\x00\x00\xfe\xff" + "text\none\n".encode("utf-32-be"), "encoded in UTF-32", "Save it as UTF-8"),
+        (gzip.compress(b"text\none\n"), "compressed with gzip", "gunzip"),
+        (b"PK\x03\x04workbook", "zip archive", "export it as CSV"),
+        (b"PAR1 columns", "a Parquet file", "suffix .parquet"),
+    ],
+)
+def test_other_encodings_and_formats_are_recognised(
+    tmp_path: Path, suffix: str, content: bytes, problem: str, fix: str
+) -> None:
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content)
+    refused(path, problem, fix)
+    with pytest.raises(DataError, match=problem):
+        LineIndex(path)
 
 
 # --- Columns

@@ -53,3 +53,34 @@ def test_a_parquet_cell_that_python_cannot_represent_is_refused(tmp_path: Path) 
     pq.write_table(pa.table({"text": ["one", "two"], "label": days}), tmp_path / "rows.parquet")
     with pytest.raises(DataError, match=r"rows\.parquet:2: column 'label' contains a date32.*Expected text"):
         load(tmp_path / "rows.parquet")
+
+
+# --- Folders of Parquet files
+
+
+def folder_of_two(tmp_path: Path) -> Path:
+    write_parquet(tmp_path / "a.parquet", [{"text": "one"}])
+    write_parquet(tmp_path / "b.parquet", [{"text": "two"}])
+    return tmp_path
+
+
+def test_other_files_in_a_folder_are_left_out_if_they_have_no_rows(tmp_path: Path) -> None:
+    folder = folder_of_two(tmp_path)
+    for name in ("_SUCCESS", ".part-0.parquet.crc", "._a.parquet", "README.md", "a.parquet.sha256"):
+        (folder / name).write_bytes(b"not a table")
+    write_parquet(folder / "_empty.parquet", [])
+    assert [instance.text for instance in load(folder).instances] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["_b.parquet", ".b.parquet"])
+def test_a_hidden_file_with_rows_is_refused(tmp_path: Path, name: str) -> None:
+    folder = folder_of_two(tmp_path)
+    write_parquet(folder / name, [{"text": "three"}])
+    refused(folder, f"contains {name}", "its rows would be left out. Rename the file")
+
+
+@pytest.mark.parametrize("name", ["c.jsonl", "c.csv", "c.parq", "c.pq", "c.parquet.gz", "c.jsonl.gz", "C.PARQUET.ZST"])
+def test_a_data_file_with_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
+    folder = folder_of_two(tmp_path)
+    (folder / name).write_bytes(b"rows")
+    refused(folder, f".parquet files and {name}", "move it to another folder")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -154,6 +155,34 @@ def test_latest_names_a_run_from_its_beginning(tmp_path: Path) -> None:
     assert newest_run(tmp_path) == new.path
     (tmp_path / "latest.txt").write_text(f"{old.name}\n", encoding="utf-8")
     assert "is a newer run" in newer_runs(old.path, run)[0]
+
+
+def begun(folder: RunFolder, created: str) -> RunRecord:
+    begin_run(folder, replace(CONTEXT, created=created))
+    return read_run(folder.path)
+
+
+def test_the_newest_run_is_the_one_that_began_last_whatever_its_name(tmp_path: Path) -> None:
+    """The folder of merged shards has a name without a time, and an older run can be resumed."""
+    merged, run = RunFolder(tmp_path, "merged"), RunFolder(tmp_path, "20260105-103000-0001")
+    of_merged = begun(merged, "2026-01-05T10:00:00+00:00")
+    newest = begun(run, "2026-01-05T10:30:00+00:00")
+    assert newer_runs(run.path, newest) == []
+    assert newer_runs(merged.path, of_merged)[0].startswith(f"{run.name} is a newer run than merged")
+    again = begun(RunFolder(tmp_path, "20260105-095900-0001"), "2026-01-05T13:00:00+02:00")  # resumed at 11:00 UTC
+    assert newer_runs(tmp_path / again.run, again) == []
+    assert newer_runs(run.path, newest)[0].startswith(f"{again.run} is a newer run")
+
+
+def test_a_run_without_a_readable_record_is_dated_by_its_name(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path, "20260105-103000-0001")
+    newest = begun(run, "2026-01-05T10:30:00+00:00")
+    (tmp_path / "shards" / "parts").mkdir(parents=True)  # merged shards that have not been audited yet
+    assert newer_runs(run.path, newest) == []
+    killed = tmp_path / "20260105-113000-0001"
+    killed.mkdir()
+    (killed / "audit.json").write_text("{", encoding="utf-8")
+    assert newer_runs(run.path, newest)[0].startswith(f"{killed.name} is a newer run")
 
 
 def test_a_run_that_ended_is_sealed_and_keeps_no_parts(tmp_path: Path) -> None:
