@@ -139,7 +139,7 @@ def _most(plans: Sequence[GatePlan]) -> int:
 def _table(plans: Sequence[GatePlan], rows: int | None) -> list[str]:
     """Return the lines of the table, with aligned columns."""
     head = ["gate", "threshold", "effect", "rows to pass", "rows to fail"]
-    head += [] if rows is None else [f"pass at ({rows:,} rows)", f"fail at ({rows:,} rows)"]
+    head += [] if rows is None else [f"pass at ({plural(rows, 'row')})", f"fail at ({plural(rows, 'row')})"]
     cells = [[*head, "spread from"], *(_cells(plan, rows) for plan in plans)]
     return _aligned(cells, left=(0, 1, len(head)))
 
@@ -161,13 +161,16 @@ def _cost(policy: Sequence[Check], options: argparse.Namespace) -> list[str]:
     """Return lines that say what an audit of --model costs; no lines if no model is given.
 
     Raises:
-        AuditError: The device, the model, the data or TMPDIR cannot be used, or --data is given without --model.
+        AuditError: The device, the model, the data or TMPDIR cannot be used, or --data or --device is given without
+            --model.
     """
     if options.model is None:
-        if options.data is not None:
-            raise CheckError(
-                "--data: this option is used only with --model. Add --model MODEL to estimate the time of an audit."
-            )
+        for option, given in (("--data", options.data is not None), ("--device", options.device != AUTO)):
+            if given:
+                raise CheckError(
+                    f"{option}: this option is used only with --model. Add --model MODEL to estimate the time of an "
+                    "audit."
+                )
         return []
     from attnaudit.adapters.loading import load_model
     from attnaudit.data.draws import open_draws

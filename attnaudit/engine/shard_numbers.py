@@ -175,8 +175,8 @@ class ShardNumbers:
         except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
             first = (str(error).splitlines() or ["unknown"])[0]
             raise ReportError(
-                f"{name} does not contain the numbers of a shard: {first}. Delete it, and resume the run to "
-                "measure the shard again."
+                f"{name} does not contain the numbers of a shard: {first}. Delete it, and measure the shard "
+                "again: resume the run, or repeat `attnaudit measure`."
             ) from error
 
 

@@ -171,7 +171,7 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
     for folder in folders:
         names = sorted(file.parent for file in folder.glob(f"*/{PLAN}"))
         if not names:
-            raise ReportError(f"{folder}: there are no shards here. Give a folder that `attnaudit measure` wrote to.")
+            raise ReportError(_no_shards(folder))
         for one in names:
             plan = read_plan(one / PLAN)
             known, first = plans.setdefault(one.name, (plan, one))
@@ -208,6 +208,19 @@ def merge_shards(folders: Sequence[Path], run: Path) -> int:
     except OSError as error:
         raise ReportError(f"{error.filename or run}: cannot be written ({error.strerror or error}).") from error
     return sum(map(len, found.values()))
+
+
+def _no_shards(folder: Path) -> str:
+    """Return the message for a folder in which no shards are found, with the reason where it is known."""
+    lost = next((file.parent for file in sorted(folder.glob("*/[0-9]*.json"))), None)
+    if lost is not None:
+        return (
+            f"{lost}: the shards in this folder cannot be merged, because {PLAN} is missing. Restore it, or measure the "
+            "part again with `attnaudit measure`."
+        )
+    if any(folder.glob(f"*/*/{PLAN}")):
+        return f"{folder}: there are no shards here, but in its subfolders. Give them instead, such as {folder}/*."
+    return f"{folder}: there are no shards here. Give a folder that `attnaudit measure` wrote to."
 
 
 def _refuse_repeated(folders: Sequence[Path]) -> None:

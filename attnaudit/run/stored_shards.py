@@ -210,8 +210,8 @@ class ShardFolder:
         record = read_record(record_path)
         if record.plan_sha256 != self.plan_sha256 or record.index != index:
             raise ReportError(
-                f"{record_path}: this shard belongs to another audit or has another number. Delete it, and resume the "
-                "run to measure the shard again."
+                f"{record_path}: this shard belongs to another audit or has another number. Delete it, and measure "
+                "the shard again: resume the run, or repeat `attnaudit measure`."
             )
         try:
             content = path.read_bytes()
@@ -269,7 +269,8 @@ def read_record(path: Path) -> ShardRecord:
         raise _unreadable(path, error) from error
     except msgspec.MsgspecError as error:
         raise ReportError(
-            f"{path} does not contain the record of a shard: {error}. Delete it, and resume the run."
+            f"{path} does not contain the record of a shard: {error}. Delete it, and measure the shard again: resume "
+            "the run, or repeat `attnaudit measure`."
         ) from error
 
 

@@ -126,6 +126,7 @@ def test_errors_of_the_cost_are_one_line_with_status_2(
 ) -> None:
     for options, message in (
         (["--data", "movie-reviews"], "--data: this option is used only with --model"),
+        (["--device", "cpu"], "--device: this option is used only with --model"),
         (["--model", "nothing"], "nothing"),
         (["--model", "demo", "--device", "tpu"], "--device tpu: expected"),
         (["--model", "demo", "--data", "absent.jsonl"], "absent.jsonl"),

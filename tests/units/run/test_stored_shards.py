@@ -321,6 +321,14 @@ def test_a_merge_takes_complete_shards_and_refuses_anything_else(tmp_path: Path)
         merge_shards([first, second, Path(shutil.copytree(first, tmp_path / "second copy"))], run)
     with pytest.raises(ReportError, match="there are no shards here"):
         merge_shards([first, tmp_path / "nowhere"], run)
+    with pytest.raises(
+        ReportError, match=r"no shards here, but in its subfolders\. Give them instead, such as .*/\*\."
+    ):
+        merge_shards([first.parent], run)
+    without_plan = Path(shutil.copytree(first, tmp_path / "without plan"))
+    next(without_plan.glob("*/plan.json")).unlink()
+    with pytest.raises(ReportError, match=r"cannot be merged, because plan\.json is missing"):
+        merge_shards([without_plan, second], run)
     other = tmp_path / "other"
     plan = ShardFolder(other, msgspec.structs.replace(PLAN, model_sha256="9" * 64)).path
     with pytest.raises(ReportError, match="They differ in: the model"):
