@@ -14,7 +14,7 @@ import msgspec
 
 from attnaudit.errors import ReportError, nearest
 from attnaudit.research.reproduction.claims import answer_claims
-from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.corpora import EMBEDDED, Corpus, corpus
 from attnaudit.research.reproduction.goals import goal_results
 from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
@@ -193,17 +193,22 @@ def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
 def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: Paper) -> list[str]:
     """Return sentences that describe how the setting of a table differs from the setting of the paper.
 
-    They cover all tables of the paper, this table, and the corpora, instances and seeds of its measured rows.
+    They cover all tables of the paper, this table, and the corpora, instances and seeds of its measured rows. Each
+    sentence is listed once, even if it applies to several corpora.
     """
     measured = [(row, row.provenance) for row in rows if row.provenance is not None]
-    of_corpora = [text for name in dict.fromkeys(row.corpus for row, _ in measured) for text in corpus(name).deviations]
+    used = [corpus(name) for name in dict.fromkeys(row.corpus for row, _ in measured)]
+    vectors = results.header.vectors
+    of_corpora = [
+        text for one in used for text in (*one.deviations, *(one.random_deviations if vectors is None else ()))
+    ]
     sampled = [f"{row.title}: {made.instances} test texts" for row, made in measured if table.audits and made.instances]
     single = [row.title for row, made in measured if len(made.seeds) == 1]
     every = len(single) == len(measured)
     quick = "QUICK: small data, small models, short training, one seed. Not a reproduction."
-    return [
+    found = [
         *([quick] if results.header.quick else []),
-        _embeddings(results.header.vectors, paper),
+        _embeddings(vectors, paper, used),
         *paper.deviations,
         *table.deviations,
         *of_corpora,
@@ -217,14 +222,16 @@ def _deviations(table: TablePlan, rows: Sequence[Row], results: Results, paper: 
             else []
         ),
     ]
+    return list(dict.fromkeys(found))
 
 
-def _embeddings(vectors: WordVectors | None, paper: Paper) -> str:
+def _embeddings(vectors: WordVectors | None, paper: Paper, corpora: Sequence[Corpus]) -> str:
     if vectors is None:
         return paper.embeddings
+    random = "; the embeddings for bAbI are random" if any(one.form == "question" for one in corpora) else ""
     return (
-        f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further; the embeddings for bAbI "
-        "are random. Words without a vector start at random, at the scale of the others. Words that occur once in the "
-        "training data are treated as unknown. Where the paper's hidden states are as wide as its embeddings, ours "
+        f"Embeddings start from {vectors.name} ({vectors.width} wide) and are trained further{random}. "
+        "Words without a vector start at random, at the scale of the others. Words that occur once in the training "
+        "data are treated as unknown. Where the paper's hidden states are as wide as its embeddings, ours "
         f"are too (a BiLSTM then has {vectors.width // 2} units per direction)."
     )

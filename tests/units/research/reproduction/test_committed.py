@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction.corpora import CORPORA
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.papers import PAPERS, paper
 from attnaudit.research.reproduction.remedies_file import REMEDIES, read_remedies, remedies_text
@@ -35,6 +36,19 @@ def test_the_results_are_complete_and_the_committed_page_is_theirs(stem: str, re
     assert any(row.lines for table in report.tables for row in table.rows)
     page = (FOLDER / f"{stem}.md").read_text(encoding="utf-8")
     assert paper_pages.markdown(report) == page, "run `attnaudit reproduce --render`, and commit the pages"
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_deviation_is_listed_once_and_only_where_it_applies(stem: str, reports: dict[str, Reproduction]) -> None:
+    report = reports[stem]
+    of_random = {text for corpus in CORPORA.values() for text in corpus.random_deviations}
+    for table in report.tables:
+        assert len(set(table.deviations)) == len(table.deviations), table.name
+        if report.vectors is not None:
+            assert not of_random & set(table.deviations), table.name
+            measured = {row.corpus for row in table.rows if row.provenance is not None}
+            about_babi = any("bAbI" in text for text in table.deviations)
+            assert about_babi == any(name.startswith("babi") for name in measured), table.name
 
 
 @pytest.mark.parametrize("stem", STEMS)
