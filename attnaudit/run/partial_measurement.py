@@ -215,8 +215,8 @@ def _no_shards(folder: Path) -> str:
     lost = next((file.parent for file in sorted(folder.glob("*/[0-9]*.json"))), None)
     if lost is not None:
         return (
-            f"{lost}: the shards in this folder cannot be merged, because {PLAN} is missing. Restore it, or measure the "
-            "part again with `attnaudit measure`."
+            f"{lost}: the shards in this folder cannot be merged, because {PLAN} is missing. Restore it, or measure "
+            "the part again with `attnaudit measure`."
         )
     if any(folder.glob(f"*/*/{PLAN}")):
         return f"{folder}: there are no shards here, but in its subfolders. Give them instead, such as {folder}/*."

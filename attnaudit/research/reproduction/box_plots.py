@@ -23,7 +23,7 @@ def box_plots(record: Boxes) -> Drawing | None:
     labels = list(dict.fromkeys(box.label for box in drawn))
     height = TOP + LANE * len(drawn) + GAP * len(labels) + BOTTOM
     values = [value for box in drawn for value in box.values]
-    ticks = nice_ticks(min(0.0, *values), max(1.0, *values), target=5)
+    ticks = nice_ticks(min(record.low, *values), max(record.high, *values), target=5)
     x = Scale(low=ticks[0], high=ticks[-1], start=LEFT, end=WIDTH - RIGHT)
     base = height - BOTTOM
     shapes = [Shape(kind="text", css="axis-name", x=(x.start + x.end) / 2, y=base + 33, text=record.x_label)]
@@ -42,7 +42,8 @@ def box_plots(record: Boxes) -> Drawing | None:
         f"{box.label}, {record.sides[box.side]}: median {np.median(box.values):.3f} of {len(box.values)}"
         for box in drawn
     )
-    legend = tuple((f"s{side}", name) for side, name in enumerate(record.sides))
+    shown = {box.side for box in drawn}
+    legend = tuple((f"s{side}", name) for side, name in enumerate(record.sides) if side in shown)
     label = f"{record.x_label}. {medians}"
     return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend)
 

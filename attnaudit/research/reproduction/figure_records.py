@@ -62,21 +62,25 @@ class Boxes(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Box plots, drawn in the order of `boxes`. Boxes with the same label are adjacent.
 
     Attributes:
-        sides: The names of the colours in the legend.
+        sides: The names of the colours. The legend shows those that are drawn.
         x_label: The label of the horizontal axis.
         boxes: The boxes.
+        low: A number that the axis must cover.
+        high: Another number that the axis must cover.
     """
 
     sides: list[str]
     x_label: str
     boxes: list[Box]
+    low: float = 0.0
+    high: float = 1.0
 
 
 class Strip(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One lane of a strip plot: the values of one row of a table.
 
     Attributes:
-        label: The name of the row of the table.
+        label: The title of the row of the table.
         values: The measured values, one per seed.
         paper: The number of the paper. None if it has none.
         counts: Whether the row may decide a claim.

@@ -9,6 +9,7 @@ import msgspec
 
 from attnaudit.records import Environment, Record
 from attnaudit.research.reproduction.figure_records import Figure
+from attnaudit.research.reproduction.quantity_axes import NUMBER, Axis
 from attnaudit.research.reproduction.remedies_file import Remedy
 
 ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not run"]
@@ -25,7 +26,11 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         quantity: The name of the quantity, unique in its table.
-        words: The description of the quantity in the reports.
+        words: The description of the quantity in the tables. It may continue that of the line above ("… ").
+        label: The description of the quantity in figures, where it is read alone. It is the same for all rows. "" if
+            `words` can be read alone.
+        axis: The axis of strip plots of the quantity.
+        class_name: The name of the class, if only instances of one class count; otherwise "".
         paper: The number of the paper. None if the paper has none.
         ours: The measured mean over the seeds with a defined value. None if there are none.
         std: The sample standard deviation over these seeds. None if there are fewer than two of them.
@@ -42,6 +47,14 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     values: list[float | None]
     n: int | None
     digits: int = 3
+    label: str = ""
+    axis: Axis = NUMBER
+    class_name: str = ""
+
+    @property
+    def alone(self) -> str:
+        """The description of the quantity where it is read alone."""
+        return self.label or self.words
 
     @property
     def difference(self) -> float | None:
@@ -96,6 +109,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         name: The corpus and the settings, such as "sst/bilstm/additive". The name is unique in the table.
         title: The name of the row in the reports.
+        label: A short title for figures. "" if the title is short enough.
         corpus: The name of the corpus.
         lines: The quantities. The list is empty if the row has not been measured.
         missing: Why the row has no lines. It is "" if the row has lines.
@@ -113,6 +127,7 @@ class Row(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     corpus: str
     lines: list[Line]
     missing: str = ""
+    label: str = ""
     excluded: str = ""
     unfinished: bool = False
     notes: tuple[str, ...] = ()
@@ -201,6 +216,7 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
         goals: How close the numbers should be to the paper's, and whether they are.
         remedies: Training options that help, according to the measured numbers.
         vectors: The word vectors that the embeddings start from. None for random embeddings.
+        row_names: A sentence that explains the names of rows.
     """
 
     paper: str
@@ -218,6 +234,7 @@ class Reproduction(Record, frozen=True, kw_only=True, forbid_unknown_fields=True
     goals: tuple[GoalResult, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     vectors: WordVectors | None = None
+    row_names: str = ""
 
     def with_findings(self, findings: Sequence[Finding]) -> Reproduction:
         """Return the same report with other answers to the claims of the paper."""

@@ -20,6 +20,7 @@ from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.goals import Goal
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
+from attnaudit.research.reproduction.quantity_axes import NUMBER, Axis
 from attnaudit.research.reproduction.quantity_figures import CurvePlan
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.train_models import TrainedPlan
@@ -75,6 +76,7 @@ Models = Mapping[str, Result]
 #: The value of a quantity, or None if it is undefined, and the number of instances that it is computed from.
 Reading = tuple[float | None, int]
 MODEL = "model"
+ROW_NAMES = "Rows are named corpus/encoder/alignment: sst/bilstm/additive is a BiLSTM with additive attention on SST."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,11 @@ class Quantity:
 
     Attributes:
         name: A short name, unique in the table.
-        words: The description of the quantity in the reports. "{}" is replaced by the name of the class `of_class`.
+        words: The description of the quantity in the tables. "{}" is replaced by the name of the class `of_class`. The
+            description may continue that of the quantity above ("… ").
+        label: The description of the quantity where it is read alone, such as in figures. It must be given if `words`
+            is a continuation or contains the name of a class. "" for `words`.
+        axis: The axis of strip plots of the quantity.
         read: Computes the quantity from the models of one seed. If it raises CheckError because a check could not be
             judged, the value is undefined.
         digits: The number of decimals in the reports.
@@ -100,6 +106,8 @@ class Quantity:
     digits: int = 3
     of_class: int | None = None
     score_of: str = ""
+    label: str = ""
+    axis: Axis = NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +202,7 @@ class Paper:
         citation: The authors, the venue and the year.
         corpora: The names of the corpora, in the order of the paper.
         tables: The tables.
+        row_names: A sentence that explains the names of rows.
         embeddings: A sentence about the random embeddings. It is one of the deviations if no word vectors are given.
         deviations: Sentences that describe how every table differs from the setting of the paper.
         claims: The claims that the measured numbers can support or contradict.
@@ -211,6 +220,7 @@ class Paper:
     citation: str
     corpora: Sequence[str]
     tables: Sequence[TablePlan]
+    row_names: str = ROW_NAMES
     embeddings: str = (
         "Embeddings are random (300 wide, standard deviation .1) and not pretrained, which makes a large difference "
         "(see Word vectors in docs/reproduction.md). Words that occur once in the training data are treated as unknown."

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from attnaudit.research.reproduction.corpora import corpus_title
 from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Curves, Figure, Strip, Strips
 from attnaudit.research.reproduction.paper_report import Line, Row
 
 #: A quantity whose name ends like this is a standard deviation over texts, and gets no strip plot.
 SPREAD = " std"
+SAME_AXIS = "All measured rows. Other figures with the same axis label in this table have the same axis."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,50 +53,61 @@ class CurvePlan:
 def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
     """Return one figure for each quantity that has a number in the paper, or that is in `drawn`.
 
-    A figure has one strip for each row. All figures of a table have the same axis.
+    A figure has one strip for each row. Figures of quantities of the same kind, such as accuracies, have the same axis.
 
     Args:
         rows: The measured rows of one table.
         drawn: Names of further quantities.
     """
-    lines = [line for row in rows for line in row.lines]
-    known = dict.fromkeys(line.quantity for line in lines if line.paper is not None or line.quantity in drawn)
+    pairs = [(row, line) for row in rows for line in row.lines]
+    known = dict.fromkeys(line.quantity for _, line in pairs if line.paper is not None or line.quantity in drawn)
     by_quantity = {
-        name: [strip for row in rows for line in row.lines if line.quantity == name and (strip := _strip(row, line))]
+        name: [(row, line) for row, line in pairs if line.quantity == name and any(v is not None for v in line.values)]
         for name in known
         if not name.endswith(SPREAD)
     }
-    shown = {name: strips for name, strips in by_quantity.items() if strips}
-    ends = [
-        end
-        for strips in shown.values()
-        for one in strips
-        for end in (*one.values, *([] if one.paper is None else [one.paper]))
-    ]
+    shown = {name: cells for name, cells in by_quantity.items() if cells}
+    strips = {name: [_strip(row, line) for row, line in cells] for name, cells in shown.items()}
+    axes = {name: cells[0][1].axis for name, cells in shown.items()}
+    ends: dict[str, list[float]] = {}
+    for name, axis in axes.items():
+        ends.setdefault(axis.label, [axis.low, axis.high]).extend(end for one in strips[name] for end in _ends(one))
     return [
         Figure(
             name=f"strips {name}",
             row="",
-            title=_title(name, {line.words for line in lines if line.quantity == name}),
-            caption="All measured rows. The other figures of this kind in this table have the same axis.",
-            strips=Strips(x_label=name, low=min(ends), high=max(ends), strips=strips),
+            title=cells[0][1].alone,
+            caption=" ".join((_classes(cells), SAME_AXIS)).lstrip(),
+            strips=Strips(
+                x_label=axes[name].label,
+                low=min(ends[axes[name].label]),
+                high=max(ends[axes[name].label]),
+                strips=strips[name],
+            ),
         )
-        for name, strips in shown.items()
+        for name, cells in shown.items()
     ]
 
 
-def _title(name: str, words: set[str]) -> str:
-    """Return the title of a strip plot. A description that differs between rows is left out."""
-    if len(words) > 1 or name in words:
-        return name
-    return f"{name}: {words.pop().removeprefix('… ')}"
+def _classes(cells: Sequence[tuple[Row, Line]]) -> str:
+    """Return a sentence that names the class of each corpus. It is "" if the quantity is not about one class."""
+    by_class: dict[str, list[str]] = {}
+    for row, line in cells:
+        if line.class_name:
+            by_class.setdefault(line.class_name, []).append(corpus_title(row.corpus))
+    if not by_class:
+        return ""
+    named = [f"{name} ({', '.join(dict.fromkeys(corpora))})" for name, corpora in by_class.items()]
+    return f"Classes are in alphabetical order. The class is {', '.join(named)}."
 
 
-def _strip(row: Row, line: Line) -> Strip | None:
+def _ends(strip: Strip) -> list[float]:
+    return [*strip.values, *([] if strip.paper is None else [strip.paper])]
+
+
+def _strip(row: Row, line: Line) -> Strip:
     values = [value for value in line.values if value is not None]
-    if not values:
-        return None
-    return Strip(label=row.name, values=values, paper=line.paper, counts=not row.excluded)
+    return Strip(label=row.label or row.title, values=values, paper=line.paper, counts=not row.excluded)
 
 
 def curve_figures(rows: Sequence[Row], plans: Sequence[CurvePlan]) -> list[Figure]:

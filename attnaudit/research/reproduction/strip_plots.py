@@ -8,6 +8,8 @@ from attnaudit.research.reproduction.figure_records import Strip, Strips
 #: All lengths are in pixels.
 TOP, LANE = 14.0, 15.0
 GLYPH = 6.3
+#: Whether a row counts -> the CSS classes of its dots. A row that cannot decide a claim has grey rings instead of dots.
+STYLES = {True: "s0", False: "s5 ring"}
 LEGEND = {True: "ours, one dot per seed", False: "ours, in a row that cannot decide a claim"}
 
 
@@ -27,14 +29,14 @@ def strip_plots(record: Strips) -> Drawing | None:
     for place, strip in enumerate(record.strips):
         shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left)
     counted = sorted({strip.counts for strip in record.strips}, reverse=True)
-    legend = tuple((f"s{int(not counts)}", LEGEND[counts]) for counts in counted)
+    legend = tuple((STYLES[counts], LEGEND[counts]) for counts in counted)
     label = f"{record.x_label}. " + "; ".join(map(_in_words, record.strips))
     note = "The vertical mark is the paper's number." if any(one.paper is not None for one in record.strips) else ""
     return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend, note=note)
 
 
 def _strip(strip: Strip, x: Scale, y: float, left: float) -> list[Shape]:
-    css = f"s{int(not strip.counts)}"
+    css = STYLES[strip.counts]
     shapes = [
         Shape(kind="text", css="tick", x=left - 8, y=y + 3.5, text=strip.label, anchor="end"),
         Shape(kind="line", css="axis", x=x(min(strip.values)), y=y, x2=x(max(strip.values)), y2=y),

@@ -61,6 +61,7 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
         data=header.data,
         tables=[_table(table, results, paper, texts) for table in paper.tables],
         vectors=header.vectors,
+        row_names=paper.row_names,
     )
     report = report.with_findings(answer_claims(paper.claims, report))
     return msgspec.structs.replace(report, goals=goal_results(paper.goals, report))
@@ -177,10 +178,13 @@ def _row(
 def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
     found = measured.quantities[quantity.name]
     known = [value for value in found.values if value is not None]
-    words = quantity.words
+    class_name = "" if quantity.of_class is None else measured.classes[quantity.of_class]
     return Line(
         quantity=quantity.name,
-        words=words if quantity.of_class is None else words.format(measured.classes[quantity.of_class]),
+        words=quantity.words.format(class_name) if class_name else quantity.words,
+        label=quantity.label,
+        axis=quantity.axis,
+        class_name=class_name,
         paper=plan.paper.get(quantity.name),
         ours=statistics.fmean(known) if known else None,
         std=statistics.stdev(known) if len(known) > 1 else None,

@@ -13,6 +13,7 @@ from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.errors import ModelError
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.goals import Goal, within
@@ -36,6 +37,8 @@ from attnaudit.research.reproduction.paper_tables import (
 from attnaudit.research.reproduction.papers.jain_wallace_claims import CLAIMS, remedies
 from attnaudit.research.reproduction.papers.jain_wallace_numbers import NUMBERS
 
+#: Index of a class -> its place in the alphabetical order of the classes.
+ORDINALS = ("first", "second", "third")
 #: Encoder in the name of a row -> its title.
 ENCODERS = {"bilstm": "BiLSTM", "average": "average", "cnn": "CNN"}
 ALIGNMENTS = ("additive", "dot")
@@ -107,35 +110,52 @@ def _without_numbers(corpora: Sequence[str]) -> list[RowPlan]:
 
 def _agreement(check: Agreement, name: str, words: str) -> list[Quantity]:
     return [
-        Quantity(name=name, words=f"τ-b with {words}, mean over texts", read=value_of(check.id)),
+        Quantity(name=name, words=f"τ-b with {words}, mean over texts", read=value_of(check.id), axis=axes.TAU_B),
         Quantity(
-            name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
+            name=f"{name} std",
+            words="… standard deviation over texts",
+            label=f"τ-b with {name}, standard deviation over texts",
+            read=detail_of(check.id, "standard deviation"),
         ),
         Quantity(
             name=f"{name} significant",
             words="… share with p ≤ .05",
+            label=f"τ-b with {name}, share of texts with p ≤ .05",
             read=detail_of(check.id, "share of texts with p ≤ .05 (depends mostly on their length)"),
+            axis=axes.SHARE,
         ),
-        *(one for index in range(3) for one in _of_class(index, check, name)),
+        *(one for index in range(len(ORDINALS)) for one in _of_class(index, check, name)),
     ]
 
 
 def _of_class(index: int, check: Agreement, name: str) -> list[Quantity]:
     """Return the quantities of the texts that are predicted as one class, as in table 2 of the paper."""
     tau, p_value = f"agreement.{check.column}.tau", f"agreement.{check.column}.p_value"
-    found: tuple[tuple[str, str, str, Callable[[Sequence[float]], float | None]], ...] = (
-        ("", "… mean where {} is predicted", tau, statistics.fmean),
-        (" std", "… standard deviation where {} is predicted", tau, _std),
-        (" significant", "… share with p ≤ .05 where {} is predicted", p_value, _share_significant),
-    )
+    of = f"texts predicted as the {ORDINALS[index]} class"
     return [
         Quantity(
-            name=f"{name} class {index}{suffix}",
-            words=words,
-            read=column_of(column, statistic, of_class=index),
+            name=f"{name} class {index}",
+            words="… mean where {} is predicted",
+            label=f"τ-b with {name}, mean over {of}",
+            read=column_of(tau, statistics.fmean, of_class=index),
             of_class=index,
-        )
-        for suffix, words, column, statistic in found
+            axis=axes.TAU_B,
+        ),
+        Quantity(
+            name=f"{name} class {index} std",
+            words="… standard deviation where {} is predicted",
+            label=f"τ-b with {name}, standard deviation over {of}",
+            read=column_of(tau, _std, of_class=index),
+            of_class=index,
+        ),
+        Quantity(
+            name=f"{name} class {index} significant",
+            words="… share with p ≤ .05 where {} is predicted",
+            label=f"τ-b with {name}, share of {of} with p ≤ .05",
+            read=column_of(p_value, _share_significant, of_class=index),
+            of_class=index,
+            axis=axes.SHARE,
+        ),
     ]
 
 
@@ -187,6 +207,7 @@ def _adversarial_figures(row: RowPlan, models: Models) -> list[Figure]:
 def _share_above(limit: float) -> Quantity:
     return Quantity(
         name=f"share above {limit:g}",
+        axis=axes.SHARE,
         words=f"share of texts above {limit:g} nats, TVD ≤ .01",
         read=column_of(f"{EXACT[0.01].column}.jsd", lambda values: statistics.fmean(x > limit for x in values)),
     )
@@ -195,7 +216,9 @@ def _share_above(limit: float) -> Quantity:
 def _searched(epsilon: float, words: str) -> list[Quantity]:
     exact, published = EXACT[epsilon], AS_PUBLISHED[epsilon]
     return [
-        Quantity(name=f"jsd {words}", words=f"largest JSD, TVD ≤ {words}, mean", read=value_of(exact.id)),
+        Quantity(
+            name=f"jsd {words}", words=f"largest JSD, TVD ≤ {words}, mean", read=value_of(exact.id), axis=axes.JSD
+        ),
         Quantity(
             name=f"share {words}",
             words="… as a share of the unconstrained maximum",
@@ -203,7 +226,8 @@ def _searched(epsilon: float, words: str) -> list[Quantity]:
         ),
         Quantity(
             name=f"searched {words}", words=f"… found by the published search, on at most {SEARCHED} texts",
-            read=value_of(published.id),
+            label=f"largest JSD found by the published search, TVD ≤ {words}, on at most {SEARCHED} texts, mean",
+            read=value_of(published.id), axis=axes.JSD,
         ),
         Quantity(
             name=f"excess {words}", words="… largest JSD minus that of the search, same texts", read=_excess(epsilon)
@@ -264,13 +288,15 @@ PAPER = Paper(
             source="table 2 and section 4.1 (numbers: the outputs that the published code stores in graph_outputs)",
             rows=_with_numbers,
             quantities=(
-                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL),
+                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL, axis=axes.ACCURACY),
                 *_agreement(GRADIENT, "gradient", "gradient × input (attention held constant)"),
                 *_agreement(LEAVE_ONE_OUT, "leave-one-out", "leave-one-out"),
                 Quantity(
                     name="importance",
                     words="for comparison: τ-b between gradient and leave-one-out",
+                    label="τ-b between gradient and leave-one-out (for comparison)",
                     read=reference_of(GRADIENT.id, "gradient_loo"),
+                    axis=axes.TAU_B,
                 ),
             ),
             audits=(Audit(checks=(GRADIENT, LEAVE_ONE_OUT)),),
@@ -283,10 +309,17 @@ PAPER = Paper(
             rows=_without_numbers,
             quantities=(
                 Quantity(
-                    name="mean", words="median TVD over 100 permutations, mean over texts", read=value_of(PERMUTED.id)
+                    name="mean",
+                    words="median TVD over 100 permutations, mean over texts",
+                    read=value_of(PERMUTED.id),
+                    axis=axes.TVD,
                 ),
                 Quantity(
-                    name="median", words="… median over texts", read=column_of("permutation.tvd", statistics.median)
+                    name="median",
+                    words="… median over texts",
+                    label="median TVD over 100 permutations, median over texts",
+                    read=column_of("permutation.tvd", statistics.median),
+                    axis=axes.TVD,
                 ),
                 *(
                     Quantity(
@@ -295,11 +328,12 @@ PAPER = Paper(
                         read=column_of("permutation.tvd", statistics.fmean, of_class=index),
                         of_class=index,
                     )
-                    for index in range(3)
+                    for index in range(len(ORDINALS))
                 ),
                 Quantity(
                     name="drop",
                     words="drop in F1, mean over permutations",
+                    axis=axes.DROP,
                     read=detail_of(PERMUTED.id, "drop in F1"),
                 ),
             ),

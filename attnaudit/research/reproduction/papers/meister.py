@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-
-import msgspec
 
 from attnaudit.checks.agreement import Agreement
 from attnaudit.checks.base import Check
 from attnaudit.checks.influence_entropy import InfluenceEntropy
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import jsd_between
-from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.goals import Goal, within
 from attnaudit.research.reproduction.grids import (
@@ -27,9 +25,9 @@ from attnaudit.research.reproduction.grids import (
     trend_of_means,
     trend_of_texts,
 )
-from attnaudit.research.reproduction.model_plans import Plan, jain_wallace
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
+    ROW_NAMES,
     Audit,
     Models,
     Paper,
@@ -45,34 +43,26 @@ from attnaudit.research.reproduction.paper_tables import (
     value_of,
 )
 from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
+from attnaudit.research.reproduction.papers.meister_models import (
+    BASE,
+    FROZEN,
+    GRID,
+    LAMBDAS,
+    UNFROZEN,
+    adversaries,
+    single,
+    spectrum,
+)
 from attnaudit.research.reproduction.papers.meister_numbers import (
-    ADVERSARIES,
-    ADVERSARY,
     AGREED,
-    BILSTM,
     CORPORA,
-    FACTORS,
     INFLUENCES,
     MEASURES,
     SOFTMAX,
-    SPARSEMAX,
-    TRANSFORMER,
     TRENDS,
-    Numbers,
 )
 from attnaudit.research.reproduction.papers.shared_deviations import SHORT
 from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan
-
-#: (encoder, alignment) -> title of the model.
-MODELS = {BILSTM: "BiLSTM, additive", TRANSFORMER: "Transformer, dot"}
-RATES = {BILSTM: 1e-3, TRANSFORMER: 1e-4}
-#: Factor of the learning rate of the attention's parameters. The paper uses 1 or 10, and does not say where.
-ATTENTION_RATES = {BILSTM: 1.0, TRANSFORMER: 10.0}
-#: λ of sparsegen, which is sparsemax(scores / (1 - λ)). From each value to the next, the scale of the scores doubles.
-LAMBDAS = (-3.0, -1.0, 0.0, 0.5, 0.75, 0.875)
-#: Role -> λ.
-GRID = {f"λ={value:g}": value for value in LAMBDAS}
-BASE, FROZEN, UNFROZEN = "base", "frozen", "unfrozen"
 
 INFLUENCE = InfluenceEntropy(of="hidden", severity="report")
 GRADIENT_ENTROPY = InfluenceEntropy(of="gradient", severity="report")
@@ -93,86 +83,14 @@ OF_GRADIENT, OF_LEFT_OUT = "entropy.gradient.meister.inputs", "entropy.leave_one
 TAU_GRADIENT, TAU_LEFT_OUT = "agreement.gradient.meister.inputs.tau", "agreement.leave_one_out.inputs.tau"
 
 
-def plan(of: str, model: tuple[str, str], projection: str, parameter: float | None = None) -> Plan:
-    """Return the plan of a model of the paper.
-
-    The model is trained as in Jain & Wallace 2019, because the paper follows their setting. The learning rates are ten
-    times those of the paper. sparsegen with λ = 0 is the same as sparsemax, so both share one checkpoint.
-
-    Args:
-        of: The name of the corpus.
-        model: (encoder, alignment).
-        projection: The projection: "softmax", "sparsemax" or "sparsegen".
-        parameter: λ of sparsegen. None for the other projections.
-    """
-    encoder, alignment = model
-    if projection == "sparsegen" and parameter == 0:
-        projection, parameter = SPARSEMAX, None
-    made = jain_wallace(of, encoder=encoder, alignment=alignment, projection=projection, projection_parameter=parameter)
-    return made.with_settings(learning_rate=RATES[model], attention_rate=ATTENTION_RATES[model])
-
-
-def _row(of: str, key: tuple[str, ...], models: Mapping[str, Plan], numbers: Numbers) -> RowPlan:
-    paper = {name: by_corpus[of] for name, by_corpus in numbers.get(key, {}).items() if of in by_corpus}
-    return RowPlan(
-        name="/".join((of, *key)),
-        title=", ".join((corpus(of).title, MODELS[key[0], key[1]], *key[2:])),
-        corpus=of,
-        models=models,
-        paper=paper,
-    )
-
-
-def single(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """Return one row for every corpus, model and projection. Each row has a single model."""
+def _with_std(check: Check, name: str, words: str, axis: axes.Axis) -> list[Quantity]:
     return [
-        _row(of, (*model, projection), {MODEL: plan(of, model, projection)}, numbers)
-        for of in corpora
-        for model in MODELS
-        for projection in (SOFTMAX, SPARSEMAX)
-    ]
-
-
-def spectrum(corpora: Sequence[str], numbers: Numbers) -> list[RowPlan]:
-    """Return one row for every corpus and model. The roles of a row are softmax and every λ of sparsegen."""
-    return [
-        _row(
-            of,
-            model,
-            {SOFTMAX: plan(of, model, SOFTMAX)}
-            | {role: plan(of, model, "sparsegen", value) for role, value in GRID.items()},
-            numbers,
-        )
-        for of in corpora
-        for model in MODELS
-    ]
-
-
-def adversaries(corpora: Sequence[str]) -> list[RowPlan]:
-    """Return one row for every corpus, model and weight λ of the divergence.
-
-    The roles of a row are a softmax model and its two trained adversaries.
-    """
-    rows = []
-    for of in corpora:
-        for model in MODELS:
-            base = plan(of, model, SOFTMAX)
-            for title, factor in FACTORS.items():
-                value = float(f"{2 * factor * ADVERSARY[of]:.6g}")
-                twins = {
-                    role: msgspec.structs.replace(base, variant=variant, value=value)
-                    for role, variant in ((FROZEN, "twin_frozen"), (UNFROZEN, "twin"))
-                }
-                row = _row(of, (*model, title), {BASE: base, **twins}, {(*model, title): ADVERSARIES[model]})
-                rows.append(row)
-    return rows
-
-
-def _with_std(check: Check, name: str, words: str) -> list[Quantity]:
-    return [
-        Quantity(name=name, words=f"{words}, mean over texts", read=value_of(check.id)),
+        Quantity(name=name, words=f"{words}, mean over texts", read=value_of(check.id), axis=axis),
         Quantity(
-            name=f"{name} std", words="… standard deviation over texts", read=detail_of(check.id, "standard deviation")
+            name=f"{name} std",
+            words="… standard deviation over texts",
+            label=f"{words}, standard deviation over texts",
+            read=detail_of(check.id, "standard deviation"),
         ),
     ]
 
@@ -180,7 +98,7 @@ def _with_std(check: Check, name: str, words: str) -> list[Quantity]:
 def _agreed(measure: str) -> list[Quantity]:
     kind, _, place = measure.rpartition(" ")
     words = f"τ-b with {kind} at {'the inputs' if place == 'inputs' else 'hidden states'}"
-    return _with_std(AGREEMENTS[measure], measure, words)
+    return _with_std(AGREEMENTS[measure], measure, words, axes.TAU_B)
 
 
 def _accuracy(role: str) -> Callable[[Models], Reading]:
@@ -205,9 +123,18 @@ def _over_spectrum(column: str, name: str, words: str) -> list[Quantity]:
 def _trend(column: str, name: str, words: str) -> list[Quantity]:
     return [
         Quantity(
-            name=f"{name}means", words=f"τ-b between λ and {words}, over models", read=trend_of_means(GRID, column)
+            name=f"{name}means",
+            words=f"τ-b between λ and {words}, over models",
+            read=trend_of_means(GRID, column),
+            axis=axes.TAU_B,
         ),
-        Quantity(name=f"{name}texts", words="… over all pairs of a λ and a text", read=trend_of_texts(GRID, column)),
+        Quantity(
+            name=f"{name}texts",
+            words="… over all pairs of a λ and a text",
+            label=f"τ-b between λ and {words}, over all pairs of a λ and a text",
+            read=trend_of_texts(GRID, column),
+            axis=axes.TAU_B,
+        ),
     ]
 
 
@@ -284,6 +211,7 @@ PAPER = Paper(
     citation="Clara Meister, Stefan Lazov, Isabelle Augenstein and Ryan Cotterell. ACL 2021.",
     corpora=CORPORA,
     claims=CLAIMS,
+    row_names=f"{ROW_NAMES} A fourth part is the projection of attention, or the weight λ of the adversary (table 5).",
     deviations=(
         "The learning rate is 1e-3 (BiLSTM) and 1e-4 (Transformer), ten times the paper's. Models are trained for 8 "
         "epochs, and the best epoch is chosen on dev only; the paper does not say how many epochs it uses. In "
@@ -303,7 +231,7 @@ PAPER = Paper(
             source="table 1",
             rows=partial(single, numbers=INFLUENCES),
             quantities=(
-                *_with_std(INFLUENCE, "entropy", "H̃ of the influence of the inputs on h_p, over all p"),
+                *_with_std(INFLUENCE, "entropy", "H̃ of the influence of the inputs on h_p, over all p", axes.ENTROPY),
                 _mean_of(
                     "co_indexed_entropy", "co-indexed", "co-indexed: H̃ of the influence of x_i on h_i, over all i"
                 ),
@@ -373,7 +301,13 @@ PAPER = Paper(
             source="table 5; accuracy of the base model: table 3",
             rows=adversaries,
             quantities=(
-                Quantity(name="accuracy base", words="accuracy, base model", read=_accuracy(BASE), score_of=BASE),
+                Quantity(
+                    name="accuracy base",
+                    words="accuracy, base model",
+                    read=_accuracy(BASE),
+                    score_of=BASE,
+                    axis=axes.ACCURACY,
+                ),
                 *(
                     quantity
                     for role in (FROZEN, UNFROZEN)
@@ -382,8 +316,15 @@ PAPER = Paper(
                             name=f"jsd {role}",
                             words=f"JSD between the attention of the {role} adversary and the base model's",
                             read=jsd_between(role, BASE),
+                            axis=axes.JSD,
                         ),
-                        Quantity(name=f"accuracy {role}", words="… its accuracy", read=_accuracy(role)),
+                        Quantity(
+                            name=f"accuracy {role}",
+                            words="… its accuracy",
+                            label=f"accuracy, {role} adversary",
+                            read=_accuracy(role),
+                            axis=axes.ACCURACY,
+                        ),
                     )
                 ),
             ),
@@ -404,7 +345,7 @@ PAPER = Paper(
             source="table 6, figures 1 and 4; accuracy: table 3",
             rows=partial(single, numbers=AGREED),
             quantities=(
-                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL),
+                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL, axis=axes.ACCURACY),
                 *(quantity for measure in MEASURES for quantity in _agreed(measure)),
                 Quantity(
                     name="importance",

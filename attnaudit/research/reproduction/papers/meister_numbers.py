@@ -13,8 +13,8 @@ SOFTMAX, SPARSEMAX = "softmax", "sparsemax"
 #: The measures of importance that attention is compared with in table 6, and the place where each is computed.
 MEASURES = ("gradient inputs", "leave-one-out inputs", "gradient hidden", "leave-one-out hidden")
 
-#: Corpus -> λ of the adversary's loss in Wiegreffe & Pinter 2019. Their code halves the TVD, so `meister.adversaries`
-#: doubles λ.
+#: Corpus -> λ of the adversary's loss in Wiegreffe & Pinter 2019. Their code halves the TVD, so
+#: `meister_models.adversaries` doubles λ.
 ADVERSARY = {"sst": 5.25e-4, "imdb": 8e-4, "20news": 5e-4, EMBEDDED: 5.25e-4}
 #: Last part of a row's name -> factor by which λ of the adversary's loss is multiplied.
 FACTORS = {"λ": 1, "10λ": 10, "100λ": 100}

@@ -14,6 +14,7 @@ from attnaudit.checks.permutation_fragility import PermutationFragility
 from attnaudit.checks.token_probability import TokenProbability
 from attnaudit.checks.uniform_fragility import UniformFragility
 from attnaudit.formatting import number
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import jsd_between, tvd_between
 from attnaudit.research.reproduction.figure_records import Figure
 from attnaudit.research.reproduction.goals import Goal, ranked
@@ -76,9 +77,19 @@ def _fragility(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Qu
         words: A text that is appended to the description of F1.
     """
     return [
-        Quantity(name=f"f1{suffix}", words=f"F1{words}", read=lambda models: f1(models, of=of), score_of=of),
-        Quantity(name=f"uniform{suffix}", words="… drop under uniform attention", read=value_of(UNIFORM.id, of=of)),
-        Quantity(name=f"permuted{suffix}", words="… drop under permuted attention", read=value_of(PERMUTED.id, of=of)),
+        Quantity(
+            name=f"f1{suffix}", words=f"F1{words}", read=lambda models: f1(models, of=of), score_of=of, axis=axes.F1
+        ),
+        *(
+            Quantity(
+                name=f"{name}{suffix}",
+                words=f"… drop under {name} attention",
+                label=f"drop in F1 under {name} attention{words}",
+                read=value_of(check.id, of=of),
+                axis=axes.DROP,
+            )
+            for name, check in (("uniform", UNIFORM), ("permuted", PERMUTED))
+        ),
         Quantity(
             name=f"tvd{suffix}",
             words="median TVD under permuted attention, mean over texts",
@@ -133,6 +144,7 @@ def _information(words: str) -> list[Quantity]:
         Quantity(
             name=f"{words} mi",
             words=f"MI(e; h) of the {kind}, plug-in estimate, nats",
+            axis=axes.INFORMATION,
             read=detail_of(check, "mutual information of embedding and state, plug-in estimate, nats"),
         ),
         Quantity(
@@ -163,7 +175,13 @@ def _path(form: str) -> list[Quantity]:
         ]
     return [
         *quantities,
-        Quantity(name=f"cost {form}", words=f"… TVD per nat of JSD, λ = {WEIGHTS[-1]:g}", read=_cost(form)),
+        Quantity(
+            name=f"cost {form}",
+            words=f"… TVD per nat of JSD, λ = {WEIGHTS[-1]:g}",
+            label=f"{FORMS[form]}: TVD per nat of JSD, λ = {WEIGHTS[-1]:g}",
+            read=_cost(form),
+            axis=axes.TVD_PER_JSD,
+        ),
     ]
 
 
@@ -199,6 +217,7 @@ def _alone(of: str = MODEL, *, suffix: str = "", words: str = "") -> list[Quanti
             name=f"probability{suffix}",
             words=f"probability of the predicted class from one state alone{words}",
             read=value_of(ALONE.id, of=of),
+            axis=axes.PROBABILITY,
         ),
         Quantity(
             name=f"whole{suffix}", words="… from the whole text", read=reference_of(ALONE.id, "whole_text", of=of)
@@ -273,6 +292,9 @@ PAPER = Paper(
     citation="Martin Tutek and Jan Šnajder. RepL4NLP 2020.",
     corpora=CORPORA,
     claims=CLAIMS,
+    row_names="Rows are named corpus/form/alignment: sst/tying/additive is the form “tying” with additive attention on "
+    "SST. In some tables, the number of layers replaces the alignment. Rows that compare several forms of a model are "
+    "named corpus/alignment.",
     score="f1",
     remedies=lambda one, _random: remedies(one, OPTIONS),
     embeddings="Embeddings are random (300 wide, standard deviation .1) and not pretrained, so δ and η may have a "
@@ -326,7 +348,7 @@ PAPER = Paper(
             title="Prediction from one hidden state alone",
             source="table 3",
             rows=lambda corpora: rows(corpora, PROBABILITY),
-            quantities=(Quantity(name="accuracy", words="accuracy", read=accuracy), *_alone()),
+            quantities=(Quantity(name="accuracy", words="accuracy", read=accuracy, axis=axes.ACCURACY), *_alone()),
             audits=(Audit(checks=(ALONE,)),),
             deviations=("Only texts that the model classifies correctly count, as in the paper.",),
         ),

@@ -7,17 +7,12 @@ They are compared in separate rows.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable
 
 from attnaudit.checks.information_ranking import InformationRanking
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import ATTENTION, jsd_between, tvd_between
-from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
-from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.goals import Goal, same_order
-from attnaudit.research.reproduction.paper_report import Line, Provenance, Row
 from attnaudit.research.reproduction.paper_tables import (
     MODEL,
     Audit,
@@ -33,6 +28,7 @@ from attnaudit.research.reproduction.paper_tables import (
 )
 from attnaudit.research.reproduction.papers.shared_deviations import HALVED, LONG
 from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, CLAIMS, ENCODERS, KEPT, MEAN
+from attnaudit.research.reproduction.papers.wen_means import STATISTICS, means_and_boxes
 from attnaudit.research.reproduction.papers.wen_rows import (
     CORPORA,
     ELSEWHERE,
@@ -64,26 +60,10 @@ CLUSTERED = (
     "with a single member are merged into the nearest one. On the other corpora, the rule finds 50 to 55 or no number, "
     "depending on the corpus and the seed. There we use a twentieth of the number of texts (5 to 200)."
 )
-#: Name of a quantity -> (name of the check's detail, description). The name is None for the value of the check.
-STATISTICS: dict[str, tuple[str | None, str]] = {
-    "tau": (None, "weighted τ between attention and information"),
-    "tau uncorrected": ("weighted τ of uncorrected information", "… with uncorrected information"),
-    "tau-b": ("unweighted τ-b", "… unweighted (τ-b)"),
-}
-#: Means over all data sets and 10 runs (§5).
-MEANS = {
-    "additive": 0.80,
-    "deep": 0.74,
-    "dot": 0.45,
-    "bilstm/additive": 0.92,
-    "cnn/additive": 0.88,
-    "cnn/deep": 0.83,
-    "bilstm/deep": 0.80,
-}
 
 
 def _read(name: str, *, of: str = MODEL, check: InformationRanking | None = None) -> Callable[[Models], Reading]:
-    detail = STATISTICS[name][0]
+    detail = STATISTICS[name].detail
     if detail is not None:
         return _detail(detail, of=of, check=check)
     return lambda models: value_of((check or _ranking(models)).id, of=of)(models)
@@ -112,7 +92,10 @@ def _detail(name: str, *, of: str = MODEL, check: InformationRanking | None = No
 
 
 def _ranked(*, check: InformationRanking | None = None) -> list[Quantity]:
-    return [Quantity(name=name, words=words, read=_read(name, check=check)) for name, (_, words) in STATISTICS.items()]
+    return [
+        Quantity(name=name, words=one.words, label=one.label, read=_read(name, check=check), axis=one.axis)
+        for name, one in STATISTICS.items()
+    ]
 
 
 def _change(name: str, of: str, *, rise: bool = False) -> Callable[[Models], Reading]:
@@ -143,15 +126,25 @@ def _all_tied(models: Models, of: str) -> bool:
 
 
 def _changes(of: str, words: str, *, rise: bool = False) -> list[Quantity]:
-    labels = (words, "… with uncorrected information", "… unweighted (τ-b)")
     return [
-        Quantity(name=f"change {name} {of}", words=label, read=_change(name, of, rise=rise))
-        for name, label in zip(STATISTICS, labels, strict=True)
+        Quantity(
+            name=f"change {name} {of}",
+            words=words if one.detail is None else one.words,
+            read=_change(name, of, rise=rise),
+            axis=axes.TAU_CHANGE,
+        )
+        for name, one in STATISTICS.items()
     ]
 
 
 def _accuracy(of: str, words: str) -> Quantity:
-    return Quantity(name=f"accuracy {of}", words=words, read=lambda models: accuracy(models, of=of), score_of=of)
+    return Quantity(
+        name=f"accuracy {of}",
+        words=words,
+        read=lambda models: accuracy(models, of=of),
+        score_of=of,
+        axis=axes.ACCURACY,
+    )
 
 
 def _kept(models: Models) -> Reading:
@@ -161,102 +154,6 @@ def _kept(models: Models) -> Reading:
 
 def _first(of: str = MODEL) -> Callable[[Models], Reading]:
     return _detail("weight of the first rank", of=of)
-
-
-def _across(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
-    """Return rows with the means that the paper reports, and figure 2 with one picture per corpus.
-
-    All means are over the same corpora. A corpus is left out if it lacks a setting that another corpus has. A mean is
-    computed from at least two rows. The paper's mean over encoders is compared only with a mean over all encoders.
-    """
-    names = list(dict.fromkeys(row.corpus for row in rows))
-    boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
-    by_name = {row.name: row for row in rows}
-    settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
-    measured = [setting for setting in settings if any(f"{name}/{setting}" in by_name for name in names)]
-    complete = [name for name in names if all(f"{name}/{setting}" in by_name for setting in measured)]
-    groups = [
-        *((alignment, [one for one in measured if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
-        *((setting, [setting]) for setting in measured),
-    ]
-    means = [
-        _mean(name, [by_name[f"{of}/{setting}"] for of in complete for setting in group])
-        for name, group in groups
-        if group
-    ]
-    return [row for row in means if row is not None], boxes
-
-
-def _mean(name: str, rows: Sequence[Row]) -> Row | None:
-    """Return a row with the means over the rows in which τ is defined.
-
-    The result is None if there are fewer than two such rows, or if they have no seed in common.
-    """
-    ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
-    made = [row.provenance for row in ranked if row.provenance is not None]
-    seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
-    if not seeds or len(ranked) < 2:
-        return None
-    alignment = name.rpartition("/")[2]
-    encoders = [one for one in ENCODERS if any(row.name.split("/")[1] == one for row in ranked)]
-    as_in_paper = "/" in name or len(encoders) == len(ENCODERS)
-    which = f"{' and '.join(ENCODERS[encoder] for encoder in encoders)}, {alignment}"
-    over = list(dict.fromkeys(row.corpus for row in ranked))
-    compared = name if as_in_paper and over != [EMBEDDED] else None
-    return Row(
-        name=f"{MEAN}/{name}",
-        title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
-        corpus=over[0],
-        lines=[_mean_line(quantity, ranked, seeds, compared) for quantity in STATISTICS],
-        provenance=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
-    )
-
-
-def _line_of(row: Row, quantity: str) -> Line:
-    return next(one for one in row.lines if one.quantity == quantity)
-
-
-def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: str | None) -> Line:
-    """Return a line with one value per seed: the mean over the rows in which the quantity is defined for the seed."""
-    lines = [(_line_of(row, quantity), row.provenance) for row in rows]
-    values: list[float | None] = []
-    for seed in seeds:
-        found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
-        known = [value for value in found if value is not None]
-        values.append(statistics.fmean(known) if known else None)
-    defined = [value for value in values if value is not None]
-    return Line(
-        quantity=quantity,
-        words=STATISTICS[quantity][1],
-        paper=MEANS.get(name or "") if quantity == "tau" else None,
-        ours=statistics.fmean(defined) if defined else None,
-        std=statistics.stdev(defined) if len(defined) > 1 else None,
-        values=values,
-        n=sum(line.n or 0 for line, _ in lines),
-    )
-
-
-def _seconds(made: Sequence[Provenance]) -> dict[str, float]:
-    fields = [name for name in Provenance.__struct_fields__ if name.endswith("seconds")]
-    return {name: sum(getattr(one, name) for one in made) for name in fields}
-
-
-def _boxes(rows: Sequence[Row]) -> Figure:
-    title = corpus(rows[0].corpus).title
-    found = []
-    for row in rows:
-        _, encoder, alignment = row.name.split("/")
-        line = _line_of(row, "tau")
-        values = [value for value in line.values if value is not None]
-        found.append(Box(label=alignment, side=list(ENCODERS).index(encoder), values=values))
-    return Figure(
-        name="boxes",
-        row=rows[0].corpus,
-        title=f"{title}: weighted τ between attention and information",
-        caption="One dot per seed. The box reaches from the first to the third quartile, and the whiskers reach to "
-        "the smallest and the largest value. The line is the median.",
-        boxes=Boxes(sides=list(ENCODERS.values()), x_label="weighted τ", boxes=found),
-    )
 
 
 PAPER = Paper(
@@ -286,7 +183,7 @@ PAPER = Paper(
             source="figure 2 (10 runs each) and its means in §5; accuracy: table 1",
             rows=ranking_rows,
             quantities=(
-                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL),
+                Quantity(name="accuracy", words="accuracy", read=accuracy, score_of=MODEL, axis=axes.ACCURACY),
                 *_ranked(),
                 Quantity(
                     name="floor",
@@ -298,7 +195,7 @@ PAPER = Paper(
                 Quantity(name="clusters", words="clusters", read=_detail("clusters (N)"), digits=1),
             ),
             audits=(Audit(checks=RANKINGS),),
-            across=_across,
+            across=means_and_boxes,
             drawn=("tau", "tau-b"),
             deviations=(
                 CLUSTERED,
@@ -335,7 +232,7 @@ PAPER = Paper(
             quantities=(
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 *(one for name, words in FIXES.items() for one in _changes(name, f"Δτ, {words}")),
-                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
+                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy, axis=axes.ACCURACY),
                 *(_accuracy(name, f"accuracy, {words}") for name, words in FIXES.items()),
             ),
             audits=(Audit(checks=RANKINGS),),
@@ -358,7 +255,7 @@ PAPER = Paper(
             quantities=(
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 *_changes("random_attention", "Δτ, parameters of attention frozen at random, the rest trained"),
-                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
+                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy, axis=axes.ACCURACY),
                 _accuracy("random_attention", "accuracy with random attention"),
             ),
             audits=(Audit(checks=RANKINGS),),
@@ -372,14 +269,22 @@ PAPER = Paper(
             rows=adversary_rows,
             quantities=(
                 _accuracy("twin", "accuracy of the adversary"),
-                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy),
-                Quantity(name="tvd", words="mean TVD between the outputs of the two models", read=tvd_between("twin")),
+                Quantity(name="accuracy", words="accuracy of the normal model", read=accuracy, axis=axes.ACCURACY),
                 Quantity(
-                    name="jsd", words="mean JSD between the attention of the two models, nats", read=jsd_between("twin")
+                    name="tvd",
+                    words="mean TVD between the outputs of the two models",
+                    read=tvd_between("twin"),
+                    axis=axes.TVD,
+                ),
+                Quantity(
+                    name="jsd",
+                    words="mean JSD between the attention of the two models, nats",
+                    read=jsd_between("twin"),
+                    axis=axes.JSD,
                 ),
                 Quantity(name="tau", words="weighted τ of the normal model", read=_read("tau")),
                 Quantity(name="tau twin", words="weighted τ of the adversary", read=_read("tau", of="twin")),
-                *_changes("twin", "Δτ"),
+                *_changes("twin", "Δτ of the adversary"),
             ),
             audits=(Audit(checks=RANKINGS, tokens=(ATTENTION,)),),
             deviations=(
@@ -401,13 +306,14 @@ PAPER = Paper(
                     name="kept",
                     words=f"share of seeds (paper: of settings) in which τ does not fall by more than {KEPT:g}",
                     read=_kept,
+                    axis=axes.SHARE,
                 ),
                 Quantity(name="tau", words="weighted τ with softmax", read=_read("tau")),
                 Quantity(name="tau gumbel", words="weighted τ with Gumbel-softmax", read=_read("tau", of="gumbel")),
                 *_changes("gumbel", "increase in τ", rise=True),
                 Quantity(name="first", words="share of attention on the first rank, softmax", read=_first()),
                 Quantity(name="first gumbel", words="… Gumbel-softmax", read=_first("gumbel")),
-                Quantity(name="accuracy", words="accuracy with softmax", read=accuracy),
+                Quantity(name="accuracy", words="accuracy with softmax", read=accuracy, axis=axes.ACCURACY),
                 _accuracy("gumbel", "accuracy with Gumbel-softmax"),
             ),
             audits=(Audit(checks=RANKINGS),),

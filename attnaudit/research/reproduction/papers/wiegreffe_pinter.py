@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from attnaudit.checks.adversarial_divergence import AdversarialDivergence
 from attnaudit.checks.trained_adversary import SWEEP
 from attnaudit.checks.uniform_fragility import UniformFragility
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.compare_models import (
     difference_of,
     jsd_between,
@@ -69,6 +70,8 @@ SWEPT = {f"λ × {times:g}": times for times in SWEEP}
 EXACT = {epsilon: AdversarialDivergence(tvd=epsilon, severity="report") for epsilon in (0.01, 0.05)}
 #: This check reads attention. Attention is therefore stored and can be compared between models.
 ATTENTION = UniformFragility(severity="report")
+#: First part of the name of a quantity -> its axis.
+AXES = {"accuracy": axes.ACCURACY, "f1": axes.F1, "jsd": axes.JSD, "tvd": axes.TVD}
 JSD_LABEL = "JSD, nats (at most ln 2 = 0.693)"
 
 
@@ -137,7 +140,8 @@ def _accuracy_of(role: str) -> Callable[[Models], Reading]:
 
 
 def _number(name: str, words: str, read: Callable[[Models], Reading], *, score_of: str = "") -> Quantity:
-    return Quantity(name=name, words=words, read=read, score_of=score_of)
+    """Return a quantity. The first part of its name, such as "jsd", determines its axis."""
+    return Quantity(name=name, words=words, read=read, score_of=score_of, axis=AXES.get(name.split()[0], axes.NUMBER))
 
 
 def _further(models: Models) -> Reading:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.paper_figures import draw
+from attnaudit.research.reproduction.shared_axes import share_axes
+from tests.units.research.reproduction.synthetic_reports import reproduction
 
 VALUES = [-0.2, 0.1, 0.3, 0.9]
 
@@ -33,7 +36,7 @@ def test_the_parts_of_a_box_are_its_quantiles() -> None:
     found = [(x - zero) / unit for x in (whisker.x, box.x, median.x, box.x + box.width, whisker.x2)]
     assert found == pytest.approx(np.quantile(VALUES, (0, 0.25, 0.5, 0.75, 1)).tolist())
     assert box.css == "fill quartiles s1"
-    assert drawn.legend == (("s0", "BiLSTM"), ("s1", "CNN"))
+    assert drawn.legend == (("s1", "CNN"),)  # the legend has only what is drawn
     assert drawn.label == "τ. additive, CNN: median 0.200 of 4"
 
 
@@ -51,3 +54,21 @@ def test_boxes_of_one_label_are_drawn_together_and_empty_ones_are_left_out() -> 
     assert labels == ["additive", "dot"]
     assert len([shape for shape in drawn.shapes if shape.kind == "rect"]) == 3
     assert draw(figure(Box(label="dot", side=0, values=[]))) is None
+
+
+def test_the_box_plots_of_a_table_have_the_same_axis_in_all_reports() -> None:
+    reports = {}
+    for name, value in (("glove", 0.9), ("random", -0.25)):
+        table = msgspec.structs.replace(
+            reproduction(t=[]).tables[0], figures=[figure(Box(label="dot", side=0, values=[value]))]
+        )
+        reports[name] = msgspec.structs.replace(reproduction(), tables=[table])
+    shared = [one.tables[0].figures[0] for one in share_axes(reports).values()]
+    assert [(one.boxes.low, one.boxes.high) for one in shared if one.boxes] == [(-0.25, 1.0), (-0.25, 1.0)]
+    ticks = [
+        [shape.text for shape in drawn.shapes if shape.css == "tick" and shape.anchor != "end"]
+        for one in shared
+        if (drawn := draw(one)) is not None
+    ]
+    assert ticks[0] == ticks[1]
+    assert "−0.25" in ticks[0]

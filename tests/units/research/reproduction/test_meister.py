@@ -13,8 +13,9 @@ from attnaudit.research.reproduction.corpora import EMBEDDED
 from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_report import Reproduction
 from attnaudit.research.reproduction.paper_tables import Models, Result, RowPlan, TablePlan
-from attnaudit.research.reproduction.papers.meister import GRID, PAPER, adversaries, plan
+from attnaudit.research.reproduction.papers.meister import PAPER
 from attnaudit.research.reproduction.papers.meister_claims import CLAIMS
+from attnaudit.research.reproduction.papers.meister_models import GRID, adversaries, plan
 from attnaudit.research.reproduction.papers.meister_numbers import BILSTM, TRANSFORMER
 from attnaudit.research.reproduction.prepare_corpora import Prepared
 from attnaudit.research.reproduction.train_models import train_all

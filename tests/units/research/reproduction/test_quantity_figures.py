@@ -5,12 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from attnaudit.research.reproduction import quantity_axes as axes
 from attnaudit.research.reproduction.curve_plots import mean_curve
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import Row
 from attnaudit.research.reproduction.papers import PAPERS, paper
-from attnaudit.research.reproduction.quantity_figures import CurvePlan, PointPlan, curve_figures, strip_figures
-from tests.units.research.reproduction.synthetic_reports import row
+from attnaudit.research.reproduction.quantity_figures import (
+    SPREAD,
+    CurvePlan,
+    PointPlan,
+    curve_figures,
+    strip_figures,
+)
+from attnaudit.research.reproduction.shared_axes import share_axes
+from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 
 def with_paper(made: Row, **numbers: float) -> Row:
@@ -38,16 +46,56 @@ def test_a_strip_has_a_dot_per_seed_and_a_mark_at_the_papers_number() -> None:
     (mark,) = (shape for shape in drawn.shapes if shape.css == "mark threshold")
     unit = (dots[1] - dots[0]) / 0.2
     assert mark.x == pytest.approx(dots[0] + 0.3 * unit)
-    assert [css for css, _ in drawn.legend] == ["s0", "s1"]
+    assert [css for css, _ in drawn.legend] == ["s0", "s5 ring"]  # not a colour of box plots
     assert "paper" in drawn.note
 
 
-def test_the_strips_of_a_table_have_the_same_axis() -> None:
-    figures = strip_figures(ROWS, ("tvd",))
-    assert [figure.name for figure in figures] == ["strips tau", "strips tvd"]
-    axes = {(one.strips.low, one.strips.high) for one in figures if one.strips is not None}
-    assert axes == {(-0.2, 0.9)}
+def with_axes(made: Row, **of_quantity: axes.Axis) -> Row:
+    lines = [msgspec.structs.replace(line, axis=of_quantity[line.quantity]) for line in made.lines]
+    return msgspec.structs.replace(made, lines=lines)
+
+
+def test_strips_of_the_same_kind_have_the_same_axis() -> None:
+    numbers = {"tau": [-0.2], "other tau": [0.4], "accuracy": [0.7], "drop": [0.05]}
+    kinds = {"tau": axes.TAU_B, "other tau": axes.TAU_B, "accuracy": axes.ACCURACY, "drop": axes.DROP}
+    made = with_axes(row("sst/bilstm", numbers), **kinds)
+    figures = strip_figures([made], tuple(numbers))
+    assert [figure.name for figure in figures] == [f"strips {name}" for name in numbers]
+    ranges = [(one.strips.x_label, one.strips.low, one.strips.high) for one in figures if one.strips is not None]
+    assert ranges == [
+        ("Kendall τ-b", -1.0, 1.0),
+        ("Kendall τ-b", -1.0, 1.0),
+        ("accuracy", 0.0, 1.0),
+        ("drop in F1", 0.0, 0.05),
+    ]
     assert strip_figures([ROWS[2]], ("tau",)) == []
+
+
+def test_strips_of_one_kind_cover_the_values_of_all_reports() -> None:
+    reports = {}
+    for name, drop in (("glove", 0.4), ("random", -0.1)):
+        made = with_axes(row("sst/bilstm", {"drop": [drop], "f1": [0.8]}), drop=axes.DROP, f1=axes.F1)
+        table = msgspec.structs.replace(reproduction(t=[made]).tables[0], figures=strip_figures([made], ("drop", "f1")))
+        reports[name] = msgspec.structs.replace(reproduction(), tables=[table])
+    for report in share_axes(reports).values():
+        drop, f1 = (figure.strips for figure in report.tables[0].figures)
+        assert drop is not None
+        assert f1 is not None
+        assert (drop.low, drop.high) == (-0.1, 0.4)
+        assert (f1.low, f1.high) == (0.0, 1.0)
+
+
+def test_a_strip_plot_of_one_class_names_the_class_of_each_corpus() -> None:
+    rows = []
+    for corpus, name in (("sst", "negative"), ("imdb", "negative"), ("agnews", "Business")):
+        made = row(f"{corpus}/bilstm", {"class 0": [0.5]}, corpus=corpus)
+        lines = [msgspec.structs.replace(made.lines[0], words=f"… of {name}", label="of the first", class_name=name)]
+        rows.append(msgspec.structs.replace(made, title=f"{corpus}, BiLSTM", lines=lines))
+    (figure,) = strip_figures(rows, ("class 0",))
+    assert figure.title == "of the first"
+    assert "negative (SST, IMDb), Business (AG News)." in figure.caption
+    assert figure.strips is not None
+    assert [one.label for one in figure.strips.strips] == ["sst, BiLSTM", "imdb, BiLSTM", "agnews, BiLSTM"]
 
 
 PLAN = CurvePlan(
@@ -85,6 +133,19 @@ def test_a_curve_has_a_line_for_every_seed_and_their_mean() -> None:
     assert drawn is not None
     assert sum(shape.css == "stroke seed s0" for shape in drawn.shapes) == 2
     assert {shape.text for shape in drawn.shapes if shape.anchor == "start"} >= {"λ=1", "λ=2"}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_quantities_that_are_shown_alone_have_a_description_and_an_axis(name: str) -> None:
+    for table in paper(name).tables:
+        with_numbers = {quantity for row in table.rows(paper(name).corpora) for quantity in row.paper}
+        shown = [one for one in table.quantities if one.name in with_numbers | set(table.drawn)]
+        texts = [one.label or one.words for one in shown]
+        assert len(set(texts)) == len(texts), table.name
+        for one, text in zip(shown, texts, strict=True):
+            assert not text.startswith("…"), one.name
+            assert "{}" not in text, one.name
+            assert one.axis != axes.NUMBER or one.name.endswith(SPREAD), one.name
 
 
 @pytest.mark.parametrize("name", PAPERS)
