@@ -11,8 +11,9 @@ from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction import paper_wording as wording
-from attnaudit.research.reproduction.corpora import EMBEDDED
+from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
+from attnaudit.research.reproduction.glossary import SYMBOLS, Symbol, symbols_in
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, Reproduction, Table
 from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
@@ -78,6 +79,26 @@ class Page:
         """The answers of all reports to each claim."""
         return list(zip(*(part.report.findings for part in self.parts), strict=True))
 
+    def by_part(self, answers: Sequence[Finding]) -> list[tuple[Part, Finding]]:
+        """Return the answers to a claim, each with its report."""
+        return list(zip(self.parts, answers, strict=True))
+
+    @property
+    def symbols(self) -> list[Symbol]:
+        """The symbols that the page uses."""
+        return symbols_in("\n".join(_read_text(part.report) for part in self.parts))
+
+    @property
+    def excluded(self) -> list[tuple[Part, list[tuple[str, str]]]]:
+        """The reports with their rows that cannot decide a claim, if any. `EXCLUDED_HEAD` names the columns."""
+        found = [(part, wording.excluded_rows(part.report)) for part in self.parts]
+        return [(part, rows) for part, rows in found if rows]
+
+    @property
+    def advised(self) -> list[Part]:
+        """The reports that have remedies."""
+        return [part for part in self.parts if part.report.remedies]
+
     @property
     def corpora(self) -> list[str]:
         """The corpora of the paper's tables."""
@@ -101,6 +122,13 @@ class Index:
 
     wording = wording
     verdicts = get_args(ClaimVerdict)
+    corpus_title = staticmethod(corpus_title)
+
+    @property
+    def symbols(self) -> list[Symbol]:
+        """The symbols that the page uses."""
+        found = [one for paper in self.papers for part in paper.parts for one in part.report.findings]
+        return symbols_in("\n".join(text for one in found for text in (one.sentence, one.reason)))
 
     @property
     def causes(self) -> list[tuple[str, str, str]]:
@@ -183,10 +211,30 @@ def _heatmap(pair: Counterfactual) -> Heatmap:
 def markdown(report: Reproduction) -> str:
     """Return the report as Markdown, without figures."""
     lines = [f"# {wording.heading(report)}", "", report.citation, ""]
-    lines += [f"* {name}: {wording.sizes(parts)} texts" for name, parts in report.data.items()]
+    lines += [f"* {texts} texts" for texts in wording.texts_of(report)]
     lines.append("")
+    body = _body(report)
+    return "\n".join([*lines, *_symbols(symbols_in(_read_text(report))), *body]) + "\n"
+
+
+def _read_text(report: Reproduction) -> str:
+    """Return everything in a report that may contain symbols."""
+    figures = [text for table in report.tables for one in table.figures for text in (one.title, one.caption)]
+    return "\n".join([*_body(report), *figures])
+
+
+def _symbols(symbols: Sequence[Symbol]) -> list[str]:
+    """Return a section that explains symbols. The list is empty if there are none."""
+    cells = [(symbol.name, symbol.meaning) for symbol in symbols]
+    return [f"## {wording.SYMBOLS}", "", *markdown_table(wording.SYMBOLS_HEAD, cells)] if cells else []
+
+
+def _body(report: Reproduction) -> list[str]:
+    """Return the sections of the report in Markdown, without the section that explains symbols."""
+    lines: list[str] = []
     if report.findings:
-        lines += [f"## {wording.CLAIMS}", "", wording.VERDICTS, "", *_findings(report)]
+        lines += [f"## {wording.CLAIMS}", "", wording.VERDICTS, ""]
+        lines += [*([report.row_names, ""] if report.row_names else []), *_findings(report)]
     if report.goals:
         cells = [row[1:] for row in wording.goal_cells("", report)]
         lines += [f"### {wording.GOALS}", "", wording.GOALS_TEXT, "", *markdown_table(wording.GOALS_HEAD[1:], cells)]
@@ -204,7 +252,7 @@ def markdown(report: Reproduction) -> str:
     )
     for environment, rows in wording.made_elsewhere(report):
         lines += ["", f"Made with {environment}: {'; '.join(rows)}."]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def claims_page(reports: Mapping[str, Reproduction]) -> str:
@@ -217,10 +265,12 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     pages = [f"* [{title}](pages/{name}.html)" for name, title in titles.items()]
     lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *pages, "", *_counts(reports)]
     lines += _open_claims(reports)
+    claims: list[str] = []
     for stem, report in reports.items():
         if report.findings:
-            lines += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, "", *_findings(report)]
-    return "\n".join([*lines, *_goals(reports), *_coverage(reports)])
+            claims += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, ""]
+            claims += [*([report.row_names, ""] if report.row_names else []), *_findings(report)]
+    return "\n".join([*lines, *_symbols(SYMBOLS), *claims, *_goals(reports), *_coverage(reports)])
 
 
 def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
@@ -259,7 +309,7 @@ def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
         for stem, report in reports.items()
         for table in report.tables
     ]
-    return [*lines, *markdown_table(("table", *corpora), cells)]
+    return [*lines, *markdown_table(("table", *(corpus_title(name) for name in corpora)), cells)]
 
 
 def _corpora(reports: Iterable[Reproduction]) -> list[str]:
@@ -291,7 +341,7 @@ def _table(table: Table) -> list[str]:
         lines += [f"* {row.title}: {wording.how_measured(row)}" for row in rows]
         lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in rows for note in row.notes]
         lines.append("")
-    closeness = wording.closeness_cells(table)
+    closeness = wording.closeness_rows(table)
     if closeness:
         head = wording.CLOSENESS_HEAD
         lines += [f"### {wording.CLOSENESS}", "", *markdown_table(head, closeness, numeric=head[1:])]

@@ -24,8 +24,8 @@ def summary(report: Reproduction, *, width: int) -> str:
 
 def _print_report(report: Reproduction, console: Console) -> None:
     console.print(f"{wording.heading(report)}. {report.citation}")
-    for name, parts in report.data.items():
-        console.print(f"{name}: {wording.sizes(parts)} texts")
+    for texts in wording.texts_of(report):
+        console.print(f"{texts} texts")
     for table in report.tables:
         _print_table(table, console)
     if report.findings:
@@ -66,7 +66,7 @@ def _print_table(table: Table, console: Console) -> None:
 def _print_closeness(table: Table, console: Console) -> None:
     from rich.text import Text
 
-    rows = wording.closeness_cells(table)
+    rows = wording.closeness_rows(table)
     if rows:
         console.print(wording.CLOSENESS)
         grid = terminal_table(wording.CLOSENESS_HEAD)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from attnaudit.formatting import duration, number, plural
 from attnaudit.records import Environment
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
-from attnaudit.research.reproduction.corpora import EMBEDDED
+from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
 from attnaudit.research.reproduction.paper_report import OUTDATED, Finding, Line, OpenCause, Reproduction, Row, Table
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
@@ -71,16 +72,16 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "models that reach the paper's score",
     ),
 }
+SYMBOLS = "Symbols"
+SYMBOLS_HEAD = ("symbol", "meaning")
 INDEX = "Reproduced papers, and which of their claims hold"
 CLOSENESS = "How close our numbers are to the paper's"
+#: The columns of the table are repeated for each group of rows.
+CLOSENESS_GROUPS = ("all measured rows", "rows that count")
+CLOSENESS_COLUMNS = ("cells", "Spearman ρ", "median absolute difference")
 CLOSENESS_HEAD = (
     "quantity",
-    "compared numbers",
-    "Spearman ρ",
-    "median absolute difference",
-    "compared numbers in rows that count",
-    "ρ in rows that count",
-    "median difference in rows that count",
+    *(f"{column}, {group}" for group in CLOSENESS_GROUPS for column in CLOSENESS_COLUMNS),
 )
 PAGES = (
     "`attnaudit reproduce --render` rebuilds this page from the stored results, and one page with figures for each "
@@ -134,9 +135,26 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 
 def verdict_text(finding: Finding) -> str:
     """Return the reason for the verdict on a claim, its evidence and the number of rows that were left out."""
-    left = f"Left out: {plural(len(finding.left_out), 'row')}." if finding.left_out else ""
     evidence = f"{finding.evidence.rstrip('.')}." if finding.evidence else ""
-    return " ".join(part for part in (finding.reason, evidence, left, seeds_needed(finding)) if part)
+    return " ".join(part for part in (finding.reason, evidence, left_out(finding), seeds_needed(finding)) if part)
+
+
+def evidence_parts(finding: Finding) -> tuple[str, list[str]]:
+    """Split the evidence of a claim.
+
+    Returns:
+        The description of the numbers, as a sentence, and one text for each row or comparison. The sentence is "" if
+        the evidence has no description.
+    """
+    what, found, listed = finding.evidence.partition(". ")
+    # A semicolon in parentheses or brackets does not separate rows.
+    rows = re.split(r"; (?![^(\[]*[)\]])", (listed if found else finding.evidence).rstrip("."))
+    return (f"{what}." if found else "", [row for row in rows if row])
+
+
+def left_out(finding: Finding) -> str:
+    """Return how many rows were left out, as a sentence. It is "" if none was."""
+    return f"Left out: {plural(len(finding.left_out), 'row')}." if finding.left_out else ""
 
 
 def seeds_needed(finding: Finding) -> str:
@@ -190,6 +208,12 @@ def closeness_cells(table: Table) -> list[tuple[str, ...]]:
     ]
 
 
+def closeness_rows(table: Table) -> list[tuple[str, ...]]:
+    """Return the rows of `closeness_cells`, with descriptions of the quantities instead of their names."""
+    labels = {line.quantity: line.alone for row in table.rows for line in row.lines}
+    return [(labels.get(name, name), *numbers) for name, *numbers in closeness_cells(table)]
+
+
 def _closeness(found: Closeness) -> tuple[str, str, str]:
     return (
         str(found.cells),
@@ -218,10 +242,14 @@ def our_number(line: Line) -> str:
 
 
 def difference(line: Line) -> str:
-    """Return the measured number minus the number of the paper, with its sign. Return "—" if either is missing."""
+    """Return the measured number minus the number of the paper, with its sign. Return "—" if either is missing.
+
+    A difference that is rounded to zero has no sign.
+    """
     if line.difference is None:
         return "—"
-    return f"{line.difference:+.{line.digits}f}".replace("-", "−")
+    text = f"{line.difference:+.{line.digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text.replace("-", "−")
 
 
 def how_measured(row: Row) -> str:
@@ -284,6 +312,11 @@ def made_elsewhere(report: Reproduction) -> list[tuple[str, list[str]]]:
         (described, [f"{table} ({', '.join(names)})" for table, names in tables.items()])
         for described, tables in grouped.items()
     ]
+
+
+def texts_of(report: Reproduction) -> list[str]:
+    """Return the number of texts of each corpus, such as "SST: 6,355 train, 821 dev, 1,725 test"."""
+    return [f"{corpus_title(name)}: {sizes(parts)}" for name, parts in report.data.items()]
 
 
 def sizes(parts: dict[str, int]) -> str:

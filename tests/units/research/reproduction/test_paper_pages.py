@@ -6,11 +6,13 @@ import re
 from importlib import resources
 
 import msgspec
+import pytest
 
 from attnaudit.records import Chart, Environment, Series
 from attnaudit.report.charts import Drawing
-from attnaudit.research.reproduction import paper_pages
+from attnaudit.research.reproduction import paper_pages, paper_wording
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure, Strip, Strips, Violin, Violins
+from attnaudit.research.reproduction.glossary import SYMBOLS
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import (
     OUTDATED,
@@ -24,7 +26,8 @@ from attnaudit.research.reproduction.paper_report import (
     WordVectors,
 )
 from attnaudit.research.reproduction.paper_summary import summary
-from attnaudit.research.reproduction.paper_wording import cells, coverage
+from attnaudit.research.reproduction.paper_wording import cells, coverage, evidence_parts
+from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
 from attnaudit.run.environment import describe_environment
 
@@ -156,6 +159,98 @@ def test_a_line_shows_paper_ours_difference_and_n() -> None:
     assert cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
     assert cells(flat) == ("flat", "0.200", "undefined", "—", "0")
     assert cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
+
+
+@pytest.mark.parametrize(("ours", "shown"), [(0.2004, "0.000"), (0.1996, "0.000"), (0.199, "−0.001"), (0.3, "+0.100")])
+def test_a_difference_that_is_rounded_to_zero_has_no_sign(ours: float, shown: str) -> None:
+    assert cells(line("tau", paper=0.2, values=[ours]))[3] == shown
+
+
+def test_the_numbers_of_a_claim_are_folded_with_one_line_per_row() -> None:
+    evidence = "τ minus 0.1: mean over 3 seeds; 1 row with a single seed. a/b +0.1 [0; 0.2]; a/c +0.3 (x; y)"
+    found = msgspec.structs.replace(finding("holds"), evidence=evidence, left_out=("a", "b"))
+    what, rows = evidence_parts(found)
+    assert what == "τ minus 0.1: mean over 3 seeds; 1 row with a single seed."
+    assert rows == ["a/b +0.1 [0; 0.2]", "a/c +0.3 (x; y)"]
+    assert evidence_parts(msgspec.structs.replace(found, evidence="in 1 of 2 (a; b); of 9")) == (
+        "",
+        ["in 1 of 2 (a; b)", "of 9"],
+    )
+    assert evidence_parts(finding("undecided")) == ("", [])
+    page = paper_pages.html({"synthetic": msgspec.structs.replace(reproduction(), findings=(found,))})
+    cell = page[page.index("A reason.") :]
+    assert "Left out: 2 rows." in cell[: cell.index("<details")]
+    folded = cell[cell.index("<details") : cell.index("</details>")]
+    assert folded.count("<li>") == 2
+
+
+def both_reports() -> dict[str, Reproduction]:
+    """Two reports with excluded rows and undecided claims, one of them with word vectors."""
+    one = reproduction()
+    (first, *others) = one.tables[0].rows
+    rows = [msgspec.structs.replace(first, excluded="one seed"), *others]
+    open_ = msgspec.structs.replace(finding("undecided"), cause="intervals")
+    random = msgspec.structs.replace(
+        one,
+        tables=[msgspec.structs.replace(one.tables[0], rows=rows)],
+        findings=(open_,),
+        remedies=(Remedy(question="q", option="o", words="Start from word vectors."),),
+        row_names="Rows are named corpus/encoder.",
+    )
+    vectors = WordVectors(name="made.2d", width=2, sha256="0" * 64)
+    return {"synthetic": random, "synthetic-made.2d": msgspec.structs.replace(random, vectors=vectors)}
+
+
+def test_headings_differ_and_the_contents_list_every_section() -> None:
+    page = paper_pages.html(both_reports())
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert len(set(headings)) == len(headings)
+    assert {paper_wording.EXCLUDED, paper_wording.OPEN, paper_wording.REMEDIES} <= set(headings)
+    contents = page[page.index("<nav") : page.index("</nav>")]
+    linked = re.findall(r'href="#([^"]+)"', contents)
+    assert linked == re.findall(r'<section[^>]* id="([^"]+)"', page)  # in the order of the page
+    assert "Rows are named corpus/encoder." in page
+
+
+def test_a_paper_page_explains_the_symbols_that_it_uses() -> None:
+    reports = both_reports()
+    for text in (paper_pages.html(reports), paper_pages.markdown(reports["synthetic"])):
+        assert "Total variation distance" not in text
+    table = reports["synthetic"].tables[0]
+    about_tvd = msgspec.structs.replace(table, deviations=["TVD is halved."])
+    reports["synthetic"] = msgspec.structs.replace(reports["synthetic"], tables=[about_tvd])
+    for text in (paper_pages.html(reports), paper_pages.markdown(reports["synthetic"])):
+        assert text.count("Total variation distance") == 1
+    claim = msgspec.structs.replace(finding("holds"), sentence="Δτ is small.")
+    reports["synthetic"] = msgspec.structs.replace(reports["synthetic"], findings=(claim,))
+    assert "τ of the normal model minus τ of the other model" in paper_pages.index_html(reports)
+    for symbol in SYMBOLS:
+        assert f"| {symbol.name} | {symbol.meaning} |" in paper_pages.claims_page(reports)
+
+
+def test_reports_name_corpora_by_their_titles() -> None:
+    one = reproduction()
+    for text in (summary(one, width=100), paper_pages.markdown(one), paper_pages.html({"synthetic": one})):
+        assert "SST: 6,355 train" in text
+    named = msgspec.structs.replace(one.tables[0].rows[0], name="sst/a")
+    table = msgspec.structs.replace(one.tables[0], rows=[named])
+    reports = {"synthetic": msgspec.structs.replace(one, tables=[table])}
+    assert "| table | SST |" in paper_pages.claims_page(reports)
+    assert '<th scope="col">SST</th>' in paper_pages.index_html(reports)
+
+
+def test_closeness_is_shown_with_descriptions_and_a_head_for_each_group_of_rows() -> None:
+    one = reproduction()
+    (first, *others) = one.tables[0].rows
+    lines = [
+        msgspec.structs.replace(line("a", paper=0.1, values=[0.2]), words="… of a", label="the number a"),
+        line("b", paper=0.1, values=[0.2]),
+    ]
+    table = msgspec.structs.replace(one.tables[0], rows=[msgspec.structs.replace(first, lines=lines), *others])
+    assert "the number a" in [cells[0] for cells in paper_wording.closeness_rows(table)]
+    page = paper_pages.html({"synthetic": msgspec.structs.replace(one, tables=[table])})
+    for group in ("All measured rows", "Rows that count"):
+        assert f'class="group" colspan="3">{group}</th>' in page
 
 
 def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
