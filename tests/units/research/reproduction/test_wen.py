@@ -144,7 +144,7 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     undefined, _ = across(rows)
     assert [one.title for one in undefined if one.name == "mean/additive"] == [every.title]
     assert "mean/bilstm/additive" not in [one.name for one in undefined]  # defined on 20News alone
-    assert [one.label for one in further[:2]] == ["mean, every encoder, additive", "mean, BiLSTM, additive"]
+    assert [one.label for one in further[:2]] == ["mean, BiLSTM and CNN, additive", "mean, BiLSTM, additive"]
     assert across([ranked("babi-1/bilstm/additive", [None])])[1] == []  # τ is undefined: no empty picture
     assert [figure.row for figure in figures] == ["sst", "20news", "agnews"]
     boxes = figures[1].boxes
