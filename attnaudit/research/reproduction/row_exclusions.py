@@ -157,11 +157,18 @@ def _exclusion(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> Row
             continue
         problem = _problem(plan, scores, standards)
         if problem:
-            reasons.append(problem if role == MODEL else f"{role}: {problem}")
+            reasons.append(problem if role == MODEL else f"{_words(role)}: {problem}")
     if not reasons:
         return None
     more = f" (and {plural(len(reasons) - 1, 'other model')} of the row)" if len(reasons) > 1 else ""
     return RowExclusion(reason=reasons[0] + more, unrecorded=all(reason.endswith(UNRECORDED) for reason in reasons))
+
+
+def _words(role: str) -> str:
+    """Return the role of a model as reports write it. In grids, roles are the values of a weight, such as "10"."""
+    if role.lstrip("-").replace(".", "", 1).isdecimal():
+        return f"with the value {role}"
+    return {"twin": "adversary"}.get(role, role.replace("_", " "))
 
 
 def _problem(plan: Plan, scores: Sequence[float | None], standards: Standards) -> str:

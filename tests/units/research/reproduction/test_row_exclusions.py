@@ -169,7 +169,7 @@ def test_a_row_that_only_lacks_a_recorded_score_is_marked() -> None:
 def test_variants_need_not_be_trained_unless_the_row_says_so() -> None:
     scores = {"model": [0.8, 0.8], "twin": [0.5, 0.5]}
     found = excluded(measured("twins", "sst/free", **scores), measured("twins", "sst/must", **scores))
-    assert found == {("twins", "sst/must"): "twin: accuracy 0.500, 0.500; 0.800 is the best for this encoder"}
+    assert found == {("twins", "sst/must"): "adversary: accuracy 0.500, 0.500; 0.800 is the best for this encoder"}
     both = excluded(measured("twins", "sst/must", model=[0.5, 0.5], twin=[0.5, 0.5]))
     assert both[("twins", "sst/must")].endswith("0.800 in the paper (and 1 other model of the row)")
 
