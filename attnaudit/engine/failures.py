@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from attnaudit.errors import AdapterError, AuditError
+from attnaudit.errors import AdapterError, AuditError, raised_at
 from attnaudit.instances import Instance
 
 
@@ -19,23 +19,33 @@ def with_its_row(error: Exception, rows: Sequence[tuple[Instance, Callable[[], o
         rows: one pair for each row of the batch: the instance, and a function that measures this instance alone.
 
     Returns:
-        An error that names the first row that raises an error when it is measured alone. If there is no such row, the
-        error names the whole batch.
+        An error that names the first row that raises an error when it is measured alone. If no row or every row does
+        so, the error names the whole batch. The error also names the line of the user's code that raised it.
     """
-    culprit, others = rows[0][0], f" and the {len(rows) - 1} other rows of its batch"
-    if len(rows) == 1:
-        others = ""
-    for instance, measure_alone in rows if others else ():
-        try:
-            measure_alone()
-        except Exception as own_error:
-            error, culprit, others = own_error, instance, ""
-            break
-    alone = " Measuring each of these rows alone raised no error." if others else ""
+    culprit, others, finding, remove = rows[0][0], "", "", ", or remove the row"
+    if len(rows) > 1:
+        own_errors = enumerate(_error_of(measure_alone) for _, measure_alone in rows)
+        position, own_error = next(((i, one) for i, one in own_errors if one is not None), (0, None))
+        culprit, error = rows[position][0], own_error or error
+        if own_error is None:
+            finding = " Measuring each of these rows alone raised no error."
+        elif position == 0 and all(one is not None for _, one in own_errors):
+            finding = " Measuring each of these rows alone raised an error, too."
+        if finding:
+            others, remove = f" and the {len(rows) - 1} other rows of its batch", ""
     return AuditError(
-        f"{culprit.where or culprit.id}{others}: measuring raised {type(error).__name__}: {error}.{alone} Fix the "
-        "cause (pytest --full-trace shows where it was raised), or remove the row."
+        f"{culprit.where or culprit.id}{others}: measuring raised {type(error).__name__}{raised_at(error)}: {error}."
+        f"{finding} Fix the cause (without --audit-workers, pytest --full-trace shows the traceback){remove}."
     )
+
+
+def _error_of(function: Callable[[], object]) -> Exception | None:
+    """Call a function, and return the error that it raises; None if it raises no error."""
+    try:
+        function()
+    except Exception as error:
+        return error
+    return None
 
 
 def out_of_memory(error: BaseException) -> bool:
