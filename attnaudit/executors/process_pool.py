@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -217,24 +218,32 @@ def _refuse_deaths(member: _Member, deaths: int) -> None:
     if deaths < MOST_DEATHS:
         return
     code = member.process.exitcode
-    how = f"signal {-code}" if code is not None and code < 0 else f"exit status {code}"
+    if code is not None and code >= 0:  # nothing killed the process
+        how = f"exit status {code}"
+        advice = f"Code of the model or of a measure ended them, for example with os._exit({code}). Remove this call."
+    else:
+        how = "an unknown exit status" if code is None else f"signal {-code}"
+        advice = (
+            "Perhaps the machine ran out of memory. Give fewer --audit-workers, and resume the run with --audit-resume."
+        )
     raise AuditError(
-        f"{named(member.shard)} could not be measured: {deaths} processes died one after another ({how}). "
-        "Perhaps the machine ran out of memory. "
-        "Give fewer --audit-workers, and resume the run with --audit-resume."
+        f"{named(member.shard)} could not be measured: {deaths} processes died one after another ({how}). {advice}"
     )
 
 
 def _serve(channel: Connection, job: ShardJob) -> None:
     """Measure the shards that arrive, until the connection is closed. This is the main function of a process."""
     end_with_parent()
-    try:
-        worker: ShardWorker | None = None
+    # Ctrl+C reaches all processes. The process that started this one ends it.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    worker: ShardWorker | None = None
+    with contextlib.suppress(EOFError, OSError):  # the connection is closed
         while True:
             shard = channel.recv()
-            worker = worker or ShardWorker(job)
-            channel.send(worker.measure(shard))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return
-    except BaseException as error:
-        channel.send(described(error))
+            message: MeasuredShard | tuple[str, str]
+            try:
+                worker = worker or ShardWorker(job)
+                message = worker.measure(shard)
+            except BaseException as error:  # including SystemExit and KeyboardInterrupt
+                message = described(error, shard)
+            channel.send(message)

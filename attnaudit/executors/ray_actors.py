@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import logging
 import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,13 @@ class RayActors:
                 or the actor of a shard dies or exceeds the time limit repeatedly.
         """
         with contextlib.ExitStack() as ending:
-            if not self._ray.is_initialized():
-                self._start(ending)
-            self._run(job, shards, finished)
+            ending.enter_context(_without_warnings())
+            actors: list[Any] = []
+            if self._ray.is_initialized():
+                ending.callback(lambda: [self._ray.kill(one) for one in actors])
+            else:
+                self._start(ending)  # the end of the connection ends the actors
+            self._run(job, shards, finished, actors)
 
     def _start(self, ending: contextlib.ExitStack) -> None:
         """Connect to the cluster, or start Ray on this machine.
@@ -111,54 +116,61 @@ class RayActors:
                 + reason
             ) from error
 
-    def _run(self, job: ShardJob, shards: Iterable[Shard], finished: Finished) -> None:
+    def _run(self, job: ShardJob, shards: Iterable[Shard], finished: Finished, actors: list[Any]) -> None:
+        """Measure shards with the connection to Ray that exists.
+
+        Args:
+            job: The description of the measurement.
+            shards: The shards.
+            finished: Called with every measured shard.
+            actors: Filled with the actors that have not ended.
+
+        Raises:
+            AuditError: As in `run`.
+        """
         ray = self._ray
         gpus = 1 if job.device.startswith("cuda") else 0
         actor = ray.remote(max_restarts=-1, max_task_retries=MOST_RETRIES, num_cpus=1, num_gpus=gpus)(_Actor)
-        stored = ray.put(job)
+        # In a list, because Ray would replace a plain reference by the job in every call.
+        stored = [ray.put(job)]
         remaining = iter(shards)
-        actors: list[Any] = []
         busy: dict[Any, _Task] = {}
         timeouts: Counter[int] = Counter()
 
         def start() -> Any:
-            actors.append(actor.remote(stored))
+            actors.append(actor.remote())
             return actors[-1]
 
         def send(one: Any, shard: Shard) -> None:
-            busy[one.measure.remote(shard)] = _Task(one, shard, time.monotonic())
+            busy[one.measure.remote(stored, shard)] = _Task(one, shard, time.monotonic())
 
         def end(one: Any) -> None:
             ray.kill(one)
             actors.remove(one)
 
-        try:
-            for shard in itertools.islice(remaining, self.workers):
-                send(start(), shard)
-            while busy:
-                left = self._seconds_left(busy.values())
-                ready, _ = ray.wait(list(busy), num_returns=1, timeout=LOOK if left is None else min(LOOK, left))
-                if not ready:
-                    self._require_node()
-                for reference in ready:
-                    task = busy.pop(reference)
-                    message = self._received(reference, task.shard)
-                    following = next(remaining, None)
-                    if following is None:
-                        end(task.actor)  # actors that wait for its CPU can start, and measure their shards
-                    else:
-                        send(task.actor, following)
-                    finished(message)
-                for reference, task in [] if ready else list(busy.items()):
-                    if self._seconds_left([task]) == 0:
-                        del busy[reference]
-                        end(task.actor)
-                        timeouts[task.shard.index] += 1
-                        refuse_timeouts(task.shard, timeouts[task.shard.index], self.timeout)
-                        send(start(), task.shard)
-        finally:
-            for one in actors:
-                ray.kill(one)
+        for shard in itertools.islice(remaining, self.workers):
+            send(start(), shard)
+        while busy:
+            left = self._seconds_left(busy.values())
+            ready, _ = ray.wait(list(busy), num_returns=1, timeout=LOOK if left is None else min(LOOK, left))
+            if not ready:
+                self._require_node()
+            for reference in ready:
+                task = busy.pop(reference)
+                message = self._received(reference, task.shard)
+                following = next(remaining, None)
+                if following is None:
+                    end(task.actor)  # actors that wait for its CPU can start, and measure their shards
+                else:
+                    send(task.actor, following)
+                finished(message)
+            for reference, task in [] if ready else list(busy.items()):
+                if self._seconds_left([task]) == 0:
+                    del busy[reference]
+                    end(task.actor)
+                    timeouts[task.shard.index] += 1
+                    refuse_timeouts(task.shard, timeouts[task.shard.index], self.timeout)
+                    send(start(), task.shard)
 
     def _require_node(self) -> None:
         """Require that the process of Ray through which this process reaches the cluster is alive.
@@ -191,15 +203,32 @@ class RayActors:
         try:
             message = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            died = isinstance(error, self._ray.exceptions.RayActorError)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            reason = "the process of the actor died" if died else reason
+            memory = "give fewer --audit-workers" if self.workers > 1 else "free some memory"
             raise AuditError(
-                f"{named(shard)} could not be measured: Ray gave up after {MOST_RETRIES} attempts ({reason}). "
-                "Give fewer --audit-workers, and resume the run with "
+                f"{named(shard)} could not be measured: Ray gave up after {MOST_RETRIES} retries ({reason}). Perhaps "
+                "code of the model or of a measure ended the process, for example with os._exit(): then remove this "
+                f"call. Or perhaps the machine ran out of memory: {memory}, and resume the run with "
                 "--audit-resume."
             ) from error
         if not isinstance(message, MeasuredShard):
             raise rebuilt(*message)
         return message
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Let Ray log only errors, unless its logger has another level than the default, which is INFO."""
+    logger = logging.getLogger("ray")
+    before = logger.level
+    if before == logging.INFO:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _require_server(address: str) -> None:
@@ -225,18 +254,28 @@ class _Task:
 class _Actor:
     """An actor, which loads the model when it gets its first shard.
 
-    Args:
-        job: The description of the measurement.
+    It has no constructor arguments, because Ray logs an error if they are in its object store.
     """
 
-    def __init__(self, job: ShardJob) -> None:
-        self._job = job
+    def __init__(self) -> None:
         self._worker: ShardWorker | None = None
 
-    def measure(self, shard: Shard) -> MeasuredShard | tuple[str, str]:
-        """Return a measured shard, or an error as `described` returns it."""
+    def measure(self, stored: list[Any], shard: Shard) -> MeasuredShard | tuple[str, str]:
+        """Return a measured shard, or an error as `described` returns it.
+
+        Args:
+            stored: A list with one item, the reference to the description of the measurement.
+            shard: The shard.
+
+        Raises:
+            SystemExit: Ray ends the process.
+        """
         try:
-            self._worker = self._worker or ShardWorker(self._job)
+            if self._worker is None:
+                ray: Any = importlib.import_module("ray")
+                self._worker = ShardWorker(ray.get(stored[0]))
             return self._worker.measure(shard)
-        except Exception as error:
-            return described(error)
+        except BaseException as error:  # including SystemExit and KeyboardInterrupt
+            if hasattr(error, "ray_terminate_msg"):
+                raise
+            return described(error, shard)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attnaudit import errors
 from attnaudit.checks.code_hash import is_of_the_user
-from attnaudit.errors import AuditError, ChangedModelError, ModelError
+from attnaudit.errors import AuditError, ChangedModelError, ModelError, raised_at
 from attnaudit.formatting import plural
 from attnaudit.processes import limit_caches, return_free_memory
 from attnaudit.registry import checkpoint_formats, measures, models
@@ -268,11 +268,29 @@ def _import(name: str, file: str) -> None:
         ) from error
 
 
-def described(error: BaseException) -> tuple[str, str]:
-    """Convert an error to the name of its class and its message, which can be sent to another process."""
+def described(error: BaseException, shard: Shard) -> tuple[str, str]:
+    """Convert an error to the name of its class and a message, which can be sent to another process.
+
+    The traceback of the error is lost. If it is not an `AuditError`, the message therefore names the line of the user's
+    code that raised it.
+
+    Args:
+        error: The error that a worker process raised.
+        shard: The shard that it was measuring.
+    """
     if isinstance(error, AuditError):
         return type(error).__name__, str(error)
-    return "AuditError", f"A process that measures shards failed with {type(error).__name__}: {error}"
+    place, code = raised_at(error), "the code of the model or of a measure"
+    if isinstance(error, SystemExit):
+        status = "" if error.code is None else repr(error.code)
+        reason = f"{code} called sys.exit({status}){place}. Remove this call"
+    elif isinstance(error, KeyboardInterrupt):
+        reason = (
+            f"{code} raised KeyboardInterrupt{place}. Only Ctrl+C may interrupt a run, so raise another error there"
+        )
+    else:
+        reason = f"measuring raised {type(error).__name__}{place}: {str(error).rstrip('.')}"
+    return "AuditError", f"{named(shard)} could not be measured: {reason}."
 
 
 def rebuilt(name: str, message: str) -> AuditError:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import pickle
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from attnaudit.errors import AuditError, ChangedModelError
 from attnaudit.executors import process_pool
 from attnaudit.executors.process_pool import ProcessPool
-from attnaudit.executors.shard_job import Executor, MeasuredShard, ShardJob, measured_shard, module_sources
+from attnaudit.executors.shard_job import Executor, MeasuredShard, ShardJob, described, measured_shard, module_sources
 from attnaudit.instances import Instance
 from tests.small_models import WORDS
 
@@ -59,6 +62,23 @@ def exits():
         os._exit(0)
 
     return adapter(tokenize=deadly)
+
+
+def raises_interrupt():
+    def interrupted(text):
+        raise KeyboardInterrupt
+
+    return adapter(tokenize=interrupted)
+
+
+def gets_interrupts():
+    """Get the signal that Ctrl+C sends to all processes of a terminal."""
+
+    def interrupted(text):
+        os.kill(os.getpid(), signal.SIGINT)
+        return tokenize(text)
+
+    return adapter(tokenize=interrupted)
 
 
 def hangs():
@@ -149,6 +169,65 @@ def test_processes_that_die_again_and_again_end_the_run_with_a_clear_error(
         run(source, load_model(source).sha256)
 
 
+@pytest.mark.parametrize(
+    ("exitcode", "expected", "unexpected"),
+    [
+        (0, r"exit status 0\)\. .*os\._exit\(0\)\. Remove this call\.$", "out of memory"),
+        (3, r"exit status 3\)\. .*os\._exit\(3\)\. Remove this call\.$", "out of memory"),
+        (-9, r"signal 9\)\. Perhaps the machine ran out of memory\. Give fewer --audit-workers", "_exit"),
+    ],
+)
+def test_only_a_signal_suggests_that_memory_ran_out(exitcode: int, expected: str, unexpected: str) -> None:
+    member: Any = SimpleNamespace(shard=SHARDS[1], process=SimpleNamespace(exitcode=exitcode))
+    with pytest.raises(
+        AuditError, match=r"^Shard 1 \(10 rows, from id '010'\) .* 5 processes died.*" + expected
+    ) as error:
+        process_pool._refuse_deaths(member, 5)
+    assert unexpected not in str(error.value)
+
+
+def _raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (SystemExit(0), r"called sys\.exit\(0\) at PLACE\. Remove this call\."),
+        (SystemExit(), r"called sys\.exit\(\) at PLACE\. Remove this call\."),
+        (KeyboardInterrupt(), r"raised KeyboardInterrupt at PLACE\. Only Ctrl\+C may interrupt a run.*"),
+        (ZeroDivisionError("no rows."), r"measuring raised ZeroDivisionError at PLACE: no rows\."),
+    ],
+)
+def test_an_error_of_a_worker_names_the_shard_and_the_line(error: BaseException, expected: str) -> None:
+    name, message = described(_raised(error), SHARDS[2])
+    assert name == "AuditError"
+    place = r"test_process_pool\.py:\d+ in _raised"
+    expected = r"Shard 2 \(10 rows, from id '020'\) could not be measured: .*" + expected.replace("PLACE", place)
+    assert re.fullmatch(expected, message)
+
+
+def test_an_interrupt_that_the_model_raises_is_an_error_of_the_first_process(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_pool, "MOST_DEATHS", 1)
+    source = f"{model}:raises_interrupt"
+    with pytest.raises(
+        AuditError, match=r"^Shard 0 .* raised KeyboardInterrupt at deadly_models\.py:\d+ in interrupted"
+    ):
+        run(source, load_model(source).sha256)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="os.kill ends a process on Windows")
+def test_ctrl_c_is_left_to_the_process_that_started_the_pool(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "MOST_DEATHS", 1)
+    source = f"{model}:gets_interrupts"
+    assert sorted(run(source, load_model(source).sha256)) == [0, 1, 2, 3]
+
+
 def test_processes_that_hang_are_ended_and_fail_the_run(model: str) -> None:
     source = f"{model}:hangs"
     with pytest.raises(AuditError, match=r"Shard 0 \(10 rows, .* 2 processes in a row .*--audit-worker-timeout 1 s"):
@@ -183,7 +262,9 @@ def test_code_that_changes_while_it_is_measured_is_refused(model: str, tmp_path:
 @pytest.mark.slow
 def test_an_error_for_one_row_ends_the_run_and_names_the_row(model: str) -> None:
     source = f"{model}:fails_for_a_row"
-    with pytest.raises(AuditError, match=r"(?s)15.*no \[bold\]length") as caught:
+    with pytest.raises(
+        AuditError, match=r"(?s)15.*Error at deadly_models\.py:\d+ in failing: no \[bold\]length"
+    ) as caught:
         run(source, load_model(source).sha256, workers=2)
     assert "Traceback" not in str(caught.value)
 

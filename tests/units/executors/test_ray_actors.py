@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 
 from attnaudit.adapters.loading import load_model
+from attnaudit.engine.shard_measuring import Shard
 from attnaudit.errors import AuditError
 from attnaudit.executors import ray_actors
 from attnaudit.executors.ray_actors import ADDRESS, RayActors
-from tests.units.executors.test_process_pool import model, run
+from attnaudit.executors.shard_job import MeasuredShard
+from tests.units.executors.test_process_pool import SHARDS, model, run
 
 pytest.importorskip("ray", reason="Ray is not installed (the extra 'ray')")
 __all__ = ["model"]  # a fixture
@@ -42,6 +45,54 @@ def test_ray_that_starts_too_slowly_is_one_error(monkeypatch: pytest.MonkeyPatch
         expected, message = KeyboardInterrupt, "^$"
     with pytest.raises(expected, match=message):
         run("unused", "", executor=RayActors(1))
+
+
+class Ends:
+    """A worker that calls sys.exit()."""
+
+    def __init__(self, error: SystemExit) -> None:
+        self.error = error
+
+    def measure(self, shard: Shard) -> MeasuredShard:
+        raise self.error
+
+
+def test_an_actor_reports_that_the_model_called_sys_exit() -> None:
+    actor, ending = ray_actors._Actor(), SystemExit(0)
+    actor._worker = Ends(ending)  # type: ignore[assignment]
+    found = actor.measure([], SHARDS[1])
+    assert isinstance(found, tuple)
+    assert found[1].startswith("Shard 1 (10 rows, from id '010') could not be measured: the code of the model")
+    assert "called sys.exit(0) at test_ray_actors.py:" in found[1]
+    ending.ray_terminate_msg = "the process receives a SIGTERM"  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit):  # Ray ends the process, for example because its machine is needed
+        actor.measure([], SHARDS[1])
+
+
+@pytest.mark.parametrize(("workers", "remedy"), [(1, "memory: free some memory"), (2, "give fewer --audit-workers")])
+def test_a_single_actor_that_dies_brings_no_advice_to_give_fewer(
+    workers: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    def died(_: object) -> None:
+        raise ray.exceptions.ActorDiedError
+
+    monkeypatch.setattr(ray, "get", died)
+    with pytest.raises(
+        AuditError, match=rf"5 retries \(the process of the actor died\).*os\._exit\(\).*{remedy}"
+    ) as error:
+        RayActors(workers)._received(None, SHARDS[0])
+    assert ("fewer" in str(error.value)) == (workers > 1)
+
+
+def test_warnings_of_ray_are_hidden_while_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("ray")
+    for level, expected in ((logging.INFO, logging.ERROR), (logging.DEBUG, logging.DEBUG)):
+        monkeypatch.setattr(logger, "level", level)
+        with ray_actors._without_warnings():
+            assert logger.level == expected
+        assert logger.level == level
 
 
 @pytest.mark.slow
