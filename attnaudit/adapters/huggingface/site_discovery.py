@@ -5,7 +5,9 @@ Shapes: B rows, T tokens, H heads, Q queries, K keys, m features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,8 +125,8 @@ def discover_layout(
         embedding: The module that returns the embeddings; None to search for the `nn.Embedding` of the ids.
 
     Raises:
-        AdapterError: Some attention of the model cannot be observed or does not have the expected shape, or no
-            embedding of the ids is found.
+        AdapterError: Some attention of the model cannot be observed or does not have the expected shape, no embedding
+            of the ids is found, or a custom module runs its Transformers model several times.
     """
     observer, found = _first_pass(model, ids, forward)
     found = found if embedding is None else (embedding, False)
@@ -177,9 +179,35 @@ def _first_pass(
                 return
 
     handles = [m.register_forward_hook(record_embedding) for m in model.modules() if isinstance(m, nn.Embedding)]
-    with temporary_hooks(handles), observing(observer), torch.no_grad():
+    with temporary_hooks(handles), observing(observer), torch.no_grad(), _one_run_of_the_encoder(model):
         forward()
     return observer, embeddings[0] if embeddings else None
+
+
+@contextmanager
+def _one_run_of_the_encoder(model: nn.Module) -> Iterator[None]:
+    """Require that a custom module runs its Transformers model only once inside the context.
+
+    The module may call a part of this model instead, such as `classifier.bert`.
+
+    Raises:
+        AdapterError: It runs the model, or the part without the head, several times.
+    """
+    if not isinstance(model, CustomModel):
+        yield
+        return
+    whole, part = model.backbone, model.backbone.base_model
+    runs: Counter[nn.Module] = Counter()
+    handles = [one.register_forward_pre_hook(lambda module, _args: runs.update([module])) for one in {whole, part}]
+    with temporary_hooks(handles):
+        yield
+    times = runs[whole] or runs[part]
+    if times > 1:
+        raise AdapterError(
+            f"{name_of(model)}: the encoder ran {times} times in one forward(). attnaudit audits modules that run it "
+            "once, because it records and replaces the attention of one run. If all runs have the same input, run the "
+            "encoder once and use its output again. Otherwise, write a custom adapter: see docs/adapters.md."
+        )
 
 
 def _is_alike(module: nn.Module, embedding: nn.Module) -> bool:
