@@ -315,3 +315,19 @@ class TargetAdapter(Protocol):
         Conformance compares them with the logits of `run`. If the target is the class, the method is not called.
         """
         ...
+
+
+@runtime_checkable
+class RepeatedAdapter(Protocol):
+    """Additional method for adapters that attnaudit itself wraps around the user's model.
+
+    The author of such a model has written no adapter, so advice about the methods of the adapter would not help.
+    """
+
+    def require_same_results(self) -> None:
+        """Run the same texts many times. Conformance calls this method when a check fails, before it gives advice.
+
+        Raises:
+            AdapterError: The results of two runs differ.
+        """
+        ...

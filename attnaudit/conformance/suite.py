@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from attnaudit.adapters.optional_methods import RepeatedAdapter
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.conformance.attention_sites import check_allowed, check_shapes, check_sites, check_sums
 from attnaudit.conformance.batch_invariance import (
@@ -110,6 +111,7 @@ class Subject:
     make: Callable[[], ModelAdapter]
     instances: Sequence[Instance] | None = None
     thorough: bool = True
+    _repeats: bool = field(default=False, init=False, repr=False)
 
     @cached_property
     def examples(self) -> Examples:
@@ -130,6 +132,20 @@ class Subject:
             except Exception:  # The case of that check reports the error.
                 return check.name
         return ""
+
+    def require_same_results(self) -> None:
+        """Require that the model gives the same results when the same texts run again. This is tested once.
+
+        Only models around which attnaudit itself has wrapped an adapter are tested.
+
+        Raises:
+            AdapterError: the results differ.
+        """
+        adapter = self.examples.adapter
+        if not self._repeats and isinstance(adapter, RepeatedAdapter):
+            with full_precision():
+                adapter.require_same_results()
+            self._repeats = True
 
 
 @dataclass(frozen=True)
@@ -160,8 +176,16 @@ class Case:
             BrokenContractError: the adapter breaks the contract or raises an exception.
             NotTriedError: the check was not run, because a basic check fails.
             NotSelectedError: the check does not apply to the adapter.
-            AuditError: there is a problem that is not the adapter's fault, such as invalid data.
+            AuditError: there is a problem that is not the adapter's fault, such as invalid data, or a model whose
+                results change when the same texts run again.
         """
+        try:
+            return self._run()
+        except BrokenContractError:
+            self.subject.require_same_results()
+            raise
+
+    def _run(self) -> str:
         e = self.subject.examples
         if not self.check.basic and self.subject.obstacle:
             raise NotTriedError(f"not run, because '{self.subject.obstacle}' fails.")

@@ -22,6 +22,7 @@ from attnaudit.adapters.huggingface.layer_states import LayerStates
 from attnaudit.adapters.huggingface.original_model import OriginalModel
 from attnaudit.adapters.huggingface.read_tokens import read_positions, require_other_end
 from attnaudit.adapters.huggingface.recorder import expand_groups
+from attnaudit.adapters.huggingface.repeated_runs import require_same_results
 from attnaudit.adapters.huggingface.replay_probe import ReplayForms
 from attnaudit.adapters.huggingface.runner import Runner
 from attnaudit.adapters.huggingface.target_heads import OneLogitHead
@@ -307,6 +308,13 @@ class HuggingFaceAdapter:
         converted = self._capabilities.precision == FLOAT32
         with torch.no_grad(), self.in_float32():
             return original_model.compare_with_original(self.runner, self.original, inputs, converted=converted)
+
+    # -- repeated runs ---------------------------------------------------------------------------------------------
+
+    def require_same_results(self) -> None:
+        """Run the same texts many times (see `RepeatedAdapter.require_same_results`)."""
+        with self.in_float32() if self.capabilities.precision != FLOAT32 else nullcontext():
+            require_same_results(self.runner)
 
     # -- half precision --------------------------------------------------------------------------------------------
 

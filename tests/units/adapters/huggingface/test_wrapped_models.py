@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.conformance import full
-from attnaudit.errors import AuditError, ModelError
+from attnaudit.conformance import full, quick
+from attnaudit.errors import AdapterError, AuditError, ModelError
 from attnaudit.instances import Instance
 from tests import architectures
 
@@ -223,6 +223,39 @@ class TwoRows(Reviews):
         return self.head(self.states(ids, mask)[: len(input_ids), 0])
 
 
+class Reversed(Reviews):
+    """It also reads every text backwards."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        backwards = self.states(input_ids.flip(1), attention_mask.flip(1))
+        return self.head(self.states(input_ids, attention_mask)[:, 0] + backwards[:, -1])
+
+
+class Repeated(Reviews):
+    """It runs a part of a classifier three times, and reads the last result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = architectures.build("bert")[0]
+
+    def states(self, ids: Tensor, mask: Tensor) -> Tensor:
+        *_, states = (self.encoder.bert(ids, mask).last_hidden_state for _ in range(3))
+        return states
+
+
+class Rare(Reviews):
+    """Its result changes at every call whose number is a multiple of a period."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self.period, self.calls = period, 0
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        self.calls += 1
+        factor = 1.0 if self.calls % self.period else 1.5
+        return self.head(self.states(input_ids, attention_mask)[:, 0] * factor)
+
+
 def inner_kernel() -> Any:
     """A model without Transformers' attention interface, with one inside that uses it."""
     model, _ = joined_heads()
@@ -238,6 +271,8 @@ def inner_kernel() -> Any:
         (WithoutMask, {"classes": CLASSES}, r"Attention at 'layer\.0' reaches padding\. Pass the attention mask"),
         (ReadsPadding, {"classes": CLASSES}, r"reads the states of padding.*pack_padded_sequence"),
         (TwoRows, {"classes": CLASSES}, r"TwoRows: no nn\.Embedding .*one text per row"),
+        (Reversed, {"classes": CLASSES}, r"Reversed: the encoder ran 2 times in one forward\(\).*docs/adapters\.md"),
+        (Repeated, {"classes": CLASSES}, r"Repeated: the encoder ran 3 times in one forward\(\).*use its output again"),
         (inner_kernel, {}, r"kernel sdpa.*get_submodule\('inside'\)\.set_attn_implementation\('eager'\)"),
         (Reviews, {}, "a custom module has no class names.*classes="),
         (Reviews, {"classes": ["a", "b", "c"]}, r"returned shape .*expected logits of shape \(B, 3\).*logits=lambda"),
@@ -262,6 +297,14 @@ def inner_kernel() -> Any:
 def test_what_is_refused(make: Callable[[], Any], options: dict[str, Any], message: str) -> None:
     with pytest.raises(AuditError, match=message):
         transformer(make(), architectures.tokenizer("wordpiece"), **options)
+
+
+@pytest.mark.parametrize("period", [5, 37])
+def test_a_result_that_changes_at_some_calls_is_the_reason_that_is_given(period: int) -> None:
+    """The advice to correct keep() and replay() would not help, because the author wrote no adapter."""
+    torch.manual_seed(0)
+    with pytest.raises(AdapterError, match=r"^Rare: two runs of the same texts .*a counter of its calls\.$"):
+        quick(transformer(Rare(period), architectures.tokenizer("wordpiece"), classes=CLASSES), TEXTS)
 
 
 class Probability(nn.Module):
