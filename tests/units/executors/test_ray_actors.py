@@ -96,6 +96,20 @@ def test_warnings_of_ray_are_hidden_while_it_measures(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+def test_ray_prints_nothing_if_the_model_fails(
+    model: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    source = f"{model}:raises_interrupt"
+    with pytest.raises(
+        AuditError, match=r"^Shard \d .* raised KeyboardInterrupt at deadly_models\.py:\d+ in interrupted"
+    ):
+        run(source, load_model(source).sha256, executor=RayActors(2))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
 def test_an_actor_that_hangs_is_replaced(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
     monkeypatch.setenv("RAY_worker_niceness", "0")  # otherwise, an actor may take minutes to start on a busy machine
