@@ -109,10 +109,11 @@ def _is_newer(other: Path, folder: Path, run: RunRecord) -> bool:
     """
     by_name = other.name > folder.name
     try:
+        require_regular_file(other / RECORD, "the record of a run", ReportError)
         other_began, began = _began((other / RECORD).read_bytes()), datetime.fromisoformat(run.created)
-    except (OSError, ValueError, msgspec.MsgspecError):
+        return other_began > began or (other_began == began and by_name)
+    except (ReportError, OSError, TypeError, ValueError, msgspec.MsgspecError):  # TypeError: a time without a zone
         return by_name and NAME.match(other.name) is not None
-    return other_began > began or (other_began == began and by_name)
 
 
 class _Began(msgspec.Struct):

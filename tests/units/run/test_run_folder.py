@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import time
 from dataclasses import replace
@@ -181,7 +182,11 @@ def test_a_run_without_a_readable_record_is_dated_by_its_name(tmp_path: Path) ->
     assert newer_runs(run.path, newest) == []
     killed = tmp_path / "20260105-113000-0001"
     killed.mkdir()
-    (killed / "audit.json").write_text("{", encoding="utf-8")
+    for content in ("{", '{"created": "yesterday"}', '{"created": "2026-01-05T11:30:00"}'):
+        (killed / "audit.json").write_text(content, encoding="utf-8")
+        assert newer_runs(run.path, newest)[0].startswith(f"{killed.name} is a newer run")
+    (killed / "audit.json").unlink()
+    os.mkfifo(killed / "audit.json")
     assert newer_runs(run.path, newest)[0].startswith(f"{killed.name} is a newer run")
 
 
