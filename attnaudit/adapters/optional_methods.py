@@ -80,8 +80,14 @@ class TransformerAdapter(ModelAdapter, Protocol):
         """
         ...
 
-    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        """Return the value vectors (B, H, K, m), each multiplied by the output projection of its head."""
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
+        """Return the value vectors (B, H, K, m), each multiplied by the output projection of its head.
+
+        Args:
+            trace: A trace of `run` with `hidden`.
+            site: The site.
+            keys: The positions of the keys; by default, all. The vectors of long texts are computed in parts.
+        """
         ...
 
 

@@ -201,6 +201,15 @@ def check_value_vectors(e: Examples) -> str:
                 f"value_vectors() at '{site.key}' returned values that are not finite. Look for a "
                 "division by zero or a logarithm of zero."
             )
+        with torch.no_grad():
+            part = adapter.value_vectors(few.trace, site, slice(1, None))
+        if part.shape != values[:, :, 1:].shape or not torch.allclose(
+            part, values[:, :, 1:], rtol=1e-4, atol=1e-5, equal_nan=True
+        ):
+            raise BrokenContractError(
+                f"value_vectors() at '{site.key}' returned other values for keys=slice(1, None) than without this "
+                "argument. Return only the vectors of these keys."
+            )
         confirmed += any(
             _compare_cancelling_weights(few, site, values, queries) for queries in _queries(few, site).values()
         )

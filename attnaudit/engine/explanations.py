@@ -20,7 +20,7 @@ from attnaudit.engine.scopes import Scope
 from attnaudit.errors import AdapterError
 from attnaudit.readings import Reading
 
-#: Number of keys whose value vectors are converted to float64 at once.
+#: Number of keys whose value vectors are in memory at once if a reading averages over several queries.
 KEYS_PER_PART = 256
 
 
@@ -165,8 +165,11 @@ def value_products(clean: CleanPass, scope: Scope) -> Tensor:
     Raises:
         AdapterError: the adapter does not declare `value_vectors`.
     """
-    values = _value_vectors(clean, scope)
-    parts = (part.double() for part in torch.split(values, KEYS_PER_PART, dim=2))
+    count = clean.inputs.mask[scope.site.keys].shape[1]
+    parts = (
+        _value_vectors(clean, scope, slice(first, first + KEYS_PER_PART)).double()
+        for first in range(0, count, KEYS_PER_PART)
+    )
     return torch.cat([torch.einsum("bhkm,bgkm->bhgk", part, part) for part in parts], dim=3)
 
 
@@ -188,8 +191,8 @@ def norms_of_sums(weights: Tensor, products: Tensor) -> Tensor:
     return squares.clamp_min(0.0).sqrt()[:, None]
 
 
-def _value_vectors(clean: CleanPass, scope: Scope) -> Tensor:
-    """Return the value vectors (B, H, K, m) of the heads in scope after the output projection.
+def _value_vectors(clean: CleanPass, scope: Scope, keys: slice = slice(None)) -> Tensor:
+    """Return the value vectors (B, H, K, m) of the heads in scope and of some keys after the output projection.
 
     Raises:
         AdapterError: the adapter does not declare `value_vectors`.
@@ -201,5 +204,5 @@ def _value_vectors(clean: CleanPass, scope: Scope) -> Tensor:
             "or gradients@..."
         )
     with torch.no_grad():
-        values = cast(TransformerAdapter, clean.adapter).value_vectors(clean.trace, scope.site)
+        values = cast(TransformerAdapter, clean.adapter).value_vectors(clean.trace, scope.site, keys)
         return scope.select_heads(values)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnaudit.adapters.huggingface.encoded_texts import Flags, TokenizedText, flat
-from attnaudit.arrays import Integers
+from attnaudit.arrays import Floats, Integers
 
 #: The characters that mark the first token of a word, in byte-level BPE and in SentencePiece.
 WORD_MARKS = ("Ġ", "▁")
@@ -37,13 +37,27 @@ def numbered_words(texts: Sequence[TokenizedText], special: Flags) -> Integers:
     counted = ~special & ~np.isnan(keys)
     numbers = np.full(len(row), -1, dtype=np.int64)
     row, keys = row[counted], keys[counted]
-    _, first, word = np.unique(keys, return_index=True, return_inverse=True)
+    first, word = _distinct(keys)
     rank = np.empty(len(first), dtype=np.int64)
     order = first.argsort()
     rank[order] = np.arange(len(first))
     words_before = np.searchsorted(row[first[order]], np.arange(len(texts)))
-    numbers[counted] = rank[word.reshape(-1)] - words_before[row]
+    numbers[counted] = rank[word] - words_before[row]
     return numbers
+
+
+def _distinct(keys: Floats) -> tuple[Integers, Integers]:
+    """Return the index of the first entry of each distinct key, and the number of the key of each entry (N,).
+
+    The keys are numbered in ascending order. Most tokenizers report words in the order of the text, so that the keys
+    are sorted already.
+    """
+    if bool((keys[1:] >= keys[:-1]).all()):
+        begins = np.ones(len(keys), dtype=np.bool_)
+        begins[1:] = keys[1:] > keys[:-1]
+        return np.flatnonzero(begins), begins.cumsum() - 1
+    _, first, word = np.unique(keys, return_index=True, return_inverse=True)
+    return first, word.reshape(-1)
 
 
 def numbered(keys: Sequence[Word | None], special: Sequence[bool]) -> list[int]:

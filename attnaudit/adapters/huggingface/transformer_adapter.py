@@ -231,7 +231,7 @@ class HuggingFaceAdapter:
     def _reads(self, inputs: Inputs, queries: Tensor) -> bool:
         return bool((queries == self.read_positions(inputs)).all())
 
-    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
         """Return the value vectors (B, H, K, m) after the output projection (see `TransformerAdapter.value_vectors`).
 
         They are f(x) in Kobayashi et al. 2020, eq. 3. The bias of the output projection is not included, because it
@@ -249,7 +249,7 @@ class HuggingFaceAdapter:
                 "states of this site. Call value_vectors() only if capabilities.value_vectors is True. Get the trace "
                 "from run(hidden=True), and include this site in its argument `sites`."
             )
-        value = widened(expand_groups(values[site.key], site.heads))
+        value = widened(expand_groups(values[site.key][:, :, keys], site.heads))
         matrix = value_of(projection, "weight")
         matrix = matrix.T if isinstance(projection, nn.Linear) else matrix
         value = value.to(matrix.device)

@@ -186,14 +186,14 @@ class ResumesOnce(SmallTransformer):
 
 
 class TransformsByOneHead(SmallTransformer):
-    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        found = super().value_vectors(trace, site)
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
+        found = super().value_vectors(trace, site, keys)
         return found.flip(1)
 
 
 class TransformsNothing(SmallTransformer):
-    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
-        return trace.hidden[site.key]
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
+        return trace.hidden[site.key][:, keys]
 
 
 class ConvertsAnotherModel(SmallTransformer):
@@ -204,6 +204,11 @@ class ConvertsAnotherModel(SmallTransformer):
 class Raises(SmallTransformer):
     def residual(self, states: Tensor) -> Tensor:
         raise ValueError("expected 3 axes")
+
+
+class TransformsAllKeys(SmallTransformer):
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
+        return super().value_vectors(trace, site)
 
 
 class SelectsSites(SmallTransformer):

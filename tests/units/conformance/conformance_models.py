@@ -297,10 +297,10 @@ class SmallTransformer:
         """Return the replacements that replay makes from a site onwards."""
         return put
 
-    def value_vectors(self, trace: Trace, site: Site) -> Tensor:
+    def value_vectors(self, trace: Trace, site: Site, keys: slice = slice(None)) -> Tensor:
         block = self.model.blocks[[one.key for one in self.sites()].index(site.key)]
         parts = block.output.weight.unflatten(1, (HEADS, -1))
-        return torch.einsum("bhkd,mhd->bhkm", heads(block.value(trace.hidden[site.key])), parts)
+        return torch.einsum("bhkd,mhd->bhkm", heads(block.value(trace.hidden[site.key][:, keys])), parts)
 
     def decode(self, hidden: Tensor, weights: Tensor) -> Tensor:
         raise NotImplementedError

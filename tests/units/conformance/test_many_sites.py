@@ -255,6 +255,7 @@ BROKEN: dict[str, list[tuple[Callable[[], ModelAdapter], str]]] = {
     "value_vectors": [
         (computed.TransformsByOneHead, "the part of the output projection that belongs to this head"),
         (computed.TransformsNothing, "rows, heads, keys"),
+        (computed.TransformsAllKeys, r"keys=slice\(1, None\)"),
     ],
     "selected_sites": [
         (computed.ComputesRoughlyAtOtherSites, "the logits of run.. for all sites and with sites="),
