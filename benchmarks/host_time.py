@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from attnaudit.adapters.huggingface.equal_states import FirstLinears
-from attnaudit.engine import batch_sizes, repeated_pass, shard_measuring
+from attnaudit.engine import repeated_pass, shard_measuring
 from benchmarks.speed import causal, minilm, subjects
 from benchmarks.speed.subjects import MINILM, long_texts, short_texts
 from benchmarks.speed.timing import Comparison, compare
@@ -53,8 +53,8 @@ def main(words: list[str] | None = None) -> int:
         for made in (subjects.minilm_as_it_ships, causal.causal_as_it_ships):
             made.cache_clear()
             stack.callback(made.cache_clear)
-        budget = {**batch_sizes.BATCH_TOKENS_OF_HEADS, "cpu": batch_sizes.BATCH_TOKENS_OF_HEADS["cuda"]}
-        stack.enter_context(mock.patch.object(batch_sizes, "BATCH_TOKENS_OF_HEADS", budget))
+        budget = {**shard_measuring.BATCH_TOKENS_OF_HEADS, "cpu": shard_measuring.BATCH_TOKENS_OF_HEADS["cuda"]}
+        stack.enter_context(mock.patch.object(shard_measuring, "BATCH_TOKENS_OF_HEADS", budget))
         for module in (shard_measuring, repeated_pass):
             stack.enter_context(mock.patch.object(module, "tokens_per_pass", return_value=None))
         # On a GPU, equal states are not joined.

@@ -9,46 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from attnaudit.adapters.protocol import ModelAdapter
 
 IntegerArray = NDArray[np.int64]
-#: Default number of tokens (rows × padded length) in one forward pass, by device type.
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
-#: The default for models that declare a reading, such as Transformers. Their number of attention weights grows with the
-#: square of the length, in every layer and head. On a GPU, it holds for each `GPU_MEMORY` bytes of a GPU.
-BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
-GPU_MEMORY = 32 * 2**30
-#: A larger GPU runs larger batches only if its memory is at least this many times as large as the model. The states
-#: that a gradient needs from each token grow with the model.
-MEMORY_OF_MODELS = 200
 #: Time of a pass of a Transformer on a CPU, in addition to the time of its tokens, as a number of tokens. Measured on a
 #: BERT of the size of MiniLM: a pass over 120 tokens takes 42 ms, and one over 1,008 tokens takes 254 ms.
 TOKENS_PER_PASS = 52
-
-
-def default_budget(adapter: ModelAdapter, device: str, *, reads_heads: bool) -> int:
-    """Return the default number of tokens (rows × padded length) in one forward pass.
-
-    It depends only on the model and the device, never on the memory that is free, so that an audit has the same batches
-    every time. If memory runs out, batches become smaller (see `attnaudit.engine.batch_loop`).
-
-    Args:
-        adapter: the model.
-        device: the device to measure on.
-        reads_heads: whether the model declares a reading, as Transformers do.
-    """
-    kind = torch.device(device).type
-    budgets = BATCH_TOKENS_OF_HEADS if reads_heads else BATCH_TOKENS
-    budget = budgets.get(kind, budgets["cpu"])
-    if kind != "cuda" or not reads_heads:
-        return budget
-    memory = torch.cuda.get_device_properties(device).total_memory
-    parameters = {id(one): one for module in adapter.modules for one in module.parameters()}
-    size = sum(one.numel() * one.element_size() for one in parameters.values())
-    return budget * max(1, memory // GPU_MEMORY) if memory >= MEMORY_OF_MODELS * size else budget
 
 
 def tokens_per_pass(adapter: ModelAdapter, device_type: str) -> int | None:

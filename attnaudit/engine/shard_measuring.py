@@ -22,7 +22,7 @@ from attnaudit.adapters.protocol import TEXT, ModelAdapter, Site
 from attnaudit.engine.attention_view import AttentionView
 from attnaudit.engine.batch import Batch
 from attnaudit.engine.batch_loop import run_in_batches
-from attnaudit.engine.batch_sizes import default_budget, tokens_per_pass
+from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
@@ -38,6 +38,11 @@ from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
 
+#: Default number of tokens (rows × padded length) in one forward pass, by device type.
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}
+#: The default for models that declare a reading, such as Transformers. Their number of attention weights grows with the
+#: square of the length, in every layer and head.
+BATCH_TOKENS_OF_HEADS = {"cpu": 1024, "cuda": 32768}
 #: Kinds of counts in `pass_counts` that are numbers of rows.
 PASSES_BY_ROWS = ("forward_rows", "resumed_rows")
 #: Largest accepted difference between 1 and the sum of an attention row.
@@ -114,7 +119,8 @@ class ShardMeasurer:
             module.requires_grad_(False)
         self._identity = identity_of(adapter)
         refuse_changed_parameters(sha256 or self._identity.sha256, self._identity.sha256)
-        self.budget = batch_tokens or default_budget(adapter, device, reads_heads=bool(self.plan.own_reading))
+        default_budget = BATCH_TOKENS_OF_HEADS if self.plan.own_reading else BATCH_TOKENS
+        self.budget = batch_tokens or default_budget.get(torch.device(device).type, default_budget["cpu"])
         self.scopes = [scope_of(adapter, reading) for reading in self.plan.parsed.values()]
         self.started = False
         self.measured: set[int] = set()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnaudit.engine.batch import Batch
-from attnaudit.engine.batch_sizes import default_budget
+from attnaudit.engine.shard_measuring import BATCH_TOKENS_OF_HEADS
 from benchmarks.speed import device
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.ranks import largest_difference
@@ -266,9 +266,12 @@ def _comparison(
     )
 
 
+def _budget() -> int:
+    return BATCH_TOKENS_OF_HEADS["cuda" if device.on_gpu() else "cpu"]
+
+
 def _substitution(rival: Rival, subject: Subject, read: Callable[[], list[list[int]]]) -> Comparison:
-    texts, instances, counts = read(), in_order(subject.data), Counter[str]()
-    budget = default_budget(subject.adapter, device.name(), reads_heads=True)
+    texts, instances, counts, budget = read(), in_order(subject.data), Counter[str](), _budget()
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
 
     def ours() -> Rows:

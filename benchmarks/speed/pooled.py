@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from attnaudit.engine import measuring, shard_measuring
 from attnaudit.engine.batch import Batch
-from attnaudit.engine.batch_sizes import default_budget
 from attnaudit.engine.declared_measures import MeasureDeclaration
 from attnaudit.engine.repeated_pass import FirstPass
+from attnaudit.engine.shard_measuring import BATCH_TOKENS
 from attnaudit.measures.adversarial_attention import adversarial
 from attnaudit.measures.replaced_attention import PERMUTATIONS, permutation
 from attnaudit.metrics import jensen_shannon
@@ -285,7 +285,7 @@ class Pooled:
         def ours() -> Any:
             counts.clear()
             found: list[Any] = [None] * len(texts)
-            budget = default_budget(subject.adapter, device.name(), reads_heads=False)
+            budget = BATCH_TOKENS["cuda" if device.on_gpu() else "cpu"]
             size = max(1, budget // len(texts[order[-1]]))
             for start in range(0, len(order), size):
                 places = order[start : start + size]
