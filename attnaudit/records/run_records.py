@@ -307,7 +307,7 @@ class Environment(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     Attributes:
         python: The version of Python.
-        platform: The operating system, as `platform.platform()` describes it.
+        platform: The operating system, without the release of a Linux kernel.
         processor: The processor; the machine type if the processor is unknown.
         packages: Package -> version, for the installed packages on which the numbers depend.
         device: The device that the run measured on, such as "cpu" or "cuda:0".

@@ -41,10 +41,16 @@ def describe_environment(*, device: str, threads: int) -> Environment:
             continue
     return Environment(
         python=platform.python_version(),
-        platform=platform.platform(),
+        platform=_platform(),
         processor=platform.processor() or platform.machine(),
         packages=packages,
         device=device,
         threads=threads,
         gpu=gpu_name(device) or msgspec.UNSET,
     )
+
+
+def _platform() -> str:
+    """Describe the operating system, without the release of a Linux kernel, which may name the owner's machines."""
+    described = platform.platform()
+    return described.replace(f"-{platform.release()}", "", 1) if platform.system() == "Linux" else described

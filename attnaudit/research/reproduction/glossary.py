@@ -57,6 +57,11 @@ SYMBOLS = (
         pattern=r"\bJSD\b",
     ),
     Symbol(
+        name="ε",
+        meaning="Of adversarial attention: the largest change of the output (TVD) that is allowed.",
+        pattern="ε",
+    ),
+    Symbol(
         name="nat",
         meaning="The unit of information and divergence if logarithms are natural. 1 nat is 1.44 bits.",
         pattern=r"\bnats?\b",
