@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -44,6 +45,8 @@ class Typical:
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What a check found on n instances.
+
+    A value that is not finite is replaced by None, without an interval, because comparisons with NaN are meaningless.
 
     Attributes:
         value: The statistic; None if it is undefined.
@@ -88,6 +91,11 @@ class Evidence:
     breakdowns: tuple[Breakdown, ...] = ()
     typical: Typical | None = None
     no_decision: str = ""
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not math.isfinite(self.value):
+            object.__setattr__(self, "value", None)
+            object.__setattr__(self, "interval", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, rows_in_order
 from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import CheckError
 from attnaudit.records import Chart, Reference
 from attnaudit.statistics.confidence_sequence import ConfidenceSequence, RatioBounds
 from attnaudit.statistics.groups import Groups
@@ -197,8 +198,23 @@ class PerInstanceCheck(Check):
         return RowSequence(sequence=sequence, rows=rows)
 
     def evidence(self, measurements: Measurements) -> Evidence:
-        """Compute the evidence from the values per instance."""
+        """Compute the evidence from the values per instance.
+
+        Raises:
+            CheckError: `values` returned another number of values, or infinite values.
+        """
         values = self.values(measurements)
+        if np.shape(values) != (len(measurements),):
+            raise CheckError(
+                f"{self.name_in_errors}: values() returned an array of shape {np.shape(values)}; expected "
+                f"({len(measurements)},), one number per instance."
+            )
+        infinite = int(np.isinf(values).sum())
+        if infinite:
+            raise CheckError(
+                f"{self.name_in_errors}: values() returned infinite values for {infinite:,} of {len(values):,} "
+                "instances. Return NaN for instances without a value."
+            )
         undefined = np.isnan(values)
         groups = measurements.groups(~undefined)
         value = self.value(measurements, values, groups)

@@ -93,7 +93,7 @@ def evidence_over_readings(
     if any(evidence.upper_bounds is not None for evidence in by_reading.values()):
         upper_bounds = _mean([_upper_bounds(evidence) for evidence in by_reading.values()])
         above = interval_of_mean(upper_bounds)
-        interval = bracket(interval, above) if interval and above else interval
+        interval = bracket(interval, above) if interval and above else None
     evidence = Evidence(
         value=mean_of(mean),
         interval=interval,

@@ -77,7 +77,7 @@ def relative_to_references(
     interval = interval_of_difference(evidence.values)
     if evidence.upper_bounds is not None and interval is not None:
         above = interval_of_difference(np.fmax(evidence.values, evidence.upper_bounds))
-        interval = bracket(interval, above) if above else interval
+        interval = bracket(interval, above) if above else None
     undefined = count_reasons(("a reference of the threshold is undefined", evidence.defined & ~both))
     return (
         replace(

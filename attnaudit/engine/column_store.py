@@ -15,6 +15,7 @@ from attnaudit.engine.columns import Columns
 from attnaudit.engine.planning import PlannedMeasure
 from attnaudit.engine.ragged_columns import Array
 from attnaudit.engine.shard_numbers import Rows
+from attnaudit.errors import CheckError
 from attnaudit.readings import named
 
 
@@ -41,9 +42,14 @@ class ColumnStore:
         self.shared: set[str] = set()
 
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
-        """Store the columns that a measure returned for a batch. Their names are extended by the reading."""
+        """Store the columns that a measure returned for a batch. Their names are extended by the reading.
+
+        Raises:
+            CheckError: a column does not have the shape that `Columns` requires.
+        """
         positions = np.array(batch.positions) - self.first
         real = batch.real_on_cpu
+        _require_shapes(columns, planned, real.shape)
         self.predicted[positions] = batch.predicted_on_cpu
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
         if not planned.measure.depends_on_reading:
@@ -89,6 +95,32 @@ class ColumnStore:
         starts, kept = (counts.cumsum() - counts)[order], counts[order]
         places = np.arange(kept.sum()) + np.repeat(starts - (kept.cumsum() - kept), kept)
         return Rows(values[places], np.where(latest >= 0, counts[latest], 0))
+
+
+def _require_shapes(columns: Columns, planned: PlannedMeasure, batch: tuple[int, ...]) -> None:
+    """Require one row of numbers per instance, because a single number would be copied to all instances.
+
+    Args:
+        columns: the columns of a batch.
+        planned: the measure that returned them.
+        batch: the numbers of instances and of tokens.
+
+    Raises:
+        CheckError: a column has another shape.
+    """
+    rows, tokens = batch
+    for kind, dimensions, described in (
+        ("scalars", 1, f"({rows},), one number per instance"),
+        ("tokens", 2, f"({rows}, {tokens}), one number per token"),
+        ("vectors", 2, f"({rows}, L), L numbers per instance"),
+    ):
+        for name, column in getattr(columns, kind).items():
+            shape = tuple(column.shape)
+            if len(shape) != dimensions or shape[0] != rows or (kind == "tokens" and shape[1] != tokens):
+                raise CheckError(
+                    f"measure '{planned.name}': the column '{name}' in Columns.{kind} has shape {shape}; expected "
+                    f"{described}."
+                )
 
 
 def _on_cpu(tensors: Sequence[Tensor]) -> list[Floats]:

@@ -248,7 +248,7 @@ class AuditPlugin:
             if interrupted or session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.INTERRUPTED if interrupted else pytest.ExitCode.TESTS_FAILED
             if state is not None and writes:
-                amend_run(state, int(session.exitstatus))
+                amend_run(state, int(session.exitstatus), self.config)
                 self._show_report_path(state)
             if interrupted:
                 raise pytest.exit.Exception("interrupted", pytest.ExitCode.INTERRUPTED) from None
@@ -258,7 +258,7 @@ class AuditPlugin:
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = decided
         if state is not None and writes:
-            amend_run(state, int(session.exitstatus))
+            amend_run(state, int(session.exitstatus), self.config)
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
             if state.plugin_errors:
                 raise state.plugin_errors[0]
@@ -293,7 +293,7 @@ class AuditPlugin:
             return status or int(pytest.ExitCode.TESTS_FAILED)
         if status == 0 and state.run_record.exit_status:
             status = state.run_record.exit_status
-        amend_run(state, status)
+        amend_run(state, status, self.config)
         if status and not self.config.pluginmanager.hasplugin("terminalreporter"):
             self._complain(state.problem or f"the audit {state.run_record.status}.")
         return status

@@ -9,6 +9,7 @@ import pytest
 
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import one_line
+from attnaudit.plugin.junit_file import add_failure, junit_path
 from attnaudit.plugin.planning_cases import declared_policy
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
@@ -91,12 +92,13 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         _writing_failed(state, error, session)
 
 
-def amend_run(state: RunState, exit_status: int) -> None:
+def amend_run(state: RunState, exit_status: int, config: pytest.Config) -> None:
     """Write the run again if another plugin has changed the exit status since it was written.
 
     Args:
         state: The run.
         exit_status: The exit status of pytest.
+        config: The configuration of pytest, which may have written a JUnit file already.
 
     Raises:
         ReportError: A file can be neither written nor removed. If the report cannot be written, audit.json is removed,
@@ -122,14 +124,19 @@ def amend_run(state: RunState, exit_status: int) -> None:
     except AuditError as error:
         state.problem = shown_error(error)
         state.folder.remove_record()
+        state.folder.remove_pages()
+    if exit_status:
+        add_failure(junit_path(config), "ended-early", ending.problem)
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
-    """If nothing was audited, record this as the problem of the run, unless the run has gates or pytest failed."""
-    left_out = any(gate.state == "not selected" for gate in gates)
-    if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or left_out or gates:
+    """If nothing was audited, record this as the problem of the run, unless pytest failed."""
+    if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return
-    if not plan.selected:
+    if gates:
+        if all(gate.state == "excepted" for gate in gates):
+            state.problem = "the policy excepts every gate, so nothing was decided. Remove at least one exception."
+    elif not plan.selected:
         state.problem = (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "
             "the audit, such as audits/ (`attnaudit init` writes one)."
@@ -225,8 +232,16 @@ def _report_failure(state: RunState, session: pytest.Session, name: str, lines: 
 
 
 def _writing_failed(state: RunState, error: AuditError, session: pytest.Session) -> None:
-    """Fail the run because its files cannot be written. If there is an audit.json, its status remains "running"."""
+    """Fail the run because its files cannot be written.
+
+    If there is an audit.json, its status remains "running". Pages that were written are removed, because they may say
+    that the run passed.
+    """
     state.problem = shown_error(error)
+    try:
+        state.folder.remove_pages()
+    except AuditError as another:
+        state.problem = f"{state.problem} {shown_error(another)}"
     if session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     _report_failure(state, session, "report-not-written", [state.problem])

@@ -14,6 +14,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -188,6 +189,15 @@ class RunFolder:
             ReportError: The file cannot be removed.
         """
         self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
+
+    def remove_pages(self) -> None:
+        """Remove the report and the summary, which may say that the run passed.
+
+        Raises:
+            ReportError: A file cannot be removed.
+        """
+        for name in ("report.html", "summary.md"):
+            self._guard(partial((self.path / name).unlink, missing_ok=True))
 
     def write_plan(self, plan: Plan, *, worker: str) -> None:
         """Write down what one process has to judge. This comes before its first case, so that a crash hides nothing.

@@ -138,3 +138,15 @@ def slow():
         assert (run.audit["status"], run.audit["exit_status"]) == ("failed", 1)
         assert run.junit_failures()
     audited.assert_not_verified(models=("slow",))
+
+
+def test_a_plugin_that_fails_the_session_last_is_red_in_junit(audited: AuditedProject) -> None:
+    audited.extend(
+        "import pytest\n\n@pytest.hookimpl(trylast=True)\n"
+        "def pytest_sessionfinish(session):\n    session.exitstatus = 1\n"
+    )
+    run = audited.pytest()
+    assert (run.status, run.audit["status"], run.audit["exit_status"]) == (1, "failed", 1)
+    (failure,) = run.junit_failures()
+    assert "another plugin made the run fail after the last test" in failure
+    audited.assert_not_verified()

@@ -118,3 +118,22 @@ def pytest_runtest_makereport(item, call):
 """
     )
     audited.assert_red(audited.pytest(), {LENGTH: "failed: fail: mean token_count"})
+
+
+def test_a_policy_that_excepts_every_gate_decides_nothing(audited: AuditedProject) -> None:
+    audited.write(
+        "test_audit.py",
+        f"import pytest\n{GREEN}".replace(
+            "@audit(PEAK, LENGTH)",
+            "@pytest.mark.skip(reason='known')\n"
+            "@audit(PEAK, LENGTH, exceptions={'attention_peak': 'known', 'token_count': 'known'})",
+        ),
+    )
+    run = audited.pytest()
+    assert run.status == 5, run.text
+    assert (run.audit["status"], run.audit["exit_status"]) == ("failed", 5)
+    assert {state for state, _ in run.gates().values()} == {"excepted"}
+    (failure,) = run.junit_failures()
+    for text in (failure, run.text, run.page("summary.md"), run.page("report.html")):
+        assert "policy excepts every gate, so nothing was decided" in text
+    audited.assert_not_verified("The policy excepts every gate")

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
+from attnaudit.errors import CheckError
 
-PLANNED: Any = SimpleNamespace(measure=SimpleNamespace(depends_on_reading=False), reading="")
+PLANNED: Any = SimpleNamespace(name="mine", measure=SimpleNamespace(depends_on_reading=False), reading="")
 
 
 def _add(store: ColumnStore, positions: list[int], lengths: list[int], first_value: float, **more: Any) -> None:
@@ -47,3 +49,26 @@ def test_the_latest_rows_count_if_a_batch_runs_again() -> None:
     weights = store.vectors()["weights"]
     assert weights.counts.tolist() == [2, 1, 2]
     assert weights.values.tolist() == [50, 51, 62, 60, 61]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"scalars": {"peak": torch.tensor(0.5)}},
+            r"'peak' in .*scalars has shape \(\); expected \(2,\), one number",
+        ),
+        ({"scalars": {"peak": torch.zeros(1)}}, r"has shape \(1,\); expected \(2,\)"),
+        (
+            {"tokens": {"weight": torch.zeros(2, 1)}},
+            r"'weight' in .*tokens has shape \(2, 1\); expected \(2, 3\)",
+        ),
+        ({"vectors": {"shares": torch.zeros(2)}}, r"'shares' in .*vectors has shape \(2,\); expected \(2, L\)"),
+    ],
+)
+def test_a_number_for_the_whole_batch_is_refused(columns: Any, message: str) -> None:
+    batch: Any = SimpleNamespace(
+        positions=[0, 1], real_on_cpu=np.ones((2, 3), dtype=np.bool_), predicted_on_cpu=np.zeros(2)
+    )
+    with pytest.raises(CheckError, match=f"measure 'mine': .*{message}"):
+        ColumnStore(2, first=0).add(batch, Columns(**columns), PLANNED)

@@ -1,0 +1,83 @@
+"""A check whose value or values per instance are not finite numbers never passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from attnaudit.arrays import Floats
+from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.engine.measurements import Measurements
+from attnaudit.errors import CheckError
+from attnaudit.records import Direction
+from attnaudit.statistics.groups import Groups
+from tests.units.checks.synthetic_measurements import measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargestWeight(PerInstanceCheck):
+    """Mean of the largest attention weight."""
+
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least",)
+
+    family = "attention"
+    title = "Largest weight"
+    question = "How large is the largest weight?"
+    why = "A test."
+    unit = "weight"
+    bounds = (0.0, 1.0)
+    subject = "largest_weight"
+
+    def needs(self) -> tuple[str, ...]:
+        return ("attention",)
+
+    def values(self, measurements: Measurements) -> Floats:
+        return measurements.scalar("attention.max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticOf(LargestWeight):
+    """The statistic is a given number."""
+
+    number: float
+
+    def value(self, measurements: Measurements, values: Floats, groups: Groups) -> float | None:
+        return self.number
+
+
+class ValuesOf(LargestWeight):
+    """The values are changed."""
+
+    def values(self, measurements: Measurements) -> Floats:
+        values = np.array(super().values(measurements))
+        values[3] = np.inf
+        return values
+
+
+class OneValue(LargestWeight):
+    """There is one value for all instances."""
+
+    def values(self, measurements: Measurements) -> Floats:
+        return super().values(measurements).mean(keepdims=True)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_statistic_that_is_not_finite_is_undefined(number: float) -> None:
+    assert LargestWeight(at_least=0.05).judge(measured()).verdict == "pass"
+    record = StatisticOf(at_least=0.05, number=number).judge(measured())
+    assert (record.verdict, record.value, record.interval) == ("undefined", None, None)
+    assert record.blocks
+
+
+def test_infinite_values_are_refused() -> None:
+    n = len(measured())
+    with pytest.raises(CheckError, match=rf"values\(\) returned infinite values for 1 of {n} instances. Return NaN"):
+        ValuesOf(at_least=0.05, inconclusive="pass").judge(measured())
+
+
+def test_another_number_of_values_is_refused() -> None:
+    with pytest.raises(CheckError, match=r"an array of shape \(1,\); expected \(\d+,\), one number per instance"):
+        OneValue(at_least=0.05).judge(measured())
