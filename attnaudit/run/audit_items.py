@@ -51,7 +51,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
 
     Returns:
         One item per distinct model, in the order given. A folder whose attnaudit.toml names several labels gives one
-        item for each of them.
+        item for each of them. A folder that is given both with and without a label gives one item for each.
 
     Raises:
         ModelError: A value is neither a checkpoint folder, nor a registered name, nor a factory. The message names
@@ -71,7 +71,7 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
             resolved.append((name, None))
         elif folder.is_dir():
             path = folder.resolve()
-            labels.setdefault(path, {}).update(dict.fromkeys((label,) if label else labels_in(path)))
+            labels.setdefault(path, {}).update(dict.fromkeys((label,) if label else labels_in(path) or ("",)))
             resolved.append((name, path))
         elif FACTORY.fullmatch(name):
             _require_module(name, base)
@@ -87,13 +87,22 @@ def resolve_models(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]
                 f"--model {name}: there is no such model. {nearest(name, known)} Expected a checkpoint folder, a "
                 "registered name or package.module:factory. `attnaudit list` shows the registered names."
             )
-    return tuple(one for item in _with_unique_ids(resolved) for one in _by_label(item, labels))
+    items = tuple(one for item in _with_unique_ids(resolved) for one in _by_label(item, labels))
+    _require_unique_ids(items)
+    return items
 
 
 def _by_label(item: AuditItem, labels: Mapping[Path, Iterable[str]]) -> list[AuditItem]:
-    """Return one item for each label of a checkpoint folder; the item itself without labels."""
-    own = list(labels.get(Path(item.source), ()))
-    return [AuditItem(f"{item.id}[{label}]", f"{item.source}[{label}]", item.given) for label in own] or [item]
+    """Return one item for each label of a checkpoint folder. For the label "", this is the item itself.
+
+    Args:
+        item: A checkpoint folder, a registered name or a factory.
+        labels: Checkpoint folder -> its labels; "" stands for the target that the folder declares.
+    """
+    return [
+        AuditItem(f"{item.id}[{label}]", f"{item.source}[{label}]", item.given) if label else item
+        for label in labels.get(Path(item.source), ("",))
+    ]
 
 
 def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ...]:
@@ -138,7 +147,9 @@ def resolve_datasets(given: Sequence[str], *, base: Path) -> tuple[AuditItem, ..
                 f"--data {name}: there is no such file, and no data set is registered under this name. "
                 f"{nearest(name, known)} `attnaudit list` shows the registered names."
             )
-    return _with_unique_ids(resolved)
+    items = _with_unique_ids(resolved)
+    _require_unique_ids(items)
+    return items
 
 
 def _require_module(name: str, base: Path) -> None:
@@ -194,7 +205,7 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Audit
         resolved: (value as given, resolved path), where the path is None for a registered name or factory.
 
     Raises:
-        AuditError: Two items would have the same id, or an id is not valid UTF-8.
+        AuditError: An id is not valid UTF-8.
     """
     distinct: dict[Path | str, tuple[str, Path | None]] = {}
     for given, path in resolved:
@@ -219,11 +230,19 @@ def _with_unique_ids(resolved: Sequence[tuple[str, Path | None]]) -> tuple[Audit
                 f"{item.given!r}: the name of this file is not valid UTF-8, so the reports cannot contain it. Rename "
                 "the file."
             )
+    return tuple(items)
+
+
+def _require_unique_ids(items: Sequence[AuditItem]) -> None:
+    """Require that all items have different ids.
+
+    Raises:
+        AuditError: Two items have the same id.
+    """
     for id_, count in Counter(item.id for item in items).items():
         if count > 1:
             both = " and ".join(item.given for item in items if item.id == id_)
             raise AuditError(f"{both}: both would be called '{id_}' in this run. Audit them in separate runs.")
-    return tuple(items)
 
 
 def _is_utf8(name: str) -> bool:

@@ -129,3 +129,38 @@ def test_only_folders_with_data_are_suggested_for_data(tmp_path: Path) -> None:
         resolve_datasets(["reviewz"], base=tmp_path)
     assert "reviews" in str(caught.value)
     assert "reviewed" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        (["best", "best[toxic]"], ["best", "best[toxic]"]),
+        (["best[toxic]", "best"], ["best[toxic]", "best"]),
+        (["best[toxic]", "./best[toxic]", "best[insult]"], ["best[toxic]", "best[insult]"]),
+    ],
+)
+def test_a_folder_with_and_without_a_label_is_two_models(tmp_path: Path, given: list[str], ids: list[str]) -> None:
+    (tmp_path / "best").mkdir()
+    models = resolve_models(given, base=tmp_path)
+    assert [model.id for model in models] == ids
+    assert [model.source for model in models] == [str(tmp_path.resolve() / name) for name in ids]
+
+
+def test_a_folder_that_lists_labels_is_one_model_for_each_of_them(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    text = '[target]\nkind = "label"\nlabels = ["toxic", "insult"]\n'
+    (tmp_path / "best" / "attnaudit.toml").write_text(text, encoding="utf-8")
+    for given in (["best"], ["best", "best[insult]"]):
+        assert [model.id for model in resolve_models(given, base=tmp_path)] == ["best[toxic]", "best[insult]"]
+    assert [model.id for model in resolve_models(["best[rude]", "best"], base=tmp_path)] == [
+        "best[rude]",
+        "best[toxic]",
+        "best[insult]",
+    ]
+
+
+def test_a_label_and_a_folder_with_the_same_id_are_refused(tmp_path: Path) -> None:
+    for name in ("a/best", "b/best[toxic]"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(AuditError, match=r"both would be called 'best\[toxic\]'"):
+        resolve_models(["a/best[toxic]", "b/best[toxic]"], base=tmp_path)
