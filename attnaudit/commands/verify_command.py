@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from attnaudit.checks.effective_policy import effective_policy_of_file
@@ -33,6 +34,7 @@ from attnaudit.run.expectations import (
 )
 from attnaudit.run.integrity import mismatches, require_ended
 from attnaudit.run.run_choice import newer_runs, newest_run, require_run_folder
+from attnaudit.targets import labels_in, split_label
 
 VERIFIED, NOT_VERIFIED, USAGE_ERROR = 0, 1, 2
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -198,13 +200,13 @@ def _expectations(options: argparse.Namespace, after: datetime | None, audited: 
         AuditError: A model, a data set or the policy cannot be read.
     """
     policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
-    paths = [(one, Path(one).is_dir()) for one in options.model] + [
+    paths = [(one, _is_folder(one)) for one in options.model] + [
         (one, Path(one).exists()) for one in options.data or ()
     ]
     if any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
         read_conftests()
     return Expectations(
-        models=[_expected_model(one) for one in dict.fromkeys(options.model)],
+        models=[_expected_model(one) for one in dict.fromkeys(chain.from_iterable(map(_by_label, options.model)))],
         data=[_expected_data(one, audited) for one in dict.fromkeys(options.data or ())],
         policy_sha256=policy,
         after=after,
@@ -221,13 +223,29 @@ def _must_be_looked_up(given: str) -> bool:
     return not (given in models or given in datasets or NAME_AND_HASH.fullmatch(given) or FACTORY.fullmatch(given))
 
 
+def _is_folder(given: str) -> bool:
+    """Return whether a value of --model is a checkpoint folder, or FOLDER[LABEL]."""
+    return Path(split_label(given)[0]).is_dir()
+
+
+def _by_label(given: str) -> list[str]:
+    """Return FOLDER[LABEL] for each label that the attnaudit.toml of a checkpoint folder lists, as pytest audits it.
+
+    A value of --model without such a list is returned as it is.
+    """
+    folder, label = split_label(given)
+    labels = () if label or given in models else labels_in(Path(folder))
+    return [f"{folder}[{one}]" for one in labels] or [given]
+
+
 def _expected_model(given: str) -> Expected:
     """Load the model that a value of --model names.
 
-    A value that is neither a registered name nor a folder nor a factory is the name of a model in the run.
+    A value that is neither a registered name nor a folder, with or without a label, nor a factory is the name of a
+    model in the run.
     """
     require_reachable("--model", Path(given))
-    if given in models or Path(given).is_dir() or FACTORY.fullmatch(given):
+    if given in models or _is_folder(given) or FACTORY.fullmatch(given):
         from attnaudit.adapters.loading import load_model
 
         loaded = load_model(given)

@@ -23,6 +23,7 @@ from attnaudit.data.draws import open_draws
 from attnaudit.records import PolicyException
 from attnaudit.registry import datasets, register_dataset
 from attnaudit.report.run_files import read_run
+from tests import architectures
 from tests.consistent_runs import FAILING, INFORMATIONAL, NAME, PASSING, RELATIVE, consistent_run, write_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -326,6 +327,42 @@ def test_a_model_with_equal_weights_and_another_vocabulary_is_not_verified(
     assert Verified(capsys, "--model", str(demo)).status == 0
     assert load_model(str(other)).parameters_sha256 == load_model(str(demo)).parameters_sha256
     assert "other" in Verified(capsys, "--model", str(other)).reasons()[0]
+
+
+def test_every_label_of_a_checkpoint_is_compared_by_its_content(
+    reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"id2label": {0: "toxic", 1: "insult", 2: "threat"}, "label2id": {}}
+    folder = architectures.save("bert", Path("tagger"), problem_type="multi_label_classification", **names)
+    (folder / "attnaudit.toml").write_text('[target]\nkind = "label"\nname = "toxic"\n', encoding="utf-8")
+    sources = ("tagger", "tagger[insult]", "tagger[threat]")
+    loaded = {source: load_model(source) for source in sources}
+    assert len({model.sha256 for model in loaded.values()}) == 3
+
+    def write_run(*audited: str) -> None:
+        run = consistent_run(reports / NAME, models={source: loaded[source].sha256 for source in audited})
+        records = [msgspec.structs.replace(one, family=loaded[one.name].family) for one in run.models]
+        write_record(reports / NAME, msgspec.structs.replace(run, models=records))
+
+    def verified(*models: str) -> Verified:
+        return Verified(capsys, *(word for model in models for word in ("--model", model)))
+
+    write_run("tagger", "tagger[insult]")
+    for models in (("tagger", "tagger[insult]"), ("./tagger[insult]", str(folder.resolve()))):
+        result = verified(*models)
+        assert result.status == 0, result.out
+        assert "compared by name only" not in result.out
+    assert verified("tagger").reasons()
+    assert verified("tagger", "tagger[threat]").reasons()
+    listed = '[target]\nkind = "label"\nlabels = ["insult", "threat"]\n'
+    (folder / "attnaudit.toml").write_text(listed, encoding="utf-8")
+    assert verified("tagger").reasons()
+    write_run("tagger[insult]", "tagger[threat]")
+    for models in (("tagger",), ("tagger", "tagger[threat]"), ("tagger[threat]", "tagger[insult]")):
+        assert verified(*models).status == 0
+    architectures.save("bert", folder, problem_type="multi_label_classification", **names, seed=1)
+    assert any("tagger[insult]: the run audited no model with this hash" in one for one in verified("tagger").reasons())
+    assert len(verified("tagger[insult]", "tagger[threat]").reasons()) == 4
 
 
 def test_a_policy_file_is_compared_by_its_checks(reports: Path, capsys: pytest.CaptureFixture[str]) -> None:
