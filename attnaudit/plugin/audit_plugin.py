@@ -19,7 +19,7 @@ from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.interrupts import TerminationHandler
-from attnaudit.plugin.mistyped_names import mistyped_key
+from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
 from attnaudit.plugin.rerun import displayed_path
 from attnaudit.plugin.selection import in_ci, is_audit_run, showing_option
@@ -97,6 +97,22 @@ class AuditPlugin:
         device = device_in_advance(options.device)
         self._device_shown = device != AUTO
         return terminal_safe(f"{header}, device {device}")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Refuse mistyped keys of the audit in the configuration file, even if pytest does not warn of unknown keys.
+
+        Raises:
+            pytest.UsageError: A key is mistyped.
+        """
+        try:
+            return (yield)
+        finally:
+            mistyped = [] if is_worker(self.config) else mistyped_keys(self.config, KEYS)
+            if mistyped:
+                if self.state is not None:
+                    self.state.usage_errors[CONFIGURATION] = " ".join(mistyped)
+                raise pytest.UsageError(*mistyped)
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Record which test files are collected, because each @audit function in them must become a test."""
@@ -179,16 +195,7 @@ class AuditPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
-        """Escape the text of warnings, because models and data can put anything into it.
-
-        Raises:
-            pytest.UsageError: The warning is about a mistyped key of the audit in the configuration file.
-        """
-        mistyped = mistyped_key(warning_message.message, KEYS)
-        if mistyped and not is_worker(self.config):
-            if self.state is not None:
-                self.state.usage_errors[CONFIGURATION] = mistyped
-            raise pytest.UsageError(mistyped)
+        """Escape the text of warnings, because models and data can put anything into it."""
         if self.state is not None and any(case.test == nodeid for case in self.state.selected):
             clean_warning(warning_message)
 

@@ -1,12 +1,12 @@
 """Refuse mistyped options of the audit, on the command line and in the configuration file, and suggest the right name.
 
-pytest's own message about an unknown option suggests no alternative, and pytest only warns of an unknown key in the
-configuration file. If `audit_policy` were mistyped, the audit would then use the default policy.
+pytest's own message about an unknown option suggests no alternative. About an unknown key in the configuration file,
+pytest only warns, and warnings may be ignored. If `audit_policy` were mistyped, the audit would then use the default
+policy.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import pytest
@@ -17,7 +17,6 @@ from attnaudit.formatting import one_line
 #: How similar an unknown option must be to an option of the audit to count as mistyped: 1 for equal names. Options of
 #: plugins that are not installed are less similar.
 SIMILAR = 0.7
-UNKNOWN_KEY = re.compile(r"Unknown config option: (\S+)")
 
 
 def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], options: Sequence[str]) -> None:
@@ -39,16 +38,16 @@ def refuse_mistyped_options(parser: pytest.Parser, arguments: Sequence[str], opt
             raise pytest.UsageError(one_line(f"unknown option {name}. {question} `pytest --help` lists all options."))
 
 
-def mistyped_key(warning: Warning | str, keys: Sequence[str]) -> str:
-    """Return a message about an unknown key of the configuration file that resembles a key of the audit.
+def mistyped_keys(config: pytest.Config, keys: Sequence[str]) -> list[str]:
+    """Return a message for each unknown key of the configuration that resembles a key of the audit.
+
+    Upper and lower case make no difference. A key that pytest or a plugin has registered is not unknown.
 
     Args:
-        warning: A warning that pytest issued. It warns of every unknown key after the collection.
+        config: pytest's configuration, after the collection: until then, a conftest.py in a subfolder can add keys.
         keys: The keys of the audit, such as "audit_model".
-
-    Returns:
-        The message; "" if the warning is about something else, or if the key resembles no key of the audit.
     """
-    unknown = UNKNOWN_KEY.fullmatch(str(warning).strip()) if isinstance(warning, pytest.PytestConfigWarning) else None
-    question = did_you_mean(unknown[1], keys, cutoff=SIMILAR) if unknown else ""
-    return one_line(f"unknown key '{unknown[1]}' in the configuration file. {question}") if unknown and question else ""
+    # This private method is what pytest's warning relies on. There is no public one: pytest 10 removes `inicfg`.
+    unknown = sorted(config._get_unknown_ini_keys())
+    questions = [(key, did_you_mean(key.lower(), keys, cutoff=SIMILAR)) for key in unknown]
+    return [one_line(f"unknown key '{key}' in the configuration file. {asked}") for key, asked in questions if asked]

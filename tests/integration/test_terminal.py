@@ -193,6 +193,58 @@ def test_a_mistyped_name_is_one_message(project: pytest.Pytester, arguments: Seq
     assert "failed" not in output
 
 
+@pytest.mark.parametrize(
+    "options", [["-p", "no:warnings"], ["-W", "ignore"], ["-W", "error"], ["--strict-config"]], ids=" ".join
+)
+@pytest.mark.parametrize("key", ["audit_polcy", "AUDIT_POLICY"])
+def test_a_mistyped_key_is_refused_whatever_happens_to_warnings(
+    project: pytest.Pytester, options: list[str], key: str
+) -> None:
+    result = project.runpytest("--model", "tiny", "-o", f"{key}=strict.toml", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    message = f"unknown key '{key}' in the configuration file. Did you mean 'audit_policy'"
+    (line,) = filter(None, result.stderr.str().splitlines())
+    assert line.startswith(f"ERROR: {message}")
+    audit = newest_audit(project.path)
+    assert (audit["status"], audit["exit_status"]) == ("failed", pytest.ExitCode.USAGE_ERROR)
+    assert audit["problem"].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("pytest.ini", "[pytest]\nfilterwarnings = ignore\n{key} = {value}\n"),
+        ("tox.ini", "[pytest]\nfilterwarnings = ignore\n{key} = {value}\n"),
+        ("setup.cfg", "[tool:pytest]\nfilterwarnings = ignore\n{key} = {value}\n"),
+        ("pytest.toml", "[pytest]\nfilterwarnings = ['ignore']\n{key} = '{value}'\n"),
+        ("pyproject.toml", "[tool.pytest]\nfilterwarnings = ['ignore']\n{key} = '{value}'\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nfilterwarnings = ['ignore']\n{key} = '{value}'\n"),
+    ],
+    ids=["pytest.ini", "tox.ini", "setup.cfg", "pytest.toml", "pyproject.toml", "ini_options"],
+)
+def test_a_mistyped_key_is_refused_in_every_configuration_file(
+    project: pytest.Pytester, file: str, content: str
+) -> None:
+    (project.path / "tox.ini").unlink()
+    for key, value in (("Audit_Policy", "strict.toml"), ("audit_modle", "tiny")):
+        (project.path / file).write_text(content.format(key=key, value=value), encoding="utf-8")
+        result = project.runpytest()
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([f"ERROR: unknown key '{key}' in the configuration file. Did you mean 'audit_*"])
+
+
+def test_a_key_that_a_plugin_registers_is_not_mistyped(project: pytest.Pytester) -> None:
+    (project.path / "tox.ini").write_text("[pytest]\naudit_data = rows\naudit_policies = x\n", encoding="utf-8")
+    below = project.mkdir("below")
+    (below / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n    parser.addini('audit_policies', '')\n", encoding="utf-8"
+    )
+    (below / "test_other.py").write_text("def test_other(): pass\n", encoding="utf-8")
+    assert project.runpytest("--model", "tiny", "-k", "peak").ret == pytest.ExitCode.OK
+    (below / "conftest.py").unlink()
+    assert project.runpytest("--model", "tiny", "-k", "peak").ret == pytest.ExitCode.USAGE_ERROR
+
+
 def test_every_option_and_key_of_the_audit_can_be_suggested(project: pytest.Pytester) -> None:
     shown = project.runpytest("--help").stdout.str()
     group = shown.partition("\nattention audit:\n")[2].partition("\n\n")[0]
