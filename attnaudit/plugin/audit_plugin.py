@@ -157,8 +157,8 @@ class AuditPlugin:
         if names_a_model(config):
             declare_uncollected(state)
         errors = attach_cases(items, state)
-        if not any(CASE in item.stash for item in items) and names_a_model(config):
-            errors = state.usage_errors  # perhaps -k matches no case because the errors prevented all of them
+        if names_a_model(config):  # an error counts even if its function is not selected: its gates are unknown
+            errors = state.usage_errors | errors
         state.usage_errors = errors
         if errors and is_worker(config):
             config.workeroutput["attnaudit_usage_errors"] = errors  # type: ignore[attr-defined]

@@ -30,7 +30,8 @@ def is_audit_function(metafunc: pytest.Metafunc) -> bool:
 def parametrize_cases(metafunc: pytest.Metafunc, state: RunState) -> None:
     """Parametrize an audit function with its cases.
 
-    A usage error is stored in `state.usage_errors`, because pytest may still deselect the function.
+    A usage error is stored in `state.usage_errors`. If a model is named, it stops the run, even if the function is not
+    selected. Otherwise, it counts only if pytest selects the function.
     """
     checks = getattr(metafunc.function, "attnaudit_checks", None)
     imperative = checks is None

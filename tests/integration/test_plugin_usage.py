@@ -199,9 +199,11 @@ def test_a_function_without_the_argument_check_is_refused(project: pytest.Pytest
             pass
         """
     )
-    result = project.runpytest("--model", "tiny")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*test_faithful*takes no argument `check`*"])
+    (project.path / "test_other.py").write_text("def test_other(measurements): pass\n", encoding="utf-8")
+    for selection in ([], ["-k", "test_other"]):
+        result = project.runpytest("--model", "tiny", *selection)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["*test_faithful*takes no argument `check`*"])
 
 
 def test_the_same_check_with_two_thresholds_is_refused(project: pytest.Pytester) -> None:

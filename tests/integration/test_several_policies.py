@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import newest_audit
+from tests.forking_interpreter import run_pytest
 
 TEST = """
 from pathlib import Path
@@ -102,6 +104,48 @@ def test_an_unclear_choice_stops_the_run_and_names_the_remedy(
     assert message in result.stderr.str()
     assert "--policy FILE" in result.stderr.str()
     assert newest_audit(several.path)["status"] == "failed"
+
+
+PEAK = """
+from attnaudit import audit
+from attnaudit.registry import checks as known
+
+@audit(known.get("attention_peak")(at_most=0.99))
+def test_peak(check):
+    check.enforce()
+"""
+REMOVING = """
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if "test_faithful" not in item.nodeid]
+"""
+
+
+@pytest.mark.parametrize(
+    ("conftest", "options"),
+    [
+        ("", ["-k", "test_peak"]),
+        ("", ["--deselect=test_audit.py::test_faithful"]),
+        ("", ["-k", "test_peak", "--audit-allow-partial"]),
+        (REMOVING, []),
+        pytest.param("", ["-k", "test_peak", "-n1"], marks=pytest.mark.slow),
+    ],
+    ids=["k", "deselect", "allowed", "conftest", "xdist"],
+)
+def test_an_unclear_choice_stops_the_run_even_if_the_function_is_not_selected(
+    several: pytest.Pytester, conftest: str, options: list[str]
+) -> None:
+    several.makepyfile(test_peak=PEAK)
+    with (several.path / "conftest.py").open("a", encoding="utf-8") as file:
+        file.write(conftest)
+    run = functools.partial(run_pytest, several) if "-n1" in options else several.runpytest
+    write_policies(several.path, pooled='"rnn"', other='"transformer"')
+    result = run("--model", "tiny", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    message = "--model tiny: no policy applies to its family (pooled attention)"
+    assert (result.stdout.str() + result.stderr.str()).count(message) == 1
+    audit = newest_audit(several.path)
+    assert (audit["status"], audit["exit_status"]) == ("failed", pytest.ExitCode.USAGE_ERROR)
+    assert audit["problem"].startswith(message)
 
 
 def test_a_model_that_cannot_be_loaded_leaves_its_gates_open(several: pytest.Pytester) -> None:
