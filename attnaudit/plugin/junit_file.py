@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 from attnaudit.errors import ReportError
 from attnaudit.formatting import one_line
-from attnaudit.processes import replace_file
 
 
 def junit_path(config: pytest.Config) -> Path | None:
@@ -30,6 +28,10 @@ def add_failure(path: Path | None, name: str, message: str) -> None:
     Raises:
         ReportError: The file cannot be read or written.
     """
+    from xml.etree import ElementTree
+
+    from attnaudit.processes import replace_file
+
     try:
         if path is None or not path.is_file():
             return
