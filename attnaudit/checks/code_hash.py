@@ -7,125 +7,353 @@ run records the version of attnaudit.
 from __future__ import annotations
 
 import ast
+import contextlib
+import enum
+import functools
 import hashlib
 import inspect
+import operator
+import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attnaudit.checks.imported_files import file_of_the_user, imports_in, imports_of
 from attnaudit.errors import LIBRARIES
 
 #: The types of simple constants. Their values are hashed with the code that uses them.
 _CONSTANTS = (str, bytes, int, float, complex, bool, type(None))
+#: Other types whose `repr` gives the value, and is the same in every process.
+_SHOWN = (range, slice, Decimal, Fraction, operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_CONTAINERS = (dict, types.MappingProxyType, list, tuple, deque, set, frozenset)
+#: Objects of Python and NumPy that call other functions, and the attributes that decide what they compute.
+_WRAPPERS: tuple[tuple[tuple[type, ...], tuple[str, ...]], ...] = (
+    ((functools.partial, functools.partialmethod), ("func", "args", "keywords")),
+    ((functools.cached_property,), ("func",)),
+    ((property,), ("fget", "fset", "fdel")),
+    ((staticmethod, classmethod), ("__func__",)),
+    ((types.MethodType,), ("__func__", "__self__")),
+    ((types.BuiltinMethodType,), ("__name__", "__self__")),
+    ((np.vectorize,), ("pyfunc",)),
+)
+#: Variables of a module that depend on the location of its file.
+_LOCATIONS = ("__file__", "__cached__", "__spec__", "__loader__", "__path__")
 
 
 def hash_of_code(*definitions: Callable[..., Any]) -> str:
     """Return the SHA-256 hash, in hexadecimal, of functions and classes.
 
     The hash covers the statements, the default arguments, and the variables of enclosing functions that the code uses.
-    It also covers the functions, classes and constants that the code names, except those of Python and of installed
-    packages. Comments, docstrings, decorators, white space and the location of the file do not affect the hash. For
-    code without a source file, such as code run by `exec`, the bytecode is hashed, which depends on the version of
-    Python.
+    It also covers everything that the code names, except the code of Python and of installed packages: functions,
+    classes with their base classes, constants, and objects of these classes with their attributes. Functions are found
+    in modules, containers, partial functions and attributes, too. For modules that are imported inside a function, the
+    hash covers the statements of the whole files.
+
+    Comments, docstrings, decorators, white space and the location of the file do not affect the hash. For code without
+    a source file, such as code run by `exec`, the bytecode is hashed, which depends on the version of Python. An object
+    that the code changes while it runs, such as a cache, affects the hash with the value that it has now.
 
     Args:
-        *definitions: The functions and classes, in an order that is part of the hash.
+        *definitions: The functions and classes, in an order that is part of the hash. Other callable objects are
+            allowed, too.
     """
-    seen: dict[int, Any] = {}
-    parts = [part for definition in definitions for part in _parts(definition, seen)]
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+    return _ReachedCode().digest(definitions)
 
 
-def _parts(definition: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts that together determine what a function or a class computes.
+class _ReachedCode:
+    """Describes the code and the values that definitions reach.
 
-    A definition that is already in `seen` yields nothing.
+    Each function, class, object and container that can be changed gets a number when it is reached for the first time,
+    and is described once. Other descriptions refer to it by its number, so cycles end. The numbers do not depend on the
+    process, because everything is reached in a fixed order.
+
+    Args:
+        unordered: The ids of the sets whose members are being described. They are not described again.
     """
-    if id(definition) in seen:
-        return
-    seen[id(definition)] = definition
-    source = _normal_source(definition)
-    if isinstance(definition, type):
-        functions = [function for value in vars(definition).values() for function in _functions_of(value)]
-        yield (
-            source
-            if source is not None
-            else _constant({name: value for name, value in vars(definition).items() if not name.startswith("__")})
+
+    def __init__(self, unordered: frozenset[int] = frozenset()) -> None:
+        self._unordered = unordered
+        self._numbers: dict[int, int] = {}
+        #: The objects in the order of their numbers, and the module whose code reached them. The list also keeps them
+        #: alive, so that no other object gets the same id.
+        self._reached: list[tuple[Any, str]] = []
+        self._files: set[str] = set()
+
+    def digest(self, definitions: Iterable[Any], module: str = "") -> str:
+        """Return the SHA-256 hash of definitions and of everything that they reach.
+
+        Args:
+            definitions: The definitions.
+            module: The name of the module whose code names them. Its code counts as code of the user.
+        """
+        texts = []
+        for definition in definitions:
+            is_definition = isinstance(definition, (types.FunctionType, type))
+            texts.append(self._text(definition, definition.__module__ if is_definition else module))
+        for number, (value, reached_by) in enumerate(self._reached):  # the list grows while it is read
+            texts.append(f"{number}:")
+            texts += self._description(value, reached_by)
+        return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _text(self, value: Any, module: str) -> str:
+        """Return a text for a value: the value itself if it is a constant, else its number or the name of its type."""
+        if type(value) in _CONSTANTS or isinstance(value, _SHOWN):
+            return repr(value)
+        if isinstance(value, types.ModuleType):
+            return f"module {value.__name__} {'; '.join(self._file(value.__name__))}"
+        if isinstance(value, (types.FunctionType, type)):
+            return self._number(value, module) if _is_own(value, module) else _name(value)
+        if isinstance(value, tuple) and type(value) is tuple:
+            return f"({', '.join(self._text(item, module) for item in value)})"
+        if isinstance(value, enum.Enum):
+            return f"{self._text(type(value), module)}.{value.name or value.value!r}"
+        if isinstance(value, re.Pattern):
+            return f"{value.pattern!r} {value.flags}"
+        kind = type(value)
+        if isinstance(value, (np.ndarray, np.generic)) or (kind.__module__, kind.__qualname__) == ("torch", "Tensor"):
+            return _array(value)
+        if self._has_parts(value, module):
+            return self._number(value, module)
+        return _as_constant(value) or (_name(value) if callable(value) else kind.__qualname__)
+
+    def _has_parts(self, value: Any, module: str) -> bool:
+        """Return whether a value has members or attributes that are described, too."""
+        if isinstance(value, types.BuiltinMethodType):  # a method of an object, or a function of a module
+            return value.__self__ is not None and not isinstance(value.__self__, types.ModuleType)
+        wrappers = tuple(kind for kinds, _ in _WRAPPERS for kind in kinds)
+        return (
+            isinstance(value, (*_CONTAINERS, *wrappers))
+            or _is_own(type(value), module)
+            or "__wrapped__" in getattr(value, "__dict__", ())
         )
-        for function in functions:
-            yield from _context(function, seen)
-            if source is None:
-                yield _bytecode(function.__code__)
-        return
-    yield source if source is not None else _bytecode(definition.__code__)
-    yield from _context(definition, seen)
 
+    def _number(self, value: Any, module: str) -> str:
+        """Return the number of an object, which is described later if it is new."""
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._reached)
+            self._reached.append((value, module))
+        return f"#{self._numbers[id(value)]}"
 
-def _functions_of(value: Any) -> list[types.FunctionType]:
-    """Return the functions of a class attribute that is a method, a static method, a class method or a property."""
-    candidates = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
-    return [candidate for candidate in candidates if isinstance(candidate, types.FunctionType)]
+    def _description(self, value: Any, module: str) -> Iterator[str]:
+        """Yield texts that together determine what an object computes."""
+        if isinstance(value, types.FunctionType):
+            yield from self._function(value)
+        elif isinstance(value, type):
+            yield from self._class(value)
+        else:
+            yield from self._object(value, module)
 
+    def _object(self, value: Any, module: str) -> Iterator[str]:
+        """Yield texts for a container, a wrapper of a function, or an instance of a class of the user."""
+        yield self._text(type(value), module)
+        yield _as_constant(value)
+        yield from self._members(value, module)
+        for kinds, attributes in _WRAPPERS:
+            if isinstance(value, kinds):
+                yield from (f"{name} = {self._text(getattr(value, name), module)}" for name in attributes)
+        stored = _own_attributes(value)
+        if not _is_own(type(value), module):
+            stored = {name: stored[name] for name in ("__wrapped__",) if name in stored}
+        yield from self._attributes(stored, module)
 
-def _context(function: types.FunctionType, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts for the default arguments of a function, and for names that it uses but does not define."""
-    yield f"defaults {_constant((function.__defaults__, sorted((function.__kwdefaults__ or {}).items())))}"
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+    def _members(self, value: Any, module: str) -> Iterator[str]:
+        """Yield texts for the members of a container."""
+        if id(value) in self._unordered:
+            yield from sorted(type(item).__qualname__ for item in value)
+        elif isinstance(value, (dict, types.MappingProxyType)):
+            for key in self._sorted(value, value.keys(), module):
+                yield f"{self._text(key, module)}: {self._text(value[key], module)}"
+        elif isinstance(value, (set, frozenset)):
+            yield from (self._text(item, module) for item in self._sorted(value, value, module))
+        elif isinstance(value, (list, tuple, deque)):
+            yield from (self._text(item, module) for item in value)
+
+    def _sorted(self, container: Any, items: Iterable[Any], module: str) -> list[Any]:
+        """Return the members of a set, or the keys of a mapping, in an order that is the same in every process."""
+
+        def key(item: Any) -> str:
+            if type(item) in _CONSTANTS:
+                return f"{type(item).__name__} {item!r}"
+            return _ReachedCode(self._unordered | {id(container)}).digest([item], module)
+
+        return sorted(items, key=key)
+
+    def _attributes(self, attributes: dict[str, Any], module: str) -> Iterator[str]:
+        for name in sorted(attributes):
+            yield f"{name} = {self._text(attributes[name], module)}"
+
+    def _class(self, kind: type) -> Iterator[str]:
+        """Yield texts for a class."""
+        module, source = kind.__module__, _normal_source(kind)
+        yield source or ""
+        yield from (self._text(base, module) for base in (*kind.__bases__, type(kind)))
+        if issubclass(kind, enum.Enum):
+            yield from (f"{name} = {self._text(one.value, module)}" for name, one in kind.__members__.items())
+        attributes = {}
+        for name, value in vars(kind).items():
+            function = value if isinstance(value, types.FunctionType) else None
+            if name.startswith("__") and name.endswith("__"):  # other names of this form belong to Python
+                if not isinstance(value, (types.FunctionType, staticmethod, classmethod, property)):
+                    continue
+            elif issubclass(kind, enum.Enum) and (name.startswith("_") or name in kind.__members__):
+                continue
+            if source is not None and function is not None and function.__code__.co_filename == "<string>":
+                continue  # such as __init__ of a dataclass, which Python derives from the source
+            attributes[name] = value
+        yield from self._attributes(attributes, module)
+        for name, field in vars(kind).get("__dataclass_fields__", {}).items():
+            yield f"{name}: {self._text((field.default, field.default_factory), module)}"
+
+    def _function(self, function: types.FunctionType) -> Iterator[str]:
+        """Yield texts for a function, and for names that it uses but does not define."""
+        module, code, variables = function.__module__, function.__code__, function.__globals__
+        source = _normal_source(function)
+        yield source if source is not None else _bytecode(code)
+        yield f"defaults {self._text(function.__defaults__, module)}"
+        yield from self._attributes(function.__kwdefaults__ or {}, module)
+        names = sorted(set(_names(code)))
+        named = []
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                named.append((name, cell.cell_contents))
+            except ValueError:  # the variable has no value yet
+                continue
+        if variables.get("__name__") == module or is_of_the_user(variables.get("__name__", "")):
+            # Else it is a function of a library that wraps a function of the user, and has the name of its module.
+            named += [(name, variables[name]) for name in names if name in variables and name not in _LOCATIONS]
+        for name, value in named:
+            if isinstance(value, types.ModuleType):
+                yield from self._module(name, value, names, frozenset())
+            else:
+                yield f"{name} = {self._text(value, module)}"
+        yield from self._attributes(vars(function), module)
+        for imported in imports_of(code, variables.get("__package__") or variables.get("__name__", "")):
+            yield from self._file(imported)
+
+    def _module(self, path: str, module: types.ModuleType, names: list[str], within: frozenset[int]) -> Iterator[str]:
+        """Yield texts for the attributes of a module, and of its submodules, that a function may use.
+
+        Args:
+            path: The expression that the function uses for the module, such as "helpers.statistics".
+            module: The module.
+            names: All names of global variables and attributes that the function uses.
+            within: The ids of the modules that contain this one.
+        """
+        if not is_of_the_user(module.__name__):
+            yield f"{path} = module {module.__name__}"
+            return
+        for name in names:
+            value = vars(module).get(name)
+            if name not in vars(module) or name in _LOCATIONS or id(value) in within:
+                continue
+            if isinstance(value, types.ModuleType):
+                yield from self._module(f"{path}.{name}", value, names, within | {id(module)})
+            else:
+                yield f"{path}.{name} = {self._text(value, module.__name__)}"
+
+    def _file(self, name: str) -> Iterator[str]:
+        """Yield texts for all statements of a module of the user, and of the modules that it imports.
+
+        The module need not have been imported, because functions import modules only when they are called.
+        """
+        file = None if name in self._files else file_of_the_user(name)
+        self._files.add(name)
+        if file is None:
+            return
         try:
-            value = cell.cell_contents
-        except ValueError:  # the variable has no value yet
-            continue
-        yield from _outside(name, value, function.__module__, seen)
-    names = sorted(set(_names(function.__code__)))
-    for name in names:
-        if name not in function.__globals__:
-            continue
-        value = function.__globals__[name]
-        yield from _outside(name, value, function.__module__, seen)
-        if isinstance(value, types.ModuleType) and is_of_the_user(value.__name__):
-            for attribute in names:
-                if attribute in vars(value):
-                    yield from _outside(f"{name}.{attribute}", vars(value)[attribute], value.__name__, seen)
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            return
+        yield f"file {name}: {hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()}"
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(tree):
+            for imported in imports_in(node, package):
+                yield from self._file(imported)
 
 
-def _outside(name: str, value: Any, module: str, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield texts for a name that a function uses but does not define: another function, a class or a constant."""
-    if callable(value) and not isinstance(value, type):
-        value = value if isinstance(value, types.FunctionType) else getattr(value, "__wrapped__", value)
-    if isinstance(value, (types.FunctionType, type)):
-        if value.__module__ == module or is_of_the_user(value.__module__):
-            yield f"{name}:"
-            yield from _parts(value, seen)
-    elif isinstance(value, (*_CONSTANTS, tuple, list, set, frozenset, dict, np.ndarray)):
-        yield f"{name} = {_constant(value)}"
+def _is_own(definition: Any, module: str) -> bool:
+    """Return whether a function or a class belongs to a module or to the user."""
+    return definition.__module__ == module or is_of_the_user(definition.__module__)
 
 
 def is_of_the_user(module: str) -> bool:
     """Return whether a module belongs neither to attnaudit, nor to Python, nor to an installed package."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return file is not None and module.partition(".")[0] != "attnaudit" and not LIBRARIES & set(Path(file).parts)
+    known = sys.modules.get(module)
+    place = getattr(known, "__file__", None)
+    if place is None and isinstance(known, types.ModuleType):  # a folder without __init__.py
+        place = next(iter(vars(known).get("__path__", ())), None)
+    return place is not None and module.partition(".")[0] != "attnaudit" and not LIBRARIES & set(Path(place).parts)
+
+
+def _as_constant(value: Any) -> str:
+    """Return the value of an object whose class inherits from a simple constant, such as str; "" for other objects."""
+    return next((kind.__repr__(value) for kind in _CONSTANTS if isinstance(value, kind)), "")  # type: ignore[call-arg]
+
+
+def _own_attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes that are stored in an object, including those in slots.
+
+    Of a module of torch, only submodules, functions and simple constants are returned. Parameters belong to the hash of
+    the model, and many modules keep tensors of their last pass.
+    """
+    stored = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name, slot in vars(kind).items():
+            if isinstance(slot, types.MemberDescriptorType) and slot.__objclass__ is kind:
+                with contextlib.suppress(AttributeError):  # the slot has no value yet
+                    stored[name] = slot.__get__(value)
+    names = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__]
+    if "torch.nn.modules.module.Module" in names:
+        of_torch = vars(type(value).__mro__[names.index("torch.nn.modules.module.Module")]())
+        return {
+            name: one
+            for name, one in stored.items()
+            if name == "_modules" or (name not in of_torch and (type(one) in _CONSTANTS or callable(one)))
+        }
+    return stored
+
+
+def _name(value: Any) -> str:
+    """Return a name for a function, a class or another callable object of a library.
+
+    Of the module, only the package is part of it, because libraries move their code to other modules.
+    """
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if not isinstance(name, str):
+        return type(value).__qualname__
+    return f"{str(getattr(value, '__module__', '')).partition('.')[0].lstrip('_')}:{name}"
+
+
+def _array(value: Any) -> str:
+    """Return a text for an array or a number of NumPy, or for a tensor."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.ascontiguousarray(value)
+        content = repr(array.tolist()) if array.dtype.hasobject else hashlib.sha256(array.tobytes()).hexdigest()
+        return f"{array.dtype} {np.shape(value)} {content}"
+    try:
+        tensor = value.detach().cpu()
+        return f"{value.dtype} {_array((tensor.double() if tensor.is_floating_point() else tensor).numpy())}"
+    except (RuntimeError, TypeError, ValueError):  # such as a sparse tensor, or one without values
+        return type(value).__qualname__
 
 
 def _constant(value: Any) -> str:
-    """Return a text that is the same for a constant in every process. For other objects, return the type's name."""
-    if isinstance(value, _CONSTANTS):
-        return repr(value)
+    """Return a text that is the same for a constant of a code object in every process."""
     if isinstance(value, types.CodeType):
         return _bytecode(value)
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape} {_constant(value.tolist())}"
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, tuple):
         return f"({', '.join(map(_constant, value))})"
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, frozenset):
         return f"{{{', '.join(sorted(map(_constant, value)))}}}"
-    if isinstance(value, dict):
-        return f"{{{', '.join(sorted(f'{_constant(key)}: {_constant(item)}' for key, item in value.items()))}}}"
-    return type(value).__qualname__
+    return repr(value)
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.errors import AuditError
@@ -141,15 +142,25 @@ def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
     adapter = loaded.adapter
     module, _, factory = source.partition(":")
     found: list[Any] = [
-        models.get(source) if source in models else getattr(sys.modules.get(module), factory, None),
+        _function_behind(models.get(source) if source in models else getattr(sys.modules.get(module), factory, None)),
         *[measures.get(planned.measure.name.partition(".")[0]).body for planned in resolve(needs, adapter).measures],
         type(adapter),
-        *[value for value in getattr(adapter, "__dict__", {}).values() if callable(value)],
+        *[_function_behind(value) for value in getattr(adapter, "__dict__", {}).values() if callable(value)],
         *[type(part) for one in adapter.modules for part in one.modules()],
     ]
     named = {(one.__module__, one.__qualname__): one for one in found if isinstance(one, (type, FunctionType))}
-    own = [named[name] for name in sorted(named, key=lambda name: name[1]) if is_of_the_user(name[0])]
+    own: list[Any] = [named[name] for name in sorted(named, key=lambda name: name[1]) if is_of_the_user(name[0])]
+    partials = [value for _, value in sorted(getattr(adapter, "__dict__", {}).items()) if isinstance(value, partial)]
+    if any(is_of_the_user(_function_behind(value).__module__) for value in partials) or own:
+        own += partials
     return hash_of_code(*own) if own else ""
+
+
+def _function_behind(value: Any) -> Any:
+    """Return the function or the class whose code runs if an attribute of a model is called."""
+    while isinstance(value, (partial, MethodType)):
+        value = value.func if isinstance(value, partial) else value.__func__
+    return value if isinstance(value, (type, FunctionType)) else type(value)
 
 
 def executor_of(options: AuditOptions) -> Executor | None:

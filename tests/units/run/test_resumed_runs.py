@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +135,62 @@ def test_code_of_the_user_belongs_to_the_plan(monkeypatch: pytest.MonkeyPatch) -
     assert len(first) == 64
     assert code(None, one) == first
     assert len({first, code(None, other), code(Scaled(), one), code(Sharpened(), one)}) == 4
+
+
+def test_functions_that_a_model_keeps_in_its_attributes_belong_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(factor: float, value: float) -> float:
+        return factor * value
+
+    def shifted(factor: float, value: float) -> float:
+        return factor + value
+
+    class Rule:
+        def __call__(self, value: float) -> float:
+            return -value
+
+    def code(attribute: Any) -> str:
+        def made() -> Any:
+            model = adapter()
+            model.__dict__["attribute"] = attribute
+            return model
+
+        monkeypatch.setitem(models._known, "resumed_model", made)
+        return custom_code("resumed_model", load_model("resumed_model"), ["uniform"])
+
+    attributes = (scaled, shifted, Rule(), partial(scaled, 2.0), partial(scaled, 3.0), partial(shifted, 2.0))
+    assert len(set(map(code, attributes))) == len(attributes)
+    assert code(partial(scaled, 2.0)) == code(partial(scaled, 2.0))
+
+
+def test_a_run_is_not_resumed_after_an_edit_of_a_base_class(tmp_path: Path) -> None:
+    """The shards were measured by a class whose base class is in another file, and this file was edited since then."""
+    (tmp_path / "resumed_conf.py").write_text(
+        "import attnaudit, resumed_base\nfrom tests.small_models import adapter\n"
+        "class Doubled(resumed_base.Base):\n    pass\n"
+        "@attnaudit.register_model('resumed')\ndef made():\n    model = adapter()\n"
+        "    model.__dict__['rule'] = Doubled()\n    return model\n"
+    )
+    code = (
+        "import sys, resumed_conf, msgspec\nfrom pathlib import Path\n"
+        "from attnaudit.adapters.loading import load_model\nfrom attnaudit.run.shard_setup import custom_code\n"
+        "from attnaudit.run.stored_shards import ShardFolder\nfrom tests.units.run.test_stored_shards import PLAN\n"
+        "own = custom_code('resumed', load_model('resumed'), ['uniform'])\n"
+        "ShardFolder(Path(sys.argv[1]), msgspec.structs.replace(PLAN, custom_code_sha256=own))\n"
+    )
+
+    def open_shards(factor: int) -> subprocess.CompletedProcess[str]:
+        text = f"class Base:\n    def __call__(self, x): return {factor} * x\n"
+        (tmp_path / "resumed_base.py").write_text(text)
+        path = os.pathsep.join([str(tmp_path), *sys.path])
+        return subprocess.run(
+            [sys.executable, "-B", "-c", code, str(tmp_path / "shards")],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    assert open_shards(2).returncode == open_shards(2).returncode == 0
+    refused = open_shards(3)
+    assert refused.returncode == 1
+    assert "They differ in: your own code of the model or a measure" in refused.stderr
