@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -236,7 +237,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}")  # see `is_unfinished`
+    new = unfinished_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new.write_bytes(content)
@@ -246,8 +247,16 @@ def replace_file(path: Path, content: bytes) -> None:
             new.unlink(missing_ok=True)
 
 
+def unfinished_path(path: Path) -> Path:
+    """Return a path for the content of a file until it is complete. No other call returns it, on any machine.
+
+    Processes of several containers that share a volume may have the same id, so the id would not be enough.
+    """
+    return path.with_name(f".{path.name}.{uuid.uuid4().int >> 64}")  # see `is_unfinished`
+
+
 def is_unfinished(path: Path) -> bool:
-    """Return whether a file has a name that `replace_file` gives to a file until its content is complete.
+    """Return whether a file has a name that `unfinished_path` gives to a file until its content is complete.
 
     Such a file remains if the process was killed while it wrote the file.
     """

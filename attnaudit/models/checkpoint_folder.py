@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from attnaudit.models.architecture import Architecture
 from attnaudit.models.pooled_classifier import PooledClassifier
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.models.vocabulary import Vocabulary
+from attnaudit.processes import unfinished_path
 
 FORMAT = "attnaudit pooled classifier"
 VERSION = 1
@@ -102,7 +102,7 @@ def save(
     )
     contents = {WEIGHTS: weights, CARD: msgspec.json.format(msgspec.json.encode(card), indent=1) + b"\n"}
     folder = Path(folder)
-    temporary_paths = {name: folder / f".{name}.{os.getpid()}" for name in contents}
+    temporary_paths = {name: unfinished_path(folder / name) for name in contents}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in contents.items():

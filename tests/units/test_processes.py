@@ -15,7 +15,7 @@ import pytest
 
 from attnaudit import processes
 from attnaudit.errors import AuditError
-from attnaudit.processes import allow_threads, in_threads, spread
+from attnaudit.processes import allow_threads, in_threads, is_unfinished, replace_file, spread, unfinished_path
 
 
 def kill_this_process(_task: int) -> int:
@@ -137,3 +137,32 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / pages)
         return float(done.stdout)
 
     assert shares_of_new_pages("keep") < 0.1 < 1 < shares_of_new_pages()
+
+
+def test_processes_with_the_same_id_do_not_disturb_each_other_when_they_replace_a_file(tmp_path: Path) -> None:
+    """Processes of two containers that share a volume may have the same id."""
+    code = """
+import os, sys
+from pathlib import Path
+os.getpid = lambda: 7
+from attnaudit.processes import replace_file
+path, content = Path(sys.argv[1]), sys.argv[2].encode() * 200_000
+for _ in range(300):
+    replace_file(path, content)
+    found = path.read_bytes()
+    assert len(found) == 200_000 and len(set(found)) == 1, (len(found), set(found))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "file")]
+    both = [subprocess.Popen([*command, letter], stderr=subprocess.PIPE) for letter in "ab"]
+    errors = [process.communicate(timeout=120)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_name_of_a_file_that_is_not_complete_is_recognised_and_unique(tmp_path: Path) -> None:
+    names = {unfinished_path(tmp_path / "audit.json") for _ in range(100)}
+    assert len(names) == 100
+    assert all(map(is_unfinished, names))
+    assert is_unfinished(tmp_path / ".audit.json.1234")  # the name that older versions gave
+    replace_file(tmp_path / "audit.json", b"{}")
+    assert not is_unfinished(tmp_path / "audit.json")
