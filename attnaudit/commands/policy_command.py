@@ -10,7 +10,7 @@ from typing import NamedTuple
 from attnaudit.checks.effective_policy import effective_policy_of_file, hash_of
 from attnaudit.checks.policy_diff import SUSPECT, Change, differences
 from attnaudit.errors import AuditError, CheckError, ReportError, require_reachable
-from attnaudit.formatting import visible
+from attnaudit.formatting import terminal_safe
 from attnaudit.records import EffectivePolicy
 from attnaudit.report.run_files import read_run, read_run_file
 from attnaudit.run.run_choice import newest_run
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         old, new = read_source(Path(options.old)), read_source(Path(options.new))
     except AuditError as error:
-        print(f"attnaudit: {_one_line(str(error))}", file=sys.stderr)
+        print(terminal_safe(f"attnaudit: {error}"), file=sys.stderr)
         return CANNOT_RUN
     changes = differences(old.policy, new.policy)
     if old.attnaudit and new.attnaudit and old.attnaudit != new.attnaudit:
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         )
         changes.append(Change("changed", "attnaudit", text))
     for change in changes:
-        print(_one_line(f"{change.kind}: {change.subject}: {change.text}"))
+        print(terminal_safe(f"{change.kind}: {change.subject}: {change.text}"))
     suspect = sum(change.kind in SUSPECT for change in changes)
     if not changes:
         print("The policies are the same.")
@@ -111,8 +111,3 @@ def read_source(path: Path) -> Source:
             "file, or run the audit again."
         )
     return Source(record.effective_policy, record.attnaudit)
-
-
-def _one_line(text: str) -> str:
-    """Replace line breaks and invisible characters with visible symbols, because they could hide a change."""
-    return visible(text).replace("\n", "␊").replace("\t", "␉")

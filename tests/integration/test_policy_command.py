@@ -10,7 +10,8 @@ import pytest
 
 from attnaudit import checks, cli
 from attnaudit.checks.effective_policy import effective_policy, effective_policy_of_file
-from attnaudit.records import EffectivePolicy
+from attnaudit.formatting import terminal_safe, without_commands
+from attnaudit.records import EffectivePolicy, PolicyException
 from tests.units.report.example_runs import run_record
 
 ROOT = Path(__file__).parents[2]
@@ -144,3 +145,20 @@ def test_a_command_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run("diff", "--help")
     assert "Exit status: 0 if nothing became laxer" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["##vso[task.complete result=Succeeded;]", "##[error]hi", "a\n::error::hi"])
+def test_a_policy_cannot_give_commands_to_a_ci_system(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    gate = checks.UniformFragility(at_least=0.1)
+    exception = PolicyException(check=gate.id, reason=f"x {command}")
+    old, new = effective_policy([gate]), effective_policy([gate], [exception])
+    assert run("diff", write_run(tmp_path / "old", old), write_run(tmp_path / "new", new)) == 1
+    shown = capsys.readouterr().out
+    assert terminal_safe(f"x {command}") in shown
+    assert command not in shown
+    assert without_commands(shown) == shown
+    assert run("hash", tmp_path / f"{command.replace('/', '')}.json") == 2
+    shown = capsys.readouterr().err
+    assert without_commands(shown) == shown
