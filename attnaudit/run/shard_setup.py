@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -14,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 from attnaudit.errors import AuditError
 from attnaudit.executors.process_pool import ProcessPool
 from attnaudit.executors.shard_job import Executor, ShardJob, module_sources, registering_modules
+from attnaudit.instances import ids_of
 from attnaudit.progress import ProgressCallback
 from attnaudit.registry import measures, models
+from attnaudit.retraining import Retraining
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.stored_shards import PLAN, ShardFolder, ShardPlan, StoredShardRunner, read_plan
 
 if TYPE_CHECKING:
     from attnaudit.adapters.loading import LoadedModel
+    from attnaudit.adapters.protocol import ModelAdapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +108,9 @@ class ShardedMeasurement:
             custom_code_sha256=custom_code(self.source, self.loaded, self.needs),
             attnaudit=__version__,
             torch=str(torch.__version__),
+            transformers=_version("transformers"),
+            tokenizers=_version("tokenizers"),
+            training_sha256=hashes_of_training_data(self.needs, self.loaded.adapter),
         )
 
     def job(self, lengths: Sequence[int]) -> ShardJob:
@@ -122,6 +130,46 @@ class ShardedMeasurement:
             search_path=tuple(sys.path),
             working_folder=str(Path.cwd()),
         )
+
+
+def _version(package: str) -> str:
+    """Return the version of a package; "" if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def hashes_of_training_data(needs: Sequence[str], adapter: ModelAdapter) -> dict[str, str]:
+    """Return the SHA-256 hashes of the data that checks name to train copies of a model on.
+
+    They also cover the order of the rows, which affects training. Data that no check names are not covered: the adapter
+    chooses them.
+
+    Args:
+        needs: The names of the measures.
+        adapter: The model.
+
+    Returns:
+        Name or file -> hash, in hexadecimal; "" if the data cannot be read, so that no copy can be trained.
+    """
+    from attnaudit.data import load
+    from attnaudit.engine.planning import resolve
+
+    if not adapter.capabilities.retrains:
+        return {}
+    arguments = [planned.measure.argument for planned in resolve(needs, adapter).measures]
+    trained = [argument for argument in arguments if isinstance(argument, Retraining)]
+    found = {}
+    for name in sorted({name for one in trained for name in (one.train, one.dev)} - {""}):
+        try:
+            data = load(name)
+        except AuditError:
+            found[name] = ""
+        else:
+            rows = "\n".join([data.sha256(), *ids_of(data.instances)])
+            found[name] = hashlib.sha256(rows.encode("utf-8", "surrogatepass")).hexdigest()
+    return found
 
 
 def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:

@@ -43,6 +43,8 @@ FIELDS = {
     "custom_code_sha256": "your own code of the model or a measure",
     "attnaudit": "the version of attnaudit",
     "torch": "the version of torch",
+    "transformers": "the version of transformers",
+    "tokenizers": "the version of tokenizers",
 }
 
 
@@ -73,6 +75,10 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             such code.
         attnaudit: The version of attnaudit.
         torch: The version of torch.
+        transformers: The version of transformers; "" if it is not installed.
+        tokenizers: The version of tokenizers; "" if it is not installed.
+        training_sha256: Name or file -> hash, for the data that checks name to train copies of the model on; "" if the
+            data cannot be read.
     """
 
     model: str
@@ -94,6 +100,9 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     custom_code_sha256: str
     attnaudit: str
     torch: str
+    transformers: str = ""
+    tokenizers: str = ""
+    training_sha256: dict[str, str] = {}
 
     def sha256(self) -> str:
         """Return the SHA-256 hash of all fields, in hexadecimal."""
@@ -109,12 +118,26 @@ class ShardPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         found = []
         for field, one in msgspec.structs.asdict(self).items():
             theirs = getattr(other, field)
-            if one != theirs:
-                name, shown = FIELDS.get(field, field), [str(value) for value in (one, theirs)]
-                if field.endswith("sha256"):
-                    shown = [f"SHA-256 {value[:12]}..." if value else "none" for value in (one, theirs)]
-                found.append(name if field == "needs" else f"{name} ({shown[0]}, not {shown[1]})")
+            if field == "training_sha256":
+                names = [name for name in sorted({**one, **theirs}) if one.get(name, "") != theirs.get(name, "")]
+                shown = {name: _shown_hashes(one.get(name, ""), theirs.get(name, "")) for name in names}
+                found += [f"the training data {name} ({shown[name]})" for name in names]
+            elif one != theirs:
+                name = FIELDS.get(field, field)
+                is_hash = field.endswith("sha256")
+                both = _shown_hashes(one, theirs) if is_hash else f"{_or_none(one)}, not {_or_none(theirs)}"
+                found.append(name if field == "needs" else f"{name} ({both})")
         return found
+
+
+def _shown_hashes(one: str, other: str) -> str:
+    """Return the beginnings of two hashes for a message."""
+    first, second = (f"SHA-256 {value[:12]}..." if value else "none" for value in (one, other))
+    return f"{first}, not {second}"
+
+
+def _or_none(value: object) -> str:
+    return "none" if value == "" else str(value)
 
 
 class ShardCost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from functools import partial
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from attnaudit.adapters.loading import load_model
+from attnaudit.checks import SeedVariance
 from attnaudit.engine.columns import Columns
 from attnaudit.engine.declared_measures import measure
 from attnaudit.errors import AuditError, ReportError
@@ -23,8 +25,8 @@ from attnaudit.registry import measures, models
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.finish_run import RunContext, begin_run
 from attnaudit.run.run_folder import RunFolder
-from attnaudit.run.shard_setup import custom_code, refuse_unused_shards
-from attnaudit.run.stored_shards import ShardFolder
+from attnaudit.run.shard_setup import ShardedMeasurement, custom_code, refuse_unused_shards
+from attnaudit.run.stored_shards import ShardFolder, ShardPlan
 from tests.small_models import adapter
 from tests.units.run.test_stored_shards import PLAN
 
@@ -194,3 +196,56 @@ def test_a_run_is_not_resumed_after_an_edit_of_a_base_class(tmp_path: Path) -> N
     refused = open_shards(3)
     assert refused.returncode == 1
     assert "They differ in: your own code of the model or a measure" in refused.stderr
+
+
+def test_training_data_and_versions_belong_to_the_plan(tmp_path: Path) -> None:
+    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    rows = ["a,good film,positive", "b,bad film,negative"]
+
+    def write(*lines: str) -> None:
+        train.write_text("\n".join(["id,text,label", *lines, ""]))
+
+    def plan() -> ShardPlan:
+        check = SeedVariance(train=str(train), dev=str(dev))
+        return ShardedMeasurement(
+            options=options(tmp_path),
+            loaded=load_model("demo"),
+            source="demo",
+            model="demo",
+            data="movie-reviews",
+            data_sha256="2" * 64,
+            rows=2,
+            rows_before=None,
+            needs=check.needs(),
+            policy_sha256="",
+            threads=1,
+        ).plan(1)
+
+    write(*rows)
+    first = plan()
+    assert first == plan()
+    installed = {one.name for one in distributions()}
+    for package in ("transformers", "tokenizers"):
+        assert getattr(first, package) == (version(package) if package in installed else "")
+    assert (len(first.training_sha256[str(train)]), first.training_sha256[str(dev)]) == (64, "")
+    ShardFolder(tmp_path / "shards", first)
+    for changed in (["a,good film,positive", "b,bad film,positive"], rows[::-1]):
+        write(*changed)
+        with pytest.raises(ReportError, match=rf"They differ in: the training data {train} \(SHA-256 \w+\.\.\., not"):
+            ShardFolder(tmp_path / "shards", plan())
+    write(*rows)
+    ShardFolder(tmp_path / "shards", plan())
+
+
+def test_a_run_of_an_older_version_is_refused_with_the_reason(tmp_path: Path) -> None:
+    new = msgspec.structs.replace(PLAN, transformers="5.0", training_sha256={"train.csv": "5" * 64})
+    older = msgspec.to_builtins(PLAN)
+    for field in ("transformers", "tokenizers", "training_sha256"):
+        del older[field]
+    folder = tmp_path / new.folder_name()
+    folder.mkdir()
+    (folder / "plan.json").write_bytes(msgspec.json.encode(older))
+    with pytest.raises(
+        ReportError, match=r"the version of transformers \(5.0, not none\), the training data train.csv"
+    ):
+        ShardFolder(tmp_path, new)

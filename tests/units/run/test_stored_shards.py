@@ -200,13 +200,17 @@ def test_a_shard_that_arrives_damaged_is_refused(tmp_path: Path) -> None:
         ("device", r"device \(cuda, not cpu\)"),
         ("batch_tokens", r"batch_tokens \(64, not None\)"),
         ("torch", r"the version of torch \(9, not 0\)"),
+        ("transformers", r"the version of transformers \(9, not none\)"),
+        ("tokenizers", r"the version of tokenizers \(9, not none\)"),
+        ("training_sha256", r"the training data more\.csv \(SHA-256 f+\.\.\., not none\)"),
         ("needs", "the measures that the checks need"),
     ],
 )
 def test_shards_of_another_plan_are_refused_and_the_difference_is_named(tmp_path: Path, field: str, named: str) -> None:
     ShardFolder(tmp_path, PLAN)
     numbers = {"needs": ["uniform"], "seed": 1, "threads": 2, "batch_tokens": 64}
-    other = {**numbers, "unit": "words", "device": "cuda", "torch": "9"}.get(field, "f" * 64)
+    texts = {"unit": "words", "device": "cuda", **dict.fromkeys(("torch", "transformers", "tokenizers"), "9")}
+    other = {**numbers, **texts, "training_sha256": {"more.csv": "f" * 64}}.get(field, "f" * 64)
     with pytest.raises(ReportError, match=f"another audit. They differ in: {named}"):
         ShardFolder(tmp_path, msgspec.structs.replace(PLAN, **{field: other}))
 
