@@ -9,7 +9,6 @@ import pytest
 
 from attnaudit.errors import AuditError, shown_error
 from attnaudit.formatting import one_line
-from attnaudit.plugin.junit_file import add_failure, junit_path
 from attnaudit.plugin.planning_cases import declared_policy
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
@@ -126,6 +125,8 @@ def amend_run(state: RunState, exit_status: int, config: pytest.Config) -> None:
         state.folder.remove_record()
         state.folder.remove_pages()
     if exit_status:
+        from attnaudit.plugin.junit_file import add_failure, junit_path
+
         add_failure(junit_path(config), "ended-early", ending.problem)
 
 
