@@ -15,7 +15,7 @@ import torch
 
 from attnaudit.errors import AuditError
 from benchmarks import gpu
-from benchmarks.gpu import billion, experiments, memory, rates, rows, writing
+from benchmarks.gpu import billion, experiments, memory, parts, rates, rows, writing
 from benchmarks.speed import causal, device, minilm, pooled
 from benchmarks.speed.timing import DisagreementError, compare
 from benchmarks.speed.writing import plain
@@ -52,6 +52,7 @@ def speed(quick: bool, known: Collection[tuple[str, str]] = ()) -> Iterator[dict
 PARTS: dict[str, Callable[[bool], Iterator[dict[str, Any]]]] = {
     "billion": billion.measured,
     SPEED: speed,
+    "parts": parts.measured,
     "memory": memory.measured,
     "rows": rows.measured,
     "rates": rates.measured,

@@ -85,6 +85,24 @@ def _speed(found: Results) -> list[str]:
     ]
 
 
+def _parts(found: Results) -> list[str]:
+    rows = [
+        (
+            f"{one['instances']:,} texts of {one['texts']}",
+            f"{one['tokens']:,}",
+            *(f"{1000 * one[name]:.1f}" for name in ("tokenizer", "passes", "encoding")),
+            f"{1000 * (one['tokenizer'] + one['passes'] + one['encoding']):.1f}",
+        )
+        for one in found
+    ]
+    return [
+        "Milliseconds of the parts of a forward pass of BERT, each measured alone. “Tokenizer” is its call, and "
+        f"“passes” are those of the unmodified model in batches of {found[0]['batch']}. Both programs need these two. "
+        "“Encoding” is what attnaudit does with the tokenizer's results: special tokens, words, strings and hashes.",
+        *table(("texts", "tokens", "tokenizer", "passes", "encoding", "sum"), rows),
+    ]
+
+
 def _memory(found: Results) -> list[str]:
     rows = [
         (
@@ -157,6 +175,7 @@ def _experiments(found: Results) -> list[str]:
 
 SECTIONS: dict[str, tuple[str, Callable[[Results], list[str]]]] = {
     "speed": ("Speed", _speed),
+    "parts": ("Parts of a forward pass", _parts),
     "rates": ("Instances per second", _rates),
     "memory": ("Memory of long texts", _memory),
     "rows": ("Recomputed rows", _rows),
