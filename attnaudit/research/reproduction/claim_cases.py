@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -44,6 +46,20 @@ class Case:
     def reversed(self) -> Case:
         """Return the same case with the opposite sign of every value."""
         return replace(self, values=tuple(-value for value in self.values))
+
+    def with_shared_models(self) -> Case:
+        """Return the same case with values that are further apart, for values that share models.
+
+        If each value compares the model of a seed with that of the next seed, neighbouring values share a model. Their
+        correlation can be up to 1/2, because the two models of a value contribute at most its whole variance. The
+        variance of the mean of n values can then be up to (2n - 1)/(n - 1) times s²/n, where s² is the sample variance.
+        The spread of the values grows by the square root of this factor, so that intervals of the mean do, too.
+        """
+        n = len(self.values)
+        if n < 2:
+            return self
+        mean, factor = statistics.fmean(self.values), math.sqrt((2 * n - 1) / (n - 1))
+        return replace(self, values=tuple(mean + factor * (value - mean) for value in self.values))
 
     def renamed(self, name: str) -> Case:
         """Return the same case with another name, as one of several settings of its row."""

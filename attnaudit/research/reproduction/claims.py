@@ -30,6 +30,8 @@ from attnaudit.research.validation.roc import wilson
 
 #: The largest number of rows that the evidence of a claim lists.
 LISTED = 8
+#: Encoders in the names of rows -> their names in texts.
+ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "transformer": "Transformer", "mlp": "MLP"}
 NOTHING_RUN = "No row that this claim needs has been run here."
 
 
@@ -176,7 +178,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         verdict, cause = "undecided", "left out"
         reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained), noun)}."
     else:
-        reason = f"The interval is above 0 in {with_interval.every}."
+        reason = f"The interval is above 0 in {with_interval.every}.{_without_encoders(cases, counted)}"
     notes = [f"not counted: {plural(len(saturated), noun)} at the end of the scale"] if saturated else []
     notes += [single_text] if single else []
     seeds = sorted({one.n for one in intervals})
@@ -301,6 +303,16 @@ def _why_excluded(excluded: Sequence[Case]) -> str:
 def _untrained(excluded: Sequence[Case]) -> list[Case]:
     """Return the excluded cases whose models were not trained well enough."""
     return [case for case in excluded if not case.unfinished]
+
+
+def _without_encoders(cases: Sequence[Case], counted: Sequence[Case]) -> str:
+    """Return a sentence that names the encoders of a claim of which no row counts, with a space before it.
+
+    It is "" if there are none.
+    """
+    every, known = ({name for case in some for name in case.name.split("/")[1:2]} for some in (cases, counted))
+    missing = [words for name, words in ENCODERS.items() if name in every - known]
+    return f" No row with a {' or a '.join(missing)} counts." if missing else ""
 
 
 def _decided_without_correction(cases: Sequence[Case]) -> bool:

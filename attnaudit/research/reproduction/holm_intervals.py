@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import number
 
-#: The largest probability that at least one interval of a family misses its true mean.
+#: The largest probability that Holm's method rejects at least one true hypothesis of a family.
 ERROR = 0.05
 #: If more seeds than this are needed, `seeds_needed` returns None.
 MOST_SEEDS = 50
@@ -70,7 +70,8 @@ def holm_intervals(families: Sequence[Sequence[float]]) -> list[MeanInterval]:
     The p-values of the two-sided t-tests against 0 are sorted. If there are m tests, the smallest p-value is compared
     with ERROR/m, the next one with ERROR/(m − 1), and so on, until a p-value is larger than its limit. Each interval
     has the confidence at which its mean was tested, so that it excludes 0 exactly where Holm's method rejects 0. From
-    the first test that does not reject 0, all intervals have the confidence of this test.
+    the first test that does not reject 0, all intervals have the confidence of this test. The intervals show the tests;
+    that all of them contain their true means is a little less likely than 1 - ERROR.
 
     Args:
         families: One list of values per interval. A list of a single value gets no interval and is not counted.

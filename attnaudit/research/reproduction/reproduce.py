@@ -27,6 +27,7 @@ from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan,
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.prepare_corpora import Prepared, prepare
 from attnaudit.research.reproduction.render_reports import render
+from attnaudit.research.reproduction.repeated_runs import with_earlier_runs
 from attnaudit.research.reproduction.reproduce_options import DEFAULT_SEEDS, ReproductionOptions
 from attnaudit.research.reproduction.results_file import (
     SCHEMA_VERSION,
@@ -148,7 +149,10 @@ def _train_and_audit(options: ReproductionOptions, progress_bar: ProgressBar) ->
 
 
 def _added(run: FinishedRun, earlier: Results | None) -> Results:
-    """Add the rows and figures of this run to the earlier results. Rows that were measured again are replaced."""
+    """Add the rows and figures of this run to the earlier results.
+
+    Rows that were measured again are replaced. If their settings are the same, they keep their earlier numbers.
+    """
     options = run.options
     embedded = options.data_root is None
     environment = describe_environment(device="cpu", threads=1)
@@ -168,7 +172,7 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
             environment=environment,
             vectors=_recorded(options.vectors),
         )
-        rows[table, name] = measured
+        rows[table, name] = with_earlier_runs(measured, rows.get((table, name)))
         for figure in row_figures(row):
             figures[table, name, figure.name] = MeasuredFigure(table=table, figure=figure)
     order = [

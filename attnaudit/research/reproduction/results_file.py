@@ -80,6 +80,20 @@ class RoleScores(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     f1: tuple[float | None, ...] = ()
 
 
+class EarlierRun(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A run with the settings and seeds of a row, before the run that measured the row last.
+
+    Attributes:
+        provenance: How the run was made.
+        quantities: Name of a quantity -> measured values.
+        scores: Role -> scores of its models on the test part.
+    """
+
+    provenance: Provenance
+    quantities: dict[str, MeasuredQuantity]
+    scores: dict[str, RoleScores] = msgspec.field(default_factory=dict)
+
+
 class MeasuredRow(
     Record, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="kind", tag="row"
 ):
@@ -97,6 +111,7 @@ class MeasuredRow(
         quantities: Name of a quantity -> measured values.
         scores: Role -> scores of its models on the test part.
         setting: The hash of the row's settings (see `row_settings`). It is "" if it was not recorded.
+        earlier: Earlier runs with the same settings and seeds that gave other numbers (see `repeated_runs`).
     """
 
     table: str
@@ -109,6 +124,7 @@ class MeasuredRow(
     notes: tuple[str, ...] = ()
     quantities: dict[str, MeasuredQuantity] = msgspec.field(default_factory=dict)
     scores: dict[str, RoleScores] = msgspec.field(default_factory=dict)
+    earlier: tuple[EarlierRun, ...] = ()
 
 
 class MeasuredFigure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="figure"):

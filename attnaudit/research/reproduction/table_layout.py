@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from attnaudit.research.reproduction.goals import goal_results
 from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
+from attnaudit.research.reproduction.repeated_runs import mean_of_runs, note_on_runs
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
 from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
 from attnaudit.research.reproduction.row_settings import without_outdated_rows
@@ -37,6 +38,7 @@ def lay_out(results: Results, paper: Paper, *, seeds: Mapping[RowKey, int] | Non
             seeds cannot decide a claim. Rows without a plan keep all their seeds. None if no row has a plan.
     """
     header = results.header
+    results = replace(results, rows=tuple(map(mean_of_runs, results.rows)))
     results, notes, incomplete = with_planned_seeds(results, seeds or {})
     corpora = corpora_of(paper, embedded=header.embedded)
     plans = {(table.name, row.name): row for table in paper.tables for row in table.rows(corpora)}
@@ -155,7 +157,7 @@ def _row(
         return Row(name=plan.name, title=plan.title, corpus=plan.corpus, lines=[], missing=missing)
     key = (table.name, plan.name)
     count = measured.words_with_vectors
-    seeds = [texts.notes[key]] if key in texts.notes else []
+    on_seeds = [note for note in (texts.notes.get(key, ""), note_on_runs(measured)) if note]
     by_class = {one.of_class for one in table.quantities if one.of_class is not None}
     # A part of the classes, such as the first three answers of bAbI, would be misleading.
     whole = len(measured.classes) <= len(by_class)
@@ -168,7 +170,7 @@ def _row(
         title=plan.title,
         corpus=plan.corpus,
         lines=[_line(one, plan, measured) for one in quantities if one.name in measured.quantities],
-        notes=(*started, *seeds, *measured.notes),
+        notes=(*started, *on_seeds, *measured.notes),
         provenance=measured.provenance,
         excluded=texts.excluded.get(key, ""),
         unfinished=key in texts.unfinished,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from attnaudit.research.reproduction.claim_cases import (
     TAU_ENDS,
+    Case,
     difference,
     differences_within_rows,
     each_row,
@@ -96,22 +97,25 @@ def _frozen_costs_accuracy(report: Reproduction) -> Answer:
 def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
     """Answer whether the unfrozen adversary has different attention, but about the same accuracy as its base model.
 
-    Each adversary is taken at the smallest λ at which its attention differs. If its attention never differs, it is
-    taken at the largest λ, where its JSD contradicts the claim.
+    The accuracy of each adversary is taken at the smallest λ at which its mean JSD is above ½ ln 2. Its JSD is then not
+    tested again, because λ was chosen by it. If its attention differs at no λ, and all λ were run, its JSD at the
+    largest λ contradicts the claim.
     """
-    distances = {
-        case.name: case
-        for case in each_row(report, "adversary", "jsd unfrozen", minus=DIFFERENT_ATTENTION)
-        if case.values
-    }
-    rows = {name.rpartition("/")[0]: name for name in distances} | _first_with_different_attention(report, "unfrozen")
-    cases = [distances[name].renamed(f"{name} JSD") for name in rows.values()]
+    chosen = _first_with_different_attention(report, "unfrozen")
+    by_model: dict[str, list[Case]] = {}
+    for case in each_row(report, "adversary", "jsd unfrozen", minus=DIFFERENT_ATTENTION):
+        by_model.setdefault(case.name.rpartition("/")[0], []).append(case)
+    cases = [
+        of_model[-1].renamed(f"{of_model[-1].name} JSD")
+        for model, of_model in by_model.items()
+        if model not in chosen and all(case.values for case in of_model)
+    ]
     for case in differences_within_rows(report, "adversary", "accuracy unfrozen", "accuracy base"):
-        if case.name in rows.values():
+        if case.name in chosen.values():
             cases.append(case.renamed(f"{case.name} accuracy").shifted(TOLERANCE))
     what = (
-        "JSD of the unfrozen adversary minus ½ ln 2, and its accuracy minus the base model's accuracy plus "
-        f"{TOLERANCE:g}"
+        f"accuracy of the unfrozen adversary minus the base model's accuracy plus {TOLERANCE:g}, at the smallest λ "
+        "with a JSD above ½ ln 2; where no λ has one, its JSD minus ½ ln 2"
     )
     return holds_in_every_case(cases, what=what)
 

@@ -44,6 +44,15 @@ def _uniform_is_enough(report: Reproduction) -> Answer:
     return holds_in_every_case(cases, what=f"F1 with uniform weights minus F1 with attention, plus {EQUAL_F1:g}")
 
 
+def _differs_more_than_a_seed(report: Reproduction) -> Answer:
+    cases = _of_the_paper(differences_within_rows(report, "adversary", "jsd", "jsd seed", ends=JSD_ENDS))
+    return holds_in_every_case(
+        [case.with_shared_models() for case in cases],
+        what="JSD of the adversary minus the JSD of a model trained with the next seed (intervals allow for the models "
+        "that neighbouring seeds share)",
+    )
+
+
 def _larger(
     table: str, quantity: str, than: str, what: str, *, ends: Ends | None = None
 ) -> Callable[[Reproduction], Answer]:
@@ -79,7 +88,8 @@ CLAIMS = (
         ),
         explanations={
             "sst/*": "On SST, the BiLSTM's weights apply to states that mix the words of a short sentence, and its "
-            "output hardly depends on these weights. For single words, weights that the MLP learns itself fit better."
+            "output hardly depends on these weights. For single words, weights that the MLP learns itself "
+            "may fit better. This was not tested."
         },
     ),
     Claim(
@@ -97,23 +107,13 @@ CLAIMS = (
         f"F1 (at most {EQUAL_F1:g} lower).",
         paper="test 4",
         read=_adversary_can_be_trained,
-        explanations={
-            "sst/* JSD": "On SST, Wen et al. 2022, who repeat the test with the same λ, report a JSD below this limit, "
-            "too: .316."
-        },
     ),
     Claim(
         name="an adversary differs more than another seed",
         sentence="The attention of a trained adversary differs more from the model's than the attention of a model "
         "trained with another seed.",
         paper="test 4",
-        read=_larger(
-            "adversary",
-            "jsd",
-            "jsd seed",
-            "JSD of the adversary minus the JSD of a model trained with the next seed",
-            ends=JSD_ENDS,
-        ),
+        read=_differs_more_than_a_seed,
     ),
     Claim(
         name="trained adversaries differ less than those found text by text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 import pytest
 
 from attnaudit.research.reproduction import paper_pages
@@ -23,6 +24,7 @@ from attnaudit.research.reproduction.claims import (
     holds_in_most,
     without_counted_rows,
 )
+from attnaudit.research.reproduction.holm_intervals import mean_interval
 from attnaudit.research.reproduction.paper_report import Reproduction, Row
 from attnaudit.research.reproduction.paper_summary import summary
 from attnaudit.research.reproduction.remedies_file import Remedy
@@ -197,6 +199,33 @@ def test_the_intervals_of_a_claim_are_corrected_for_their_number() -> None:
     against = tuple(-value for value in single)
     assert holds_in_every_case(cases(against), what="drop").verdict == "does not hold"
     assert holds_in_every_case(cases(against, OPEN), what="drop").verdict == "undecided"
+
+
+def test_values_that_share_models_have_wider_intervals() -> None:
+    """A simulation in which the correlation is 1/2: value s is the sum of the numbers of models s and s + 1."""
+    random = np.random.default_rng(0)
+    for n in (3, 5):
+        models = random.normal(size=(2000, n + 1))
+        cases = [Case(name="a", values=tuple(row)) for row in (models[:, 1:] + models[:, :-1]).tolist()]
+
+        def misses(case: Case) -> bool:
+            found = mean_interval(case.values)
+            assert found.low is not None
+            assert found.high is not None
+            return not found.low <= 0 <= found.high
+
+        assert sum(map(misses, cases)) > 0.1 * len(cases)
+        assert sum(misses(case.with_shared_models()) for case in cases) < 0.06 * len(cases)
+    case = Case(name="a", values=(1.0, 2.0, 3.0)).with_shared_models()
+    assert case.values == pytest.approx((2 - 2.5**0.5, 2.0, 2 + 2.5**0.5))
+    assert Case(name="a", values=(1.0,)).with_shared_models().values == (1.0,)
+
+
+def test_a_claim_that_holds_names_the_encoders_without_rows() -> None:
+    found = [Case(name="sst/bilstm/dot", values=(1.0, 1.1)), Case(name="sst/transformer/dot", values=())]
+    assert holds_in_every_case(found, what="").reason.endswith("No row with a Transformer counts.")
+    found.append(Case(name="imdb/transformer/dot", values=(1.0, 1.1)))
+    assert "Transformer" not in holds_in_every_case(found, what="").reason
 
 
 def test_several_comparisons_of_a_row_are_not_counted_as_rows() -> None:

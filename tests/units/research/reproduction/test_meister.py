@@ -165,6 +165,19 @@ def test_an_adversary_whose_attention_never_differs_contradicts_the_claim() -> N
     assert holds("frozen adversary costs accuracy", one) == "undecided"
 
 
+def test_the_jsd_that_chose_the_weight_is_not_tested_again() -> None:
+    name = "sst/bilstm/additive"
+    noisy = {**adversary(0.6, 0.7, 0.795), "jsd unfrozen": [0.1, 0.69, 0.69]}  # its interval contains ½ ln 2
+    assert holds("retrained adversary attends elsewhere", reproduction("adversary", {f"{name}/λ": noisy})) == "holds"
+
+
+def test_an_attention_that_does_not_differ_contradicts_only_if_all_weights_were_run() -> None:
+    name = "sst/bilstm/additive"
+    near: dict[str, list[float]] = adversary(0.1, 0.8, 0.8)
+    one = reproduction("adversary", {f"{name}/λ": near, f"{name}/10λ": {"jsd unfrozen": []}})
+    assert holds("retrained adversary attends elsewhere", one) == "not run"
+
+
 def test_claims_about_rows_that_were_not_run_say_so() -> None:
     nothing = reproduction("other", {})
     assert {claim.read(nothing).verdict for claim in CLAIMS} == {"not run"}

@@ -47,7 +47,7 @@ def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
         return next(row.paper for row in TABLES[table].rows(PAPER.corpora) if row.name == name)
 
     assert paper("ranking", "babi-3/bilstm/additive") == {"accuracy": 0.57}
-    assert paper("fixed", "20news/bilstm/additive")["change tau imposed_attention"] == 1.32
+    assert paper("random-attention", "20news/bilstm/additive")["change tau random_attention"] == 1.32
     assert paper("fixed", "snli/bilstm/additive")["change tau fixed_representation"] == -0.05
     assert paper("fixed", "babi-2/bilstm/additive")["accuracy"] == 0.74
     assert paper("random-attention", "20news/bilstm/additive") == {
@@ -215,10 +215,30 @@ def test_a_tau_of_one_on_both_sides_says_nothing() -> None:
     rows = [ranked(f"sst/{setting}", [1.0, 1.0, 1.0]) for setting in ("bilstm/additive", "bilstm/dot", "cnn/deep")]
     assert claim("additive-over-dot")(reproduction(ranking=rows)).verdict == "saturated"
     assert claim("bilstm-additive-best")(reproduction(ranking=rows)).verdict == "saturated"
-    fixed = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "change tau imposed_attention": [0.0, 0.0]})
-    assert claim("attention-learns")(reproduction(fixed=[fixed])).verdict == "saturated"
+    fixed = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "change tau random_attention": [0.0, 0.0]})
+    assert claim("attention-learns")(reproduction({"random-attention": [fixed]})).verdict == "saturated"
     gumbel = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "tau gumbel": [1.0, 1.0]})
     assert claim("gumbel-keeps")(reproduction(gumbel=[gumbel])).verdict == "saturated"
+
+
+def test_fixed_attention_is_random_and_the_evidence_has_the_other_ways() -> None:
+    random = row("sst/bilstm/additive", {"tau": [0.9, 0.9, 0.9], "change tau random_attention": [0.7, 0.8, 0.9]})
+    others = {"change tau imposed_attention": [-0.01, 0.01], "change tau uniform": [0.9, 0.8]}
+    tables = {"random-attention": [random], "fixed": [row("sst/bilstm/additive", {"tau": [0.9, 0.9], **others})]}
+    found = claim("attention-learns")(reproduction(tables))
+    assert found.verdict == "holds"
+    assert "fixed at the normal model's weights: sst/bilstm/additive 0.000; at uniform weights: " in found.evidence
+    assert claim("attention-learns")(reproduction(fixed=tables["fixed"])).verdict == "not run"
+
+
+def test_gumbel_is_not_saturated_if_tau_falls_with_a_single_seed() -> None:
+    at_end = row("sst/bilstm/additive", {"tau": [1.0, 1.0], "tau gumbel": [1.0, 1.0]})
+    kept = row("agnews/mlp/dot", {"tau": [0.9], "tau gumbel": [0.9]})
+    fallen = row("babi-2/mlp/dot", {"tau": [0.9], "tau gumbel": [-0.1]})
+    assert claim("gumbel-keeps")(reproduction(gumbel=[at_end, kept])).verdict == "saturated"
+    found = claim("gumbel-keeps")(reproduction(gumbel=[at_end, kept, fallen]))
+    assert (found.verdict, found.cause) == ("undecided", "one seed")
+    assert found.reason.endswith("With a single seed, τ falls: babi-2/mlp/dot.")
 
 
 def test_models_that_were_not_trained_are_no_rivals() -> None:
