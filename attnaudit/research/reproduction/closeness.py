@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from attnaudit.research.reproduction.paper_report import Line, Row
+from attnaudit.research.reproduction.quantity_axes import NUMBER
 
 #: A rank correlation needs at least this many cells.
-LEAST_CELLS = 3
+LEAST_CELLS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +19,12 @@ class Closeness:
     """How close our numbers are to the paper's, over some cells.
 
     Attributes:
-        cells: The number of cells that have a number in the paper and a measured one.
+        cells: The number of cells that have a number in the paper and a measured one. A model that is in several rows
+            of a table counts once.
         spearman: Spearman's rank correlation of the paper's numbers and the measured ones. None if there are fewer than
             LEAST_CELLS cells, or if all numbers on one side are equal.
-        median_difference: The median of the absolute differences. None if there are no cells.
+        median_difference: The median of the absolute differences. None if there are no cells, or if the cells have
+            different units.
     """
 
     cells: int
@@ -36,12 +39,15 @@ class QuantityCloseness:
     Attributes:
         quantity: The name of the quantity. "" for all quantities of the table together.
         every: The closeness over all measured rows.
-        counted: The closeness over the rows that may decide a claim.
+        counted: The closeness over the rows that count for claims.
+        median: Whether `every` and `counted` summarise quantities with different units. Their `spearman` is then the
+            median of those of the quantities.
     """
 
     quantity: str
     every: Closeness
     counted: Closeness
+    median: bool = False
 
 
 def closeness(pairs: Sequence[tuple[float, float]]) -> Closeness:
@@ -65,28 +71,65 @@ def closeness(pairs: Sequence[tuple[float, float]]) -> Closeness:
 def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
     """Compare the rows of a table with the paper: all quantities together, then each quantity.
 
+    The numbers of all quantities are pooled only if they have the same declared axis. Otherwise, a correlation would
+    mainly show that some quantities are larger than others, so the first element has the median of the correlations.
+
     Returns:
         The closeness over the whole table, and then that of each quantity. A quantity is left out if none of its cells
         has both a number in the paper and a measured one. If only one quantity has such cells, the list contains the
         closeness over the whole table alone. If none has, the list is empty.
     """
-    known = dict.fromkeys(line.quantity for row in rows for line in row.lines if _pair(line) is not None)
+    counted = [row for row in rows if not row.excluded]
+    known = {line.quantity: line.axis.label for row in rows for line in row.lines if _pair(line) is not None}
     if not known:
         return []
-    names: list[str | None] = [None, *(known if len(known) > 1 else ())]
-    return [
-        QuantityCloseness(
-            quantity=name or "",
-            every=closeness(_pairs(rows, name)),
-            counted=closeness(_pairs([row for row in rows if not row.excluded], name)),
-        )
-        for name in names
+    each = [
+        QuantityCloseness(quantity=name, every=_of_quantity(rows, name), counted=_of_quantity(counted, name))
+        for name in known
     ]
+    if len(each) == 1:
+        return [QuantityCloseness(quantity="", every=each[0].every, counted=each[0].counted)]
+    median = len(set(known.values())) > 1 or NUMBER.label in known.values()
+    whole = QuantityCloseness(
+        quantity="",
+        every=_median([one.every for one in each]) if median else closeness(_pairs(rows, known)),
+        counted=_median([one.counted for one in each]) if median else closeness(_pairs(counted, known)),
+        median=median,
+    )
+    return [whole, *each]
 
 
-def _pairs(rows: Sequence[Row], quantity: str | None) -> list[tuple[float, float]]:
-    lines = [line for row in rows for line in row.lines if quantity in (None, line.quantity)]
-    return [pair for line in lines if (pair := _pair(line)) is not None]
+def known_pairs(lines: Iterable[Line]) -> list[tuple[float, float]]:
+    """Return the number of the paper and the measured one of each line that has both.
+
+    Lines with the same two numbers are about the same model, which is in several rows of a table. They count once.
+
+    Args:
+        lines: Lines with the same quantity.
+    """
+    return list(dict.fromkeys(pair for line in lines if (pair := _pair(line)) is not None))
+
+
+def _of_quantity(rows: Sequence[Row], quantity: str) -> Closeness:
+    return closeness(_pairs(rows, (quantity,)))
+
+
+def _median(quantities: Sequence[Closeness]) -> Closeness:
+    """Return the median of the correlations of quantities with different units."""
+    known = [one.spearman for one in quantities if one.spearman is not None]
+    return Closeness(
+        cells=sum(one.cells for one in quantities),
+        spearman=statistics.median(known) if known else None,
+        median_difference=None,
+    )
+
+
+def _pairs(rows: Sequence[Row], quantities: Iterable[str]) -> list[tuple[float, float]]:
+    return [
+        pair
+        for quantity in quantities
+        for pair in known_pairs(line for row in rows for line in row.lines if line.quantity == quantity)
+    ]
 
 
 def _pair(line: Line) -> tuple[float, float] | None:

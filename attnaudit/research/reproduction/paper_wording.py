@@ -203,7 +203,11 @@ def closeness_cells(table: Table) -> list[tuple[str, ...]]:
         Rows with the columns of CLOSENESS_HEAD. The list is empty if no measured cell has a number in the paper.
     """
     return [
-        (one.quantity or "all quantities", *_closeness(one.every), *_closeness(one.counted))
+        (
+            one.quantity or ("median of the quantities" if one.median else "all quantities"),
+            *_closeness(one.every),
+            *_closeness(one.counted),
+        )
         for one in closeness_of_rows(table.rows)
     ]
 
