@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from attnaudit.formatting import number
-from attnaudit.research.reproduction.closeness import Closeness, closeness
-from attnaudit.research.reproduction.paper_report import GoalResult, Line, Reproduction, Row
+from attnaudit.formatting import number, plural
+from attnaudit.research.reproduction.claim_cases import AT_END
+from attnaudit.research.reproduction.closeness import LEAST_CELLS, Closeness, closeness, known_pairs
+from attnaudit.research.reproduction.paper_report import GoalResult, GoalVerdict, Line, Reproduction, Row
 
-#: Returns whether a goal is met, and the numbers as text. None instead of both if nothing was measured for it.
-ReadGoal = Callable[[Reproduction], tuple[bool, str] | None]
+#: Returns whether a goal is met, and the numbers as text.
+ReadGoal = Callable[[Reproduction], tuple[GoalVerdict, str]]
+NOT_MEASURED: tuple[GoalVerdict, str] = ("not measured", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Goal:
 
     Attributes:
         sentence: The goal as a sentence.
-        read: Compares the numbers of a report. Rows that do not count for claims are left out.
+        read: Compares the numbers of a report. Only rows that count for claims are compared.
     """
 
     sentence: str
@@ -31,8 +33,8 @@ def goal_results(goals: Sequence[Goal], report: Reproduction) -> tuple[GoalResul
     """Compare a report with each goal. The results have the order of the goals."""
     found = []
     for goal in goals:
-        met, numbers = goal.read(report) or (None, "")
-        found.append(GoalResult(sentence=goal.sentence, met=met, numbers=numbers))
+        verdict, numbers = goal.read(report)
+        found.append(GoalResult(sentence=goal.sentence, verdict=verdict, numbers=numbers))
     return tuple(found)
 
 
@@ -46,17 +48,21 @@ def within(table: str, quantities: Sequence[str], limit: float, *, part: str = "
         part: Only rows whose name ends with this text are compared.
     """
 
-    def read(report: Reproduction) -> tuple[bool, str] | None:
+    def differences(report: Reproduction, *, every: bool) -> list[tuple[str, float]]:
         found = [
             (f"{row.name}{f', {line.quantity}' if len(quantities) > 1 else ''}", line.difference)
-            for row, line in _lines(report, table, quantities)
+            for row, line in _lines(report, table, quantities, every=every)
             if row.name.endswith(part)
         ]
-        known = [(name, difference) for name, difference in found if difference is not None]
+        return [(name, difference) for name, difference in found if difference is not None]
+
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        known = differences(report, every=False)
         if not known:
-            return None
+            return ("too few rows that count", "") if differences(report, every=True) else NOT_MEASURED
         listed = "; ".join(f"{name} {_signed(difference)}" for name, difference in known)
-        return all(abs(difference) <= limit for _, difference in known), f"ours minus the paper's: {listed}"
+        met = all(abs(difference) <= limit for _, difference in known)
+        return _verdict(met), f"ours minus the paper's: {listed}"
 
     return read
 
@@ -70,20 +76,34 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
         least: The smallest correlation that meets the goal.
     """
 
-    def correlation(report: Reproduction, *, every: bool) -> Closeness:
-        lines = [line for _, line in _lines(report, table, (quantity,), every=every)]
-        return closeness([(one.paper, one.ours) for one in lines if one.paper is not None and one.ours is not None])
-
-    def read(report: Reproduction) -> tuple[bool, str] | None:
-        counted, every = (correlation(report, every=which) for which in (False, True))
-        if counted.spearman is None:
-            return None
-        numbers = f"ρ = {number(counted.spearman, digits=2)} over {counted.cells} rows"
-        if every.spearman is not None and every.cells > counted.cells:
-            numbers += f" ({number(every.spearman, digits=2)} over all {every.cells} rows that were run)"
-        return counted.spearman >= least, numbers
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        lines = {
+            every: [line for _, line in _lines(report, table, (quantity,), every=every) if line.difference is not None]
+            for every in (False, True)
+        }
+        counted, all_run = (closeness(known_pairs(lines[every])) for every in (False, True))
+        if not all_run.cells:
+            return NOT_MEASURED
+        if counted.cells < LEAST_CELLS:
+            return (
+                "too few rows that count",
+                f"{counted.cells} of {plural(all_run.cells, 'row')}; {LEAST_CELLS} are needed",
+            )
+        numbers = _correlation(counted, all_run)
+        if _at_end(lines[False]):
+            return "saturated", numbers
+        return _verdict(counted.spearman is not None and counted.spearman >= least), numbers
 
     return read
+
+
+def _correlation(counted: Closeness, all_run: Closeness) -> str:
+    if counted.spearman is None:
+        return f"ρ is undefined, because all {counted.cells} numbers are equal"
+    numbers = f"ρ = {number(counted.spearman, digits=2)} over {counted.cells} rows"
+    if all_run.spearman is not None and all_run.cells > counted.cells:
+        numbers += f" ({number(all_run.spearman, digits=2)} over all {all_run.cells} rows that were run)"
+    return numbers
 
 
 def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> ReadGoal:
@@ -96,16 +116,29 @@ def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> 
             all measured is compared.
     """
 
-    def read(report: Reproduction) -> tuple[bool, str] | None:
-        by_name = {row.name: line.ours for row, line in _lines(report, table, (quantity,))}
+    def read(report: Reproduction) -> tuple[GoalVerdict, str]:
+        by_name = {row.name: line for row, line in _lines(report, table, (quantity,)) if line.ours is not None}
         for names in families:
-            values = [(name, value) for name in names for value in [by_name.get(name)] if value is not None]
+            lines = {name: by_name[name] for name in names if name in by_name}
+            values = [line.ours for line in lines.values() if line.ours is not None]
             if len(values) == len(names):
-                listed = "; ".join(f"{name} {number(value)}" for name, value in values)
-                return all(first[1] > second[1] for first, second in pairwise(values)), listed
-        return None
+                listed = "; ".join(f"{name} {number(line.ours)}" for name, line in lines.items())
+                if _at_end(list(lines.values())):
+                    return "saturated", listed
+                return _verdict(all(first > second for first, second in pairwise(values))), listed
+        measured = any(line.ours is not None for _, line in _lines(report, table, (quantity,), every=True))
+        return ("too few rows that count", "") if measured else NOT_MEASURED
 
     return read
+
+
+def _verdict(met: bool) -> GoalVerdict:
+    return "met" if met else "missed"
+
+
+def _at_end(lines: Sequence[Line]) -> bool:
+    """Return whether all our numbers are at the upper end of a scale that ends at 1, such as that of τ."""
+    return all(line.axis.high == 1 and line.ours is not None and line.ours >= 1 - AT_END for line in lines)
 
 
 def _lines(

@@ -17,6 +17,8 @@ ClaimVerdict = Literal["holds", "does not hold", "undecided", "saturated", "not 
 OpenCause = Literal[
     "unfinished", "untrained", "unpaired", "left out", "scores", "correction", "intervals", "one seed", "share"
 ]
+#: "saturated" means that all compared numbers are at the end of their scale, so that their order says nothing.
+GoalVerdict = Literal["met", "missed", "saturated", "too few rows that count", "not measured"]
 #: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
 OUTDATED = "measured with settings that have changed since then; not run again yet"
 
@@ -188,12 +190,12 @@ class GoalResult(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         sentence: The goal as a sentence.
-        met: Whether the goal is met. None if nothing was measured for it.
-        numbers: The compared numbers as text; "" if nothing was measured.
+        verdict: Whether the goal is met, or why this is not known.
+        numbers: The compared numbers as text; "" if there are none.
     """
 
     sentence: str
-    met: bool | None
+    verdict: GoalVerdict
     numbers: str
 
 

@@ -177,8 +177,7 @@ def goal_cells(stem: str, report: Reproduction) -> list[tuple[str, str, str, str
         stem: The file name of the report, without extension.
         report: The report.
     """
-    results = {True: "met", False: "missed", None: "not measured"}
-    return [(stem, goal.sentence, results[goal.met], goal.numbers) for goal in report.goals]
+    return [(stem, goal.sentence, goal.verdict, goal.numbers) for goal in report.goals]
 
 
 def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:

@@ -9,53 +9,76 @@ import pytest
 
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.goals import Goal, ReadGoal, goal_results, ranked, same_order, within
-from attnaudit.research.reproduction.paper_report import Row
+from attnaudit.research.reproduction.paper_report import GoalVerdict, Row
 from attnaudit.research.reproduction.paper_summary import summary
+from attnaudit.research.reproduction.quantity_axes import DROP, TAU_B, Axis
 from attnaudit.research.reproduction.render_reports import read_reports
 from tests.units.research.reproduction.synthetic_reports import reproduction, row
 
 COMMITTED = Path(__file__).parents[4] / "reports" / "papers"
 
 
-def compared(name: str, paper: float | None, ours: float, *, excluded: str = "") -> Row:
+def compared(name: str, paper: float | None, ours: float, *, excluded: str = "", axis: Axis = TAU_B) -> Row:
     made = row(name, {"tau": [ours]}, excluded=excluded)
-    lines = [msgspec.structs.replace(line, paper=paper, ours=ours) for line in made.lines]
+    lines = [msgspec.structs.replace(line, paper=paper, ours=ours, axis=axis) for line in made.lines]
     return msgspec.structs.replace(made, lines=lines)
 
 
-def result(read: ReadGoal, *rows: Row) -> tuple[bool | None, str]:
+def result(read: ReadGoal, *rows: Row) -> tuple[GoalVerdict, str]:
     (found,) = goal_results([Goal(sentence="s", read=read)], reproduction(t=list(rows)))
-    return found.met, found.numbers
+    return found.verdict, found.numbers
 
 
 def test_every_number_that_counts_must_be_close() -> None:
     read = within("t", ("tau",), 0.05, part="/additive")
     near, far = compared("sst/additive", 0.3, 0.34), compared("imdb/additive", 0.3, 0.2)
-    assert result(read, near) == (True, "ours minus the paper's: sst/additive +0.040")
-    assert result(read, near, far) == (False, "ours minus the paper's: sst/additive +0.040; imdb/additive −0.100")
-    assert result(read, near, compared("snli/additive", 0.3, 0.9, excluded="accuracy 0.5"))[0] is True
-    assert result(read, compared("sst/dot", 0.3, 0.9), compared("agnews/additive", None, 0.9)) == (None, "")
+    excluded = compared("snli/additive", 0.3, 0.9, excluded="accuracy 0.5")
+    assert result(read, near) == ("met", "ours minus the paper's: sst/additive +0.040")
+    assert result(read, near, far) == ("missed", "ours minus the paper's: sst/additive +0.040; imdb/additive −0.100")
+    assert result(read, near, excluded)[0] == "met"
+    assert result(read, compared("sst/dot", 0.3, 0.9), excluded) == ("too few rows that count", "")
+    others = (compared("sst/dot", 0.3, 0.9), compared("agnews/additive", None, 0.9))
+    assert result(read, *others) == ("not measured", "")
 
 
 def test_a_rank_correlation_is_computed_from_the_rows_that_count() -> None:
+    rows = [compared(f"row {i}", i / 10, i / 20) for i in range(5)]
+    read = ranked("t", "tau", 0.9)
+    assert result(read, *rows) == ("met", "ρ = 1.00 over 5 rows")
+    last = compared("row 5", 0.9, -0.5, excluded="accuracy 0.5")
+    assert result(read, *rows, last) == ("met", "ρ = 1.00 over 5 rows (0.14 over all 6 rows that were run)")
+    assert result(read, *rows[:4], last) == ("too few rows that count", "4 of 5 rows; 5 are needed")
+    assert result(read, compared("row 1", None, 0.3)) == ("not measured", "")
+    constant = [compared(f"row {i}", i / 10, 0.3) for i in range(5)]
+    assert result(read, *constant) == ("missed", "ρ is undefined, because all 5 numbers are equal")
+
+
+def test_a_model_that_is_in_two_rows_counts_once_for_a_rank_correlation() -> None:
     rows = [compared(f"row {i}", i / 10, i / 20) for i in range(4)]
-    assert result(ranked("t", "tau", 0.9), *rows) == (True, "ρ = 1.00 over 4 rows")
-    last = compared("row 4", 0.9, -0.5, excluded="accuracy 0.5")
-    assert result(ranked("t", "tau", 0.9), *rows, last) == (
-        True,
-        "ρ = 1.00 over 4 rows (0.00 over all 5 rows that were run)",
-    )
-    assert result(ranked("t", "tau", 0.9), *rows[:2]) == (None, "")
+    assert result(ranked("t", "tau", 0.9), *rows, compared("again", 0.3, 3 / 20))[0] == "too few rows that count"
 
 
 @pytest.mark.parametrize(
-    ("values", "met"), [((0.9, 0.8, 0.1), True), ((0.9, 0.1, 0.8), False), ((0.9, 0.9, 0.1), False)]
+    ("values", "verdict"), [((0.9, 0.8, 0.1), "met"), ((0.9, 0.1, 0.8), "missed"), ((0.9, 0.9, 0.1), "missed")]
 )
-def test_an_order_is_compared_within_the_first_complete_family(values: tuple[float, ...], met: bool) -> None:
+def test_an_order_is_compared_within_the_first_complete_family(values: tuple[float, ...], verdict: GoalVerdict) -> None:
     rows = [compared(f"b{i}", None, value) for i, value in enumerate(values)]
     read = same_order("t", "tau", [["a0", "a1"], ["b0", "b1", "b2"]])
-    assert result(read, compared("a0", None, 0.1), *rows)[0] is met
-    assert result(read, *rows[:2]) == (None, "")
+    assert result(read, compared("a0", None, 0.1), *rows)[0] == verdict
+    assert result(read, *rows[:2]) == ("too few rows that count", "")
+    assert result(read, row("b0", {"other": [0.1]})) == ("not measured", "")
+
+
+def test_an_order_of_numbers_at_the_end_of_their_scale_says_nothing() -> None:
+    order, correlation = same_order("t", "tau", [[f"b{i}" for i in range(5)]]), ranked("t", "tau", 0.9)
+    values = (1.0, 0.999, 0.998, 0.997, 0.995)
+    rows = [compared(f"b{i}", 1 - i / 10, value) for i, value in enumerate(values)]
+    assert result(order, *rows) == ("saturated", "b0 1.000; b1 0.999; b2 0.998; b3 0.997; b4 0.995")
+    assert result(correlation, *rows) == ("saturated", "ρ = 1.00 over 5 rows")
+    lower = [*rows[:4], compared("b4", 0.6, 0.994)]
+    unlimited = [compared(f"b{i}", 1 - i / 10, value, axis=DROP) for i, value in enumerate(values)]
+    for others in (lower, unlimited):
+        assert result(order, *others)[0] == result(correlation, *others)[0] == "met"
 
 
 def test_the_page_of_claims_the_report_and_the_terminal_list_the_goals() -> None:
@@ -81,4 +104,4 @@ def test_every_goal_reads_a_table_that_has_been_measured() -> None:
     reports = read_reports(COMMITTED)
     of_goals = [goal for stem, one in reports.items() if stem.endswith("glove.6B.50d") for goal in one.goals]
     assert len(of_goals) == 4
-    assert all(goal.met is not None and goal.numbers for goal in of_goals)
+    assert all(goal.verdict != "not measured" and goal.numbers for goal in of_goals)
