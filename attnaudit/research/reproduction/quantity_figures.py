@@ -69,9 +69,9 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
     shown = {name: cells for name, cells in by_quantity.items() if cells}
     strips = {name: [_strip(row, line) for row, line in cells] for name, cells in shown.items()}
     axes = {name: cells[0][1].axis for name, cells in shown.items()}
-    ends: dict[str, list[float]] = {}
+    numbers: dict[str, list[float]] = {}
     for name, axis in axes.items():
-        ends.setdefault(axis.label, [axis.low, axis.high]).extend(end for one in strips[name] for end in _ends(one))
+        numbers.setdefault(axis.label, []).extend(end for one in strips[name] for end in _ends(one))
     return [
         Figure(
             name=f"strips {name}",
@@ -80,8 +80,8 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
             caption=" ".join((_classes(cells), SAME_AXIS)).lstrip(),
             strips=Strips(
                 x_label=axes[name].label,
-                low=min(ends[axes[name].label]),
-                high=max(ends[axes[name].label]),
+                low=axes[name].start(numbers[axes[name].label]),
+                high=max(axes[name].high, *numbers[axes[name].label]),
                 strips=strips[name],
             ),
         )

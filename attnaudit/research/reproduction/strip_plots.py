@@ -1,4 +1,4 @@
-"""Draw strip plots as shapes: one lane per row of a table, with one dot per seed and a mark at the paper's number."""
+"""Draw strip plots as shapes: one lane per row of a table, with one dot per value and a mark at the paper's number."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from attnaudit.research.reproduction.figure_records import Strip, Strips
 #: All lengths are in pixels.
 TOP, LANE = 14.0, 15.0
 GLYPH = 6.3
-#: Whether a row counts -> the CSS classes of its dots. A row that cannot decide a claim has grey rings instead of dots.
+#: Whether a row counts -> the CSS classes of its dots. A row that does not count has grey rings instead of dots.
 STYLES = {True: "s0", False: "s5 ring"}
-LEGEND = {True: "ours, one dot per seed", False: "ours, in a row that cannot decide a claim"}
+#: Whether a row counts -> the CSS classes of its key in the legend, and the text of the legend.
+LEGEND = {True: ("s0 dot", "ours, one dot per value"), False: ("s5 ring", "ours, in a row that does not count")}
 
 
 def strip_plots(record: Strips) -> Drawing | None:
@@ -29,7 +30,7 @@ def strip_plots(record: Strips) -> Drawing | None:
     for place, strip in enumerate(record.strips):
         shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left)
     counted = sorted({strip.counts for strip in record.strips}, reverse=True)
-    legend = tuple((STYLES[counts], LEGEND[counts]) for counts in counted)
+    legend = tuple(LEGEND[counts] for counts in counted)
     label = f"{record.x_label}. " + "; ".join(map(_in_words, record.strips))
     note = "The vertical mark is the paper's number." if any(one.paper is not None for one in record.strips) else ""
     return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend, note=note)

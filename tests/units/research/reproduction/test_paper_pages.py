@@ -321,6 +321,8 @@ def test_the_page_of_a_paper_shows_all_its_reports_with_shared_axes() -> None:
     assert page.index("Embeddings: made.2d") < page.index("Embeddings: random")  # as the models of the papers first
     assert page.count("<strong>holds</strong>") == page.count("<strong>undecided</strong>") == 1
     assert page.count("A claim.") == 1
+    assert page.count('<i class="swatch s0 dot"></i>ours, one dot per value') == 2
+    assert re.search(r"\.swatch:is\([^)]*\.dot[^)]*\) {[^}]*border-radius: 50%", page)  # a dot, not a dash
     shared = share_axes(reports)
     axes = {one.strips.high for report in shared.values() for one in report.tables[0].figures if one.strips}
     assert axes == {0.9}

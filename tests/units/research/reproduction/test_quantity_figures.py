@@ -33,7 +33,7 @@ ROWS = [
 ]
 
 
-def test_a_strip_has_a_dot_per_seed_and_a_mark_at_the_papers_number() -> None:
+def test_a_strip_has_a_dot_per_value_and_a_mark_at_the_papers_number() -> None:
     (figure,) = strip_figures(ROWS, ())
     assert figure.strips is not None
     assert [(one.label, one.values, one.paper, one.counts) for one in figure.strips.strips] == [
@@ -46,7 +46,11 @@ def test_a_strip_has_a_dot_per_seed_and_a_mark_at_the_papers_number() -> None:
     (mark,) = (shape for shape in drawn.shapes if shape.css == "mark threshold")
     unit = (dots[1] - dots[0]) / 0.2
     assert mark.x == pytest.approx(dots[0] + 0.3 * unit)
-    assert [css for css, _ in drawn.legend] == ["s0", "s5 ring"]  # not a colour of box plots
+    # The keys are dots and rings, as in the plot, and their colours are not those of box plots.
+    assert drawn.legend == (
+        ("s0 dot", "ours, one dot per value"),
+        ("s5 ring", "ours, in a row that does not count"),
+    )
     assert "paper" in drawn.note
 
 
@@ -65,16 +69,26 @@ def test_strips_of_the_same_kind_have_the_same_axis() -> None:
     assert ranges == [
         ("Kendall τ-b", -1.0, 1.0),
         ("Kendall τ-b", -1.0, 1.0),
-        ("accuracy", 0.0, 1.0),
+        ("accuracy", 0.5, 1.0),
         ("drop in F1", 0.0, 0.05),
     ]
     assert strip_figures([ROWS[2]], ("tau",)) == []
 
 
+@pytest.mark.parametrize("axis", [axes.ACCURACY, axes.F1])
+@pytest.mark.parametrize(("ours", "paper", "low"), [(0.5, 0.9, 0.5), (0.9, 0.5, 0.5), (0.4, 0.9, 0.0), (0.9, 0.4, 0.0)])
+def test_the_axis_of_a_score_starts_at_one_half_unless_a_number_is_lower(
+    axis: axes.Axis, ours: float, paper: float, low: float
+) -> None:
+    made = with_axes(row("sst/bilstm", {"score": [ours], "other score": [0.9]}), **{"score": axis, "other score": axis})
+    figures = strip_figures([with_paper(made, score=paper)], ("other score",))
+    assert [figure.strips and (figure.strips.low, figure.strips.high) for figure in figures] == [(low, 1.0)] * 2
+
+
 def test_strips_of_one_kind_cover_the_values_of_all_reports() -> None:
     reports = {}
-    for name, drop in (("glove", 0.4), ("random", -0.1)):
-        made = with_axes(row("sst/bilstm", {"drop": [drop], "f1": [0.8]}), drop=axes.DROP, f1=axes.F1)
+    for name, drop, score in (("glove", 0.4, 0.8), ("random", -0.1, 0.3)):
+        made = with_axes(row("sst/bilstm", {"drop": [drop], "f1": [score]}), drop=axes.DROP, f1=axes.F1)
         table = msgspec.structs.replace(reproduction(t=[made]).tables[0], figures=strip_figures([made], ("drop", "f1")))
         reports[name] = msgspec.structs.replace(reproduction(), tables=[table])
     for report in share_axes(reports).values():
