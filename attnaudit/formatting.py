@@ -30,19 +30,22 @@ _COMMAND_AT_START = re.compile(rf"^((?:[^\S\n]|[{_IGNORED}])*)(?=:[{_IGNORED}]*:
 _COMMAND_ANYWHERE = re.compile(rf"(#[{_IGNORED}]*#[{_IGNORED}]*(?:[A-Za-z][{_IGNORED}]*)*)(?=\[)")
 
 
-def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
+def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS, exponent: bool = True) -> str:
     """Format a number for a report, with a typographic minus sign and commas between thousands.
 
-    Zero has no sign. Nonzero numbers that would be rounded to zero are written with an exponent. None and NaN become an
-    em dash.
+    Zero has no sign. None and NaN become an em dash.
 
     Args:
         value: The number.
         digits: Number of decimals of floats below 1,000. Larger floats have no decimals.
+        exponent: Whether nonzero numbers that would be rounded to zero are written with an exponent. Otherwise, they
+            are written as zero.
 
     Examples:
         >>> number(-0.25), number(12345.6), number(None)
         ('−0.250', '12,346', '—')
+        >>> number(-0.00025), number(-0.00025, exponent=False)
+        ('−2.5e−04', '0.000')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "—"
@@ -52,7 +55,7 @@ def number(value: float | int | None, *, digits: int = FEWEST_DECIMALS) -> str:
         text = f"{int(value):,}"
     elif abs(value) >= 1000:
         text = f"{value:,.0f}"
-    elif value != 0 and abs(value) < 0.5 * 10.0**-digits:
+    elif exponent and value != 0 and abs(value) < 0.5 * 10.0**-digits:
         text = f"{value:.1e}"
     else:
         text = f"{value:.{digits}f}"

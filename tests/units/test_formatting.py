@@ -46,6 +46,12 @@ def test_a_number_in_a_report(value: float | None, text: str) -> None:
     assert number(value) == text
 
 
+def test_a_number_without_an_exponent_is_rounded_to_zero_without_a_sign() -> None:
+    values = (-2.5e-4, 2.5e-4, 0.0, -6e-4, 5e-5, None)
+    assert [number(v, exponent=False) for v in values] == ["0.000", "0.000", "0.000", "−0.001", "0.000", "—"]
+    assert number(0.04, digits=1, exponent=False) == "0.0"
+
+
 def test_a_number_on_a_terminal_is_ascii_and_has_no_negative_zero() -> None:
     assert [plain_number(v) for v in (-0.25, -0.0001, 0.5)] == ["-0.250", "0.000", "0.500"]
 

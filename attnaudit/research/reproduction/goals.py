@@ -100,9 +100,11 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
 def _correlation(counted: Closeness, all_run: Closeness) -> str:
     if counted.spearman is None:
         return f"ρ is undefined, because all {counted.cells} numbers are equal"
-    numbers = f"ρ = {number(counted.spearman, digits=2)} over {counted.cells} rows"
+    numbers = f"ρ = {number(counted.spearman, digits=2, exponent=False)} over {counted.cells} rows"
     if all_run.spearman is not None and all_run.cells > counted.cells:
-        numbers += f" ({number(all_run.spearman, digits=2)} over all {all_run.cells} rows that were run)"
+        numbers += (
+            f" ({number(all_run.spearman, digits=2, exponent=False)} over all {all_run.cells} rows that were run)"
+        )
     return numbers
 
 
@@ -122,7 +124,7 @@ def same_order(table: str, quantity: str, families: Sequence[Sequence[str]]) -> 
             lines = {name: by_name[name] for name in names if name in by_name}
             values = [line.ours for line in lines.values() if line.ours is not None]
             if len(values) == len(names):
-                listed = "; ".join(f"{name} {number(line.ours)}" for name, line in lines.items())
+                listed = "; ".join(f"{name} {number(line.ours, exponent=False)}" for name, line in lines.items())
                 if _at_end(list(lines.values())):
                     return "saturated", listed
                 return _verdict(all(first > second for first, second in pairwise(values))), listed

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnaudit.formatting import number
+from attnaudit.formatting import MOST_DECIMALS, number
 
 #: The largest probability that Holm's method rejects at least one true hypothesis of a family.
 ERROR = 0.05
@@ -34,13 +34,20 @@ class MeanInterval:
     def text(self, digits: int = 3) -> str:
         """Return the mean with its interval, such as "+0.12 [0.08, 0.16]".
 
-        If there is no interval, the text is, for example, "+0.12 (one seed)".
+        If there is no interval, the text is, for example, "+0.12 (one seed)". A mean that is rounded to zero has no
+        sign. Limits near zero have more decimals than other numbers, to show whether the interval contains 0.
         """
-        mean = number(self.mean, digits=digits)
-        mean = mean if mean.startswith("−") else f"+{mean}"
+        mean = number(self.mean, digits=digits, exponent=False)
+        mean = mean if mean.startswith("−") or float(mean.replace(",", "")) == 0 else f"+{mean}"
         if self.low is None or self.high is None:
             return f"{mean} (one seed)"
-        return f"{mean} [{number(self.low, digits=digits)}, {number(self.high, digits=digits)}]"
+        return f"{mean} [{_limit(self.low, digits)}, {_limit(self.high, digits)}]"
+
+
+def _limit(value: float, digits: int) -> str:
+    """Format a limit of an interval. It has as many decimals, up to MOST_DECIMALS, as it needs to differ from zero."""
+    needed = (places for places in range(digits, MOST_DECIMALS) if value == 0 or round(value, places) != 0)
+    return number(value, digits=next(needed, MOST_DECIMALS), exponent=False)
 
 
 def mean_interval(values: Sequence[float], *, error: float = ERROR) -> MeanInterval:

@@ -220,14 +220,14 @@ def closeness_rows(table: Table) -> list[tuple[str, ...]]:
 def _closeness(found: Closeness) -> tuple[str, str, str]:
     return (
         str(found.cells),
-        "—" if found.spearman is None else number(found.spearman, digits=2),
-        "—" if found.median_difference is None else number(found.median_difference, digits=3),
+        "—" if found.spearman is None else number(found.spearman, digits=2, exponent=False),
+        "—" if found.median_difference is None else number(found.median_difference, exponent=False),
     )
 
 
 def paper_number(line: Line) -> str:
     """Return the number of the paper as text, or "—" if there is none."""
-    return "—" if line.paper is None else number(line.paper, digits=line.digits)
+    return "—" if line.paper is None else number(line.paper, digits=line.digits, exponent=False)
 
 
 def our_number(line: Line) -> str:
@@ -240,8 +240,8 @@ def our_number(line: Line) -> str:
         return "undefined"
     undefined = sum(value is None for value in line.values)
     note = f" ({undefined} of {len(line.values)} seeds undefined)" if undefined else ""
-    deviation = "" if line.std is None else f" ± {number(line.std, digits=line.digits)}"
-    return f"{number(line.ours, digits=line.digits)}{deviation}{note}"
+    deviation = "" if line.std is None else f" ± {number(line.std, digits=line.digits, exponent=False)}"
+    return f"{number(line.ours, digits=line.digits, exponent=False)}{deviation}{note}"
 
 
 def difference(line: Line) -> str:

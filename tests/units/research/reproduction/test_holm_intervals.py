@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from attnaudit.research.reproduction.holm_intervals import ERROR, holm_intervals, mean_interval
+from attnaudit.research.reproduction.holm_intervals import ERROR, MeanInterval, holm_intervals, mean_interval
 
 VALUES = st.lists(st.floats(-1, 1), min_size=2, max_size=8)
 
@@ -62,3 +62,20 @@ def test_equal_values_come_first_and_have_no_width() -> None:
     equal, spread = holm_intervals([[0.2, 0.2], [0.1, 0.5, 0.3]])
     assert (equal.low, equal.high) == (0.2, 0.2)
     assert spread == mean_interval([0.1, 0.5, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "high", "text"),
+    [
+        (0.0123, -0.1, 0.1246, "+0.012 [−0.100, 0.125]"),
+        (-2.5e-4, -0.023, 0.022, "0.000 [−0.023, 0.022]"),
+        (0.01, 2.5e-4, 0.02, "+0.010 [0.0003, 0.020]"),
+        (-0.01, -0.02, -4e-5, "−0.010 [−0.020, −0.00004]"),
+        (0.0, 0.0, 0.0, "0.000 [0.000, 0.000]"),
+        (0.4, None, None, "+0.400 (one seed)"),
+    ],
+)
+def test_a_limit_near_zero_shows_on_which_side_it_is(
+    mean: float, low: float | None, high: float | None, text: str
+) -> None:
+    assert MeanInterval(mean=mean, low=low, high=high, n=3).text() == text

@@ -161,6 +161,14 @@ def test_a_line_shows_paper_ours_difference_and_n() -> None:
     assert cells(half) == ("half", "—", "0.500 (1 of 2 seeds undefined)", "—", "40")
 
 
+def test_numbers_near_zero_are_rounded_like_the_numbers_around_them() -> None:
+    near = msgspec.structs.replace(line("tau", paper=2e-4, values=[-3e-4, -2e-4]), std=7e-5)
+    assert cells(near)[1:4] == ("0.000", "0.000 ± 0.000", "0.000")
+    rows = [Row(name=f"{i}", title="", corpus="sst", lines=[line("tau", paper=i, values=[i + 1e-4])]) for i in range(5)]
+    table = msgspec.structs.replace(reproduction().tables[0], rows=rows)
+    assert paper_wording.closeness_cells(table) == [("all quantities", *(("5", "1.00", "0.000") * 2))]
+
+
 @pytest.mark.parametrize(("ours", "shown"), [(0.2004, "0.000"), (0.1996, "0.000"), (0.199, "−0.001"), (0.3, "+0.100")])
 def test_a_difference_that_is_rounded_to_zero_has_no_sign(ours: float, shown: str) -> None:
     assert cells(line("tau", paper=0.2, values=[ours]))[3] == shown
