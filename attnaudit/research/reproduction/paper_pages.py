@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -10,6 +10,7 @@ from attnaudit.formatting import number, plural
 from attnaudit.report.charts import Drawing
 from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
+from attnaudit.research.reproduction import paper_coverage
 from attnaudit.research.reproduction import paper_wording as wording
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
@@ -90,7 +91,7 @@ class Page:
 
     @property
     def excluded(self) -> list[tuple[Part, list[tuple[str, str]]]]:
-        """The reports with their rows that cannot decide a claim, if any. `EXCLUDED_HEAD` names the columns."""
+        """The reports with their rows that do not count, if any. `EXCLUDED_HEAD` names the columns."""
         found = [(part, wording.excluded_rows(part.report)) for part in self.parts]
         return [(part, rows) for part, rows in found if rows]
 
@@ -102,7 +103,7 @@ class Page:
     @property
     def corpora(self) -> list[str]:
         """The corpora of the paper's tables."""
-        return _corpora(part.report for part in self.parts)
+        return paper_coverage.corpora(part.report for part in self.parts)
 
     @property
     def causes(self) -> list[tuple[str, str, str]]:
@@ -121,6 +122,7 @@ class Index:
     papers: Sequence[Page]
 
     wording = wording
+    coverage = paper_coverage
     verdicts = get_args(ClaimVerdict)
     corpus_title = staticmethod(corpus_title)
 
@@ -134,6 +136,11 @@ class Index:
     def causes(self) -> list[tuple[str, str, str]]:
         """Rows with the reasons why claims are undecided. `OPEN_HEAD` names the columns."""
         return wording.open_claims([part.report for paper in self.papers for part in paper.parts])
+
+    @property
+    def totals(self) -> str:
+        """Sentences with the number of rows that have numbers."""
+        return paper_coverage.totals(part.report for paper in self.papers for part in paper.parts)
 
     @staticmethod
     def count(report: Reproduction, verdict: ClaimVerdict) -> int:
@@ -211,8 +218,7 @@ def _heatmap(pair: Counterfactual) -> Heatmap:
 def markdown(report: Reproduction) -> str:
     """Return the report as Markdown, without figures."""
     lines = [f"# {wording.heading(report)}", "", report.citation, ""]
-    lines += [f"* {texts} texts" for texts in wording.texts_of(report)]
-    lines.append("")
+    lines += [*(f"* {texts} texts" for texts in wording.texts_of(report)), "", wording.COLUMNS, ""]
     body = _body(report)
     return "\n".join([*lines, *_symbols(symbols_in(_read_text(report))), *body]) + "\n"
 
@@ -233,7 +239,7 @@ def _body(report: Reproduction) -> list[str]:
     """Return the sections of the report in Markdown, without the section that explains symbols."""
     lines: list[str] = []
     if report.findings:
-        lines += [f"## {wording.CLAIMS}", "", wording.VERDICTS, ""]
+        lines += [f"## {wording.CLAIMS}", "", *_verdict_rules()]
         lines += [*([report.row_names, ""] if report.row_names else []), *_findings(report)]
     if report.goals:
         cells = [row[1:] for row in wording.goal_cells("", report)]
@@ -263,7 +269,7 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
     """
     titles = {report.paper: report.title for report in reports.values()}
     pages = [f"* [{title}](pages/{name}.html)" for name, title in titles.items()]
-    lines = [f"# {wording.CLAIMS}", "", wording.VERDICTS, "", wording.PAGES, "", *pages, "", *_counts(reports)]
+    lines = [f"# {wording.CLAIMS}", "", *_verdict_rules(), wording.PAGES, "", *pages, "", *_counts(reports)]
     lines += _open_claims(reports)
     claims: list[str] = []
     for stem, report in reports.items():
@@ -271,6 +277,10 @@ def claims_page(reports: Mapping[str, Reproduction]) -> str:
             claims += [f"## [{wording.heading(report)}]({stem}.md)", "", report.citation, ""]
             claims += [*([report.row_names, ""] if report.row_names else []), *_findings(report)]
     return "\n".join([*lines, *_symbols(SYMBOLS), *claims, *_goals(reports), *_coverage(reports)])
+
+
+def _verdict_rules() -> list[str]:
+    return [*(f"* {rule}" for rule in wording.VERDICTS), ""]
 
 
 def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
@@ -302,19 +312,21 @@ def _goals(reports: Mapping[str, Reproduction]) -> list[str]:
 
 
 def _coverage(reports: Mapping[str, Reproduction]) -> list[str]:
-    corpora = _corpora(reports.values())
-    lines = [f"## {wording.COVERAGE}", "", wording.COUNTED, ""]
+    names = paper_coverage.corpora(reports.values())
+    lines = [
+        f"## {paper_coverage.COVERAGE}",
+        "",
+        paper_coverage.totals(reports.values()),
+        "",
+        paper_coverage.COUNTED,
+        "",
+    ]
     cells = [
-        (f"[{stem}]({stem}.md) {table.name}", *(wording.coverage(table, corpus) for corpus in corpora))
+        (f"[{stem}]({stem}.md) {table.name}", *(paper_coverage.coverage(table, name) for name in names))
         for stem, report in reports.items()
         for table in report.tables
     ]
-    return [*lines, *markdown_table(("table", *(corpus_title(name) for name in corpora)), cells)]
-
-
-def _corpora(reports: Iterable[Reproduction]) -> list[str]:
-    """Return the corpora of all tables, without repetition."""
-    return list(dict.fromkeys(row.corpus for report in reports for row in wording.rows_of_one_corpus(report)))
+    return [*lines, *markdown_table(("table", *(corpus_title(name) for name in names)), cells)]
 
 
 def _findings(report: Reproduction) -> list[str]:

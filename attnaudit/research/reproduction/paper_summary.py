@@ -82,4 +82,4 @@ def _print_claims(report: Reproduction, console: Console) -> None:
         console.print(f"{finding.verdict}: {finding.sentence} ({finding.paper})")
         console.print(f"  {wording.verdict_text(finding)}")
     for rows, reason in wording.excluded_rows(report):
-        console.print(f"{rows} cannot decide a claim: {reason}")
+        console.print(f"{rows} does not count: {reason}")

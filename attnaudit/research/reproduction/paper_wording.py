@@ -10,26 +10,41 @@ from attnaudit.formatting import duration, number, plural
 from attnaudit.records import Environment
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
-from attnaudit.research.reproduction.paper_report import OUTDATED, Finding, Line, OpenCause, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import Finding, Line, OpenCause, Reproduction, Row, Table
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
 HEAD = ("quantity", "paper", "ours", "difference", "n")
 CLAIMS = "The paper's claims, and whether they hold here"
 REMEDIES = "What may help when a model hardly uses its attention"
-EXCLUDED = "Rows that cannot decide a claim"
+EXCLUDED = "Rows that do not count"
 EXCLUDED_HEAD = ("row (tables)", "reason")
+#: How to read the columns of the tables.
+COLUMNS = (
+    "Each table shows the paper's number, ours (mean ± standard deviation over seeds), and the difference. The column "
+    "n is the number of texts from which our number was computed, or of whatever else the quantity names, such as "
+    "models."
+)
+#: The rules for verdicts, one item of a list each. Words between asterisks are emphasised.
 VERDICTS = (
-    "A row counts only if all planned seeds were run and its models were trained well enough: their accuracy or "
-    f"F1 may be at most {TOLERANCE:g} below the paper's on average over the seeds, and at most {2 * TOLERANCE:g} below "
-    "it for any seed. If the paper has no score for a model, it is compared with a model of the same corpus and "
-    "encoder that has one. Variants of a model, such as adversaries, need to reach this score only where the table "
-    "is not about their score. The intervals of a claim are corrected for their number by Holm's method. A claim "
-    "*holds* if the intervals of all rows that count support it. It *does not hold* if one of them contradicts it. "
-    "Otherwise it is *undecided*. It is also undecided if the rows that count are outnumbered by the rows that were "
-    "left out because of their scores. A row with one seed has no interval: it cannot decide a claim, but a claim "
-    "that it contradicts cannot hold. Some claims are judged by the share of settings that support them, whose "
-    "interval must be above one half. A claim is *saturated* if both compared numbers are at the same end of their "
-    "scale in all rows. It is *not run* if there are no rows. docs/reproduction.md has the rules in full."
+    "A row *counts* if all of its planned seeds were run and its models were trained well enough.",
+    f"A model was trained well enough if its accuracy or F1 is at most {TOLERANCE:g} below the paper's on average over "
+    f"the seeds, and at most {2 * TOLERANCE:g} below it for every seed. If the paper has no score for a model, it is "
+    "compared with a model of the same corpus and encoder that has one. If a table is about the score of a variant, "
+    "such as an adversary, only the original model must reach the score.",
+    "Seeds that were added to a row after the plan are *dropped*: no number includes them.",
+    "If a corpus is *not in the paper*, its rows are shown, but no claim about the table uses them.",
+    "Claims are judged by confidence intervals over seeds. The intervals of a claim are corrected for their number by "
+    "Holm's method. A row with a single seed has no interval.",
+    "A claim *holds* if the intervals of all rows that count support it.",
+    "A claim *does not hold* if the interval of at least one row that counts contradicts it.",
+    "A claim is *undecided* in all other cases. A claim that all intervals support is still undecided if a row with a "
+    "single seed contradicts it, or if the rows that do not count because of their scores outnumber the rows that "
+    "count. If the claim is about scores, one row that does not count because of its score is enough.",
+    "A claim is *saturated* if, in all rows that count, both compared numbers are at the same end of their scale.",
+    "A claim is *not run* if no row that it needs was run.",
+    "Some claims are about the share of settings that support them. The whole interval of this share must be above one "
+    "half.",
+    "docs/reproduction.md has the rules in full.",
 )
 OPEN = "Why claims are undecided, and what would decide them"
 OPEN_HEAD = ("cause", "claims", "what would decide them")
@@ -63,12 +78,12 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
         "more seeds, planned before the run",
     ),
     "left out": (
-        "All intervals that count support the claim, but the rows that were left out because of their scores outnumber "
+        "All intervals that count support the claim, but the rows that do not count because of their scores outnumber "
         "the rows that count",
         "models that reach the paper's score, or more rows",
     ),
     "scores": (
-        "The claim is about scores, and rows were left out because of their scores",
+        "The claim is about scores, and some of its rows do not count because of their scores",
         "models that reach the paper's score",
     ),
 }
@@ -93,13 +108,6 @@ GOALS_TEXT = (
     "compared."
 )
 GOALS_HEAD = ("report", "goal", "result", "numbers")
-COVERAGE = "What has been run"
-COUNTED = (
-    "How many rows of each table have numbers, and from how many seeds. Outdated rows were measured with settings that "
-    "have changed since then, such as other test texts. Their numbers are not shown, and do not count, until the rows "
-    "are run again."
-)
-NOT_IN_PAPER = "not in the paper"
 CLAIMS_HEAD = ("claim", "verdict", "reason and evidence")
 
 
@@ -134,9 +142,9 @@ def cells(line: Line) -> tuple[str, str, str, str, str]:
 
 
 def verdict_text(finding: Finding) -> str:
-    """Return the reason for the verdict on a claim, its evidence and the number of rows that were left out."""
+    """Return the reason for the verdict on a claim, its evidence and the number of rows that do not count."""
     evidence = f"{finding.evidence.rstrip('.')}." if finding.evidence else ""
-    return " ".join(part for part in (finding.reason, evidence, left_out(finding), seeds_needed(finding)) if part)
+    return " ".join(part for part in (finding.reason, evidence, not_counted(finding), seeds_needed(finding)) if part)
 
 
 def evidence_parts(finding: Finding) -> tuple[str, list[str]]:
@@ -152,9 +160,10 @@ def evidence_parts(finding: Finding) -> tuple[str, list[str]]:
     return (f"{what}." if found else "", [row for row in rows if row])
 
 
-def left_out(finding: Finding) -> str:
-    """Return how many rows were left out, as a sentence. It is "" if none was."""
-    return f"Left out: {plural(len(finding.left_out), 'row')}." if finding.left_out else ""
+def not_counted(finding: Finding) -> str:
+    """Return how many rows were run but do not count, as a sentence. It is "" if all count."""
+    count = len(finding.left_out)
+    return f"{plural(count, 'row')} {'does' if count == 1 else 'do'} not count." if count else ""
 
 
 def seeds_needed(finding: Finding) -> str:
@@ -181,7 +190,7 @@ def goal_cells(stem: str, report: Reproduction) -> list[tuple[str, str, str, str
 
 
 def excluded_rows(report: Reproduction) -> list[tuple[str, str]]:
-    """Return the measured rows that cannot decide a claim.
+    """Return the measured rows that do not count.
 
     Returns:
         Pairs of rows and reason, such as ("sst/bilstm/additive (agreement, permutation)", "accuracy 0.700; …"). Rows
@@ -318,8 +327,9 @@ def made_elsewhere(report: Reproduction) -> list[tuple[str, list[str]]]:
 
 
 def texts_of(report: Reproduction) -> list[str]:
-    """Return the number of texts of each corpus, such as "SST: 6,355 train, 821 dev, 1,725 test"."""
-    return [f"{corpus_title(name)}: {sizes(parts)}" for name, parts in report.data.items()]
+    """Return the number of texts of each corpus that has measured rows, such as "SST: 6,355 train, 821 dev"."""
+    shown = {row.corpus for table in report.tables for row in measured_rows(table)}
+    return [f"{corpus_title(name)}: {sizes(parts)}" for name, parts in report.data.items() if name in shown]
 
 
 def sizes(parts: dict[str, int]) -> str:
@@ -331,27 +341,3 @@ def commands(report: Reproduction) -> list[str]:
     """Return the commands that measured the rows, in the order of the rows and without duplicates."""
     typed: Sequence[str] = [row.provenance.command for table in report.tables for row in table.rows if row.provenance]
     return list(dict.fromkeys(typed))
-
-
-def rows_of_one_corpus(report: Reproduction | Table) -> list[Row]:
-    """Return the rows about a single corpus. Rows with means over several corpora are left out."""
-    tables = (report,) if isinstance(report, Table) else report.tables
-    return [row for table in tables for row in table.rows if row.name.startswith(f"{row.corpus}/")]
-
-
-def coverage(table: Table, corpus: str) -> str:
-    """Return how many rows of a corpus were measured, such as "2 of 9, 3 seeds".
-
-    The text is "none" if no row was measured, and "" if the table has no row of the corpus. If the paper leaves the
-    corpus out of the table, the text is "not in the paper" instead of "none". Rows that were measured with other
-    settings are counted as outdated.
-    """
-    rows = [row for row in rows_of_one_corpus(table) if row.corpus == corpus]
-    seeds = sorted({len(row.provenance.seeds) for row in rows if row.provenance})
-    again = sum(row.missing == OUTDATED for row in rows)
-    note = f"; {again} outdated" if again else ""
-    if not seeds:
-        none = NOT_IN_PAPER if corpus in table.left_out else "none"
-        return f"{none}{note}" if rows else ""
-    counts = plural(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-    return f"{sum(row.provenance is not None for row in rows)} of {len(rows)}, {counts}{note}"

@@ -26,7 +26,7 @@ from attnaudit.research.reproduction.paper_report import (
     WordVectors,
 )
 from attnaudit.research.reproduction.paper_summary import summary
-from attnaudit.research.reproduction.paper_wording import cells, coverage, evidence_parts
+from attnaudit.research.reproduction.paper_wording import VERDICTS, cells, evidence_parts, texts_of
 from attnaudit.research.reproduction.remedies_file import Remedy
 from attnaudit.research.reproduction.shared_axes import highest_values, share_axes
 from attnaudit.run.environment import describe_environment
@@ -140,20 +140,6 @@ def reproduction(*, quick: bool = False) -> Reproduction:
     )
 
 
-def test_coverage_counts_outdated_rows_on_both_pages() -> None:
-    def row(name: str, missing: str = "", provenance: Provenance | None = None) -> Row:
-        return Row(name=name, title="", corpus="sst", lines=[], missing=missing, provenance=provenance)
-
-    table = reproduction().tables[0]
-    run, old, never = row("sst/a", provenance=PROVENANCE), row("sst/b", OUTDATED), row("sst/c", "not run here")
-    some = ([run, old, never], [old, never], [never])
-    texts = [coverage(msgspec.structs.replace(table, rows=rows), "sst") for rows in some]
-    assert texts == ["1 of 3, 2 seeds; 1 outdated", "none; 1 outdated", "none"]
-    report = msgspec.structs.replace(reproduction(), tables=[msgspec.structs.replace(table, rows=some[0])])
-    assert f"| {texts[0]} |" in paper_pages.claims_page({"synthetic": report})
-    assert f"<td>{texts[0]}</td>" in paper_pages.index_html({"synthetic": report})
-
-
 def test_a_line_shows_paper_ours_difference_and_n() -> None:
     tau, flat, half = reproduction().tables[0].rows[0].lines
     assert cells(tau) == ("tau", "0.351", "0.310 ± 0.012", "−0.041", "40")
@@ -187,7 +173,7 @@ def test_the_numbers_of_a_claim_are_folded_with_one_line_per_row() -> None:
     assert evidence_parts(finding("undecided")) == ("", [])
     page = paper_pages.html({"synthetic": msgspec.structs.replace(reproduction(), findings=(found,))})
     cell = page[page.index("A reason.") :]
-    assert "Left out: 2 rows." in cell[: cell.index("<details")]
+    assert "2 rows do not count." in cell[: cell.index("<details")]
     folded = cell[cell.index("<details") : cell.index("</details>")]
     assert folded.count("<li>") == 2
 
@@ -268,6 +254,37 @@ def test_every_output_shows_the_same_numbers_and_the_deviations() -> None:
             assert expected in text
         assert "2 seeds; at most 500 test texts; training 1 min 01 s, audit 5.0 s" in " ".join(text.split())
         assert "QUICK" not in text
+
+
+def test_the_rules_of_verdicts_are_a_list() -> None:
+    reports = both_reports()
+    rules = [rule.replace("'", "&#39;") for rule in VERDICTS]
+    for page in (paper_pages.html(reports), paper_pages.index_html(reports)):
+        for rule in rules:
+            emphasised = "".join(f"<em>{part}</em>" if i % 2 else part for i, part in enumerate(rule.split("*")))
+            assert f"<li>{emphasised}</li>" in page
+    for text in (paper_pages.markdown(reports["synthetic"]), paper_pages.claims_page(reports)):
+        assert "\n".join(("", *(f"* {rule}" for rule in VERDICTS), "")) in text
+    assert not [rule for rule in VERDICTS if "eft out" in rule]
+
+
+def test_the_column_n_is_explained_above_the_tables() -> None:
+    one = reproduction()
+    for text in (paper_pages.markdown(one), paper_pages.html({"synthetic": one}).replace("&#39;", "'")):
+        assert text.index(paper_wording.COLUMNS) < text.index("In the paper: table 2")
+
+
+def test_only_corpora_with_measured_rows_have_numbers_of_texts() -> None:
+    one = reproduction()
+    data = {**one.data, "20news": {"test": 357}}
+    more = msgspec.structs.replace(one, data=data)
+    assert texts_of(more) == ["SST: 6,355 train, 821 dev, 1,725 test"]
+    for text in (summary(more, width=100), paper_pages.markdown(more), paper_pages.html({"synthetic": more})):
+        assert "357" not in text
+    outdated = Row(name="a", title="", corpus="sst", lines=[], missing=OUTDATED)
+    none = msgspec.structs.replace(more, tables=[msgspec.structs.replace(one.tables[0], rows=[outdated])])
+    assert texts_of(none) == []
+    assert "Texts:" not in paper_pages.html({"synthetic": none})
 
 
 def test_planned_seeds_are_shown() -> None:
