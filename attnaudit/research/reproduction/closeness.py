@@ -76,8 +76,9 @@ def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
 
     Returns:
         The closeness over the whole table, and then that of each quantity. A quantity is left out if none of its cells
-        has both a number in the paper and a measured one. If only one quantity has such cells, the list contains the
-        closeness over the whole table alone. If none has, the list is empty.
+        has both a number in the paper and a measured one. The median is left out if no correlation is known. If only
+        one quantity has such cells, the list contains the closeness over the whole table alone. If none has, the list
+        is empty.
     """
     counted = [row for row in rows if not row.excluded]
     known = {line.quantity: line.axis.label for row in rows for line in row.lines if _pair(line) is not None}
@@ -96,18 +97,21 @@ def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
         counted=_median([one.counted for one in each]) if median else closeness(_pairs(counted, known)),
         median=median,
     )
-    return [whole, *each]
+    unknown = median and whole.every.spearman is None
+    return each if unknown else [whole, *each]
 
 
-def known_pairs(lines: Iterable[Line]) -> list[tuple[float, float]]:
+def known_pairs(lines: Iterable[tuple[Row, Line]]) -> list[tuple[float, float]]:
     """Return the number of the paper and the measured one of each line that has both.
 
-    Lines with the same two numbers are about the same model, which is in several rows of a table. They count once.
+    A model that is in several rows of a table counts once. Such rows have the same two numbers, and their names have
+    the same first three parts, as in "sst/bilstm/additive/λ" and "sst/bilstm/additive/10λ".
 
     Args:
-        lines: Lines with the same quantity.
+        lines: The lines of one quantity, each with its row.
     """
-    return list(dict.fromkeys(pair for line in lines if (pair := _pair(line)) is not None))
+    models = {(*row.name.split("/")[:3], pair): pair for row, line in lines if (pair := _pair(line)) is not None}
+    return list(models.values())
 
 
 def _of_quantity(rows: Sequence[Row], quantity: str) -> Closeness:
@@ -128,7 +132,7 @@ def _pairs(rows: Sequence[Row], quantities: Iterable[str]) -> list[tuple[float, 
     return [
         pair
         for quantity in quantities
-        for pair in known_pairs(line for row in rows for line in row.lines if line.quantity == quantity)
+        for pair in known_pairs((row, line) for row in rows for line in row.lines if line.quantity == quantity)
     ]
 
 

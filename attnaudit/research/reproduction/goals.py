@@ -77,10 +77,7 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
     """
 
     def read(report: Reproduction) -> tuple[GoalVerdict, str]:
-        lines = {
-            every: [line for _, line in _lines(report, table, (quantity,), every=every) if line.difference is not None]
-            for every in (False, True)
-        }
+        lines = {every: _lines(report, table, (quantity,), every=every) for every in (False, True)}
         counted, all_run = (closeness(known_pairs(lines[every])) for every in (False, True))
         if not all_run.cells:
             return NOT_MEASURED
@@ -90,7 +87,7 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
                 f"{counted.cells} of {plural(all_run.cells, 'row')}; {LEAST_CELLS} are needed",
             )
         numbers = _correlation(counted, all_run)
-        if _at_end(lines[False]):
+        if _at_end([line for _, line in lines[False] if line.difference is not None]):
             return "saturated", numbers
         return _verdict(counted.spearman is not None and counted.spearman >= least), numbers
 

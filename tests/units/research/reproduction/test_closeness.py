@@ -95,6 +95,10 @@ def test_quantities_are_pooled_only_if_they_have_the_same_declared_axis(axes: Ma
     assert (whole.every.median_difference is None) is not pooled
 
 
+def test_without_any_correlation_there_is_no_median() -> None:
+    assert [one.quantity for one in closeness_of_rows(ROWS[:2])] == ["tau", "accuracy"]
+
+
 def test_a_quantity_without_a_declared_axis_is_compared_on_its_own() -> None:
     rows = [with_paper(row(f"row {i}", {"x": [i / 5]}), {}, x=i / 10) for i in range(5)]
     (whole,) = closeness_of_rows(rows)
@@ -102,10 +106,18 @@ def test_a_quantity_without_a_declared_axis_is_compared_on_its_own() -> None:
 
 
 def test_a_model_that_is_in_several_rows_of_a_table_counts_once() -> None:
-    same = with_paper(row("same model", {"tau": [0.1], "accuracy": [0.8]}), tau=0.05, accuracy=0.1)
-    whole, tau, accuracy = closeness_of_rows([*ROWS, same])
-    assert tau.every == closeness_of_rows(ROWS)[1].every
-    assert (accuracy.every.cells, whole.every.cells) == (5, 11)
+    def cells(*names: str) -> int:
+        rows = [with_paper(row(name, {"accuracy": [0.8, 0.9]}), accuracy=0.8) for name in names]
+        return closeness_of_rows(rows)[0].every.cells
+
+    assert cells("sst/bilstm/additive/λ", "sst/bilstm/additive/10λ", "sst/bilstm/additive/100λ") == 1
+    # Other models may have the same numbers, for example if a quantity is at the end of its scale.
+    assert cells("sst/bilstm/additive", "sst/bilstm/dot", "sst/mlp/additive", "imdb/bilstm/additive") == 4
+    rows = [
+        with_paper(row(f"sst/bilstm/additive/{name}", {"accuracy": [ours]}), accuracy=0.8)
+        for name, ours in (("λ", 0.8), ("10λ", 0.7))
+    ]
+    assert closeness_of_rows(rows)[0].every.cells == 2
 
 
 def test_every_format_shows_how_close_the_numbers_are() -> None:

@@ -54,8 +54,10 @@ def test_a_rank_correlation_is_computed_from_the_rows_that_count() -> None:
 
 
 def test_a_model_that_is_in_two_rows_counts_once_for_a_rank_correlation() -> None:
-    rows = [compared(f"row {i}", i / 10, i / 20) for i in range(4)]
-    assert result(ranked("t", "tau", 0.9), *rows, compared("again", 0.3, 3 / 20))[0] == "too few rows that count"
+    rows = [compared(f"sst/mlp/{i}/λ", i / 10, i / 20) for i in range(4)]
+    same, other = (compared(f"sst/mlp/{i}/10λ", 0.3, 0.15) for i in (3, 4))
+    assert result(ranked("t", "tau", 0.9), *rows, same)[0] == "too few rows that count"
+    assert result(ranked("t", "tau", 0.9), *rows, other)[0] == "met"
 
 
 @pytest.mark.parametrize(
