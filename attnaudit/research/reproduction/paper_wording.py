@@ -32,7 +32,8 @@ VERDICTS = (
     "compared with a model of the same corpus and encoder that has one. If a table is about the score of a variant, "
     "such as an adversary, only the original model must reach the score.",
     "Seeds that were added to a row after the plan are *dropped*: no number includes them.",
-    "If a corpus is *not in the paper*, its rows are shown, but no claim about the table uses them.",
+    "If the paper leaves a corpus out of a table, the corpus is marked as *not in the paper*. Its rows are shown, but "
+    "no claim about this table uses them.",
     "Claims are judged by confidence intervals over seeds. The intervals of a claim are corrected for their number by "
     "Holm's method. A row with a single seed has no interval.",
     "A claim *holds* if the intervals of all rows that count support it.",
