@@ -70,6 +70,7 @@ class Claim:
         read: Answers the claim from the report. Rows that were not run have no lines in the report.
         explanations: Pattern of the names of settings -> why such a setting may contradict the claim, as one sentence.
             It is shown if the claim does not hold because of such a setting.
+        ours: Whether the claim is ours instead of the paper's. Such claims are not counted with those of the paper.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Claim:
     paper: str
     read: Callable[[Reproduction], Answer]
     explanations: Mapping[str, str] = field(default_factory=dict)
+    ours: bool = False
 
     def explain(self, answer: Answer) -> str:
         """Return the reason for the verdict, with an explanation if a setting that contradicts the claim has one."""
@@ -104,6 +106,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
                 left_out=answer.left_out,
                 cause=answer.cause,
                 seeds_needed=answer.seeds_needed,
+                ours=claim.ours,
             )
         )
     return tuple(findings)
@@ -171,8 +174,8 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
     elif about_scores and untrained:
         verdict, cause = "undecided", "scores"
         reason = (
-            f"The interval is above 0 in {with_interval.every}, but a claim about scores cannot leave out rows because "
-            "of their scores."
+            f"The interval is above 0 in {with_interval.every}, but a claim about scores cannot hold if rows do not "
+            "count because of their scores."
         )
     elif len(untrained) > len(counted):
         verdict, cause = "undecided", "left out"
@@ -284,7 +287,7 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
         if len(left_out) == 1:
             start = "The only row that was run does not count"
         cause: OpenCause = "untrained" if _untrained(excluded) else "unfinished"
-        reason = f"{start}: {_why_excluded(excluded)} (see the rows left out)."
+        reason = f"{start}: {_why_excluded(excluded)} (see “Rows that do not count”)."
         return Answer(verdict="undecided", reason=reason, left_out=left_out, cause=cause)
     return Answer(verdict="not run", reason=NOTHING_RUN)
 

@@ -144,8 +144,8 @@ class Index:
 
     @staticmethod
     def count(report: Reproduction, verdict: ClaimVerdict) -> int:
-        """Return how many claims of a report have this verdict."""
-        return sum(one.verdict == verdict for one in report.findings)
+        """Return how many claims of the paper have this verdict in a report."""
+        return sum(one.verdict == verdict and not one.ours for one in report.findings)
 
 
 def index_html(reports: Mapping[str, Reproduction]) -> str:

@@ -176,7 +176,8 @@ def seeds_needed(finding: Finding) -> str:
 
 def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
     """Return rows with the causes of undecided claims, the most frequent first. OPEN_HEAD names the columns."""
-    counts = Counter(one.cause for report in reports for one in report.findings if one.cause is not None)
+    found = [one for report in reports for one in report.findings if not one.ours]
+    counts = Counter(one.cause for one in found if one.cause is not None)
     return [(f"{CAUSES[cause][0]}.", str(count), CAUSES[cause][1]) for cause, count in counts.most_common()]
 
 

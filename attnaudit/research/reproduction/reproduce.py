@@ -20,6 +20,7 @@ from attnaudit.models.word_vectors import Vectors
 from attnaudit.progress import ProgressCallback
 from attnaudit.research.reproduction.audit_models import AuditedModel, AuditRequest, audit_all, audit_request
 from attnaudit.research.reproduction.corpora import corpus
+from attnaudit.research.reproduction.earlier_runs import with_earlier_runs
 from attnaudit.research.reproduction.measured_rows import RowRun, measured_row, row_figures
 from attnaudit.research.reproduction.model_plans import Plan
 from attnaudit.research.reproduction.paper_report import Reproduction, WordVectors
@@ -27,7 +28,6 @@ from attnaudit.research.reproduction.paper_tables import Paper, Result, RowPlan,
 from attnaudit.research.reproduction.papers import paper
 from attnaudit.research.reproduction.prepare_corpora import Prepared, prepare
 from attnaudit.research.reproduction.render_reports import render
-from attnaudit.research.reproduction.repeated_runs import with_earlier_runs
 from attnaudit.research.reproduction.reproduce_options import DEFAULT_SEEDS, ReproductionOptions
 from attnaudit.research.reproduction.results_file import (
     SCHEMA_VERSION,

@@ -111,7 +111,7 @@ class MeasuredRow(
         quantities: Name of a quantity -> measured values.
         scores: Role -> scores of its models on the test part.
         setting: The hash of the row's settings (see `row_settings`). It is "" if it was not recorded.
-        earlier: Earlier runs with the same settings and seeds that gave other numbers (see `repeated_runs`).
+        earlier: Earlier runs with the same settings and seeds that gave other numbers (see `earlier_runs`).
     """
 
     table: str

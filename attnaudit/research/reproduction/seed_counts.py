@@ -62,7 +62,7 @@ def with_planned_seeds(
         if len(made.seeds) > count:
             later = ", ".join(map(str, made.seeds[count:]))
             more = plural(len(made.seeds) - count, "seed")
-            added[key] = f"the row leaves out {more} ({later}) that were added after the planned ones"
+            added[key] = f"dropped: {more} ({later}), added after the plan"
             row = _first_seeds(row, made, count)
         rows.append(row)
     return replace(results, rows=tuple(rows)), added, missing

@@ -15,11 +15,11 @@ import msgspec
 from attnaudit.errors import ReportError, nearest
 from attnaudit.research.reproduction.claims import answer_claims
 from attnaudit.research.reproduction.corpora import EMBEDDED, Corpus, corpus
+from attnaudit.research.reproduction.earlier_runs import mean_of_runs, note_on_runs
 from attnaudit.research.reproduction.goals import goal_results
 from attnaudit.research.reproduction.paper_report import OUTDATED, Line, Reproduction, Row, Table, WordVectors
 from attnaudit.research.reproduction.paper_tables import Paper, Quantity, RowPlan, TablePlan
 from attnaudit.research.reproduction.quantity_figures import curve_figures, strip_figures
-from attnaudit.research.reproduction.repeated_runs import mean_of_runs, note_on_runs
 from attnaudit.research.reproduction.results_file import MeasuredRow, Results
 from attnaudit.research.reproduction.row_exclusions import RowKey, row_exclusions
 from attnaudit.research.reproduction.row_settings import without_outdated_rows

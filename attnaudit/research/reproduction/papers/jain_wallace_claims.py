@@ -132,9 +132,10 @@ CLAIMS = (
     Claim(
         name="the search falls short",
         sentence="The exact adversary finds attention that differs more from the model's attention than what the "
-        "published search finds. (The paper does not claim this; it only searches.)",
+        "published search finds. (The paper does not claim this; it only searches. This claim is not counted.)",
         paper="§4.2.2",
         read=_search_falls_short,
+        ours=True,
     ),
 )
 

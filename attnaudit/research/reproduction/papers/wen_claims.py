@@ -92,7 +92,9 @@ def _best(report: Reproduction) -> Answer:
     if not gains:
         return without_counted_rows(saturated=saturated, excluded=_excluded(cases))
     compared = "; ".join(
-        f"{name}: τ minus that of {rival} {number(gain)}" for name, by in gains.items() for rival, gain in by.items()
+        f"{name}: τ minus that of {rival} {number(gain, exponent=False)}"
+        for name, by in gains.items()
+        for rival, gain in by.items()
     )
     answer = holds_in_most(
         sum(min(by.values()) >= -KEPT for by in gains.values()),
@@ -137,7 +139,11 @@ def _fixed_attention(report: Reproduction) -> Answer:
     others = []
     for variant, words in OTHER_WAYS.items():
         found = [case for case in each_row(report, "fixed", f"change {TAU} {variant}") if case.values]
-        means = [f"{case.name} {number(statistics.fmean(case.values))}" for case in found if not case.excluded]
+        means = [
+            f"{case.name} {number(statistics.fmean(case.values), exponent=False)}"
+            for case in found
+            if not case.excluded
+        ]
         others += [f"{words}: {', '.join(means)}"] if means else []
     if not others:
         return answer

@@ -93,7 +93,8 @@ def means_and_boxes(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
     """Return a row with the means over the rows in which τ is defined.
 
-    The result is None if there are fewer than two such rows, or if they have no seed in common.
+    The result is None if there are fewer than two such rows, or if they have no seed in common. If one of the rows does
+    not count, neither does the mean.
     """
     ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
     made = [row.provenance for row in ranked if row.provenance is not None]
@@ -112,6 +113,7 @@ def _mean(name: str, rows: Sequence[Row]) -> Row | None:
         label=f"mean, {which}",
         corpus=over[0],
         lines=[_mean_line(quantity, ranked, seeds, compared) for quantity in STATISTICS],
+        excluded="; ".join(f"{row.name} does not count" for row in ranked if row.excluded),
         provenance=msgspec.structs.replace(made[0], seeds=seeds, **_seconds(made)),
     )
 

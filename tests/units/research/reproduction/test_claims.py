@@ -163,8 +163,8 @@ def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scor
     answer = holds_in_every_case([*cases(CLEAR, CLEAR), UNTRAINED], what="F1", about_scores=True)
     assert answer.verdict == "undecided"
     assert answer.reason == (
-        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot leave out rows "
-        "because of their scores."
+        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot hold if rows do "
+        "not count because of their scores."
     )
     assert answer.cause == "scores"
     assert holds_in_every_case(cases(CLEAR), what="F1", about_scores=True).verdict == "holds"
@@ -215,7 +215,7 @@ def test_values_that_share_models_have_wider_intervals() -> None:
             return not found.low <= 0 <= found.high
 
         assert sum(map(misses, cases)) > 0.1 * len(cases)
-        assert sum(misses(case.with_shared_models()) for case in cases) < 0.06 * len(cases)
+        assert sum(misses(case.with_shared_models()) for case in cases) < 0.07 * len(cases)
     case = Case(name="a", values=(1.0, 2.0, 3.0)).with_shared_models()
     assert case.values == pytest.approx((2 - 2.5**0.5, 2.0, 2 + 2.5**0.5))
     assert Case(name="a", values=(1.0,)).with_shared_models().values == (1.0,)
@@ -258,12 +258,12 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert "not counted: 1 row at the end of the scale" in saturated.evidence
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
     assert holds_in_every_case([UNTRAINED], what="drop").reason == (
-        "The only row that was run does not count: a model missed the required score (see the rows left out)."
+        "The only row that was run does not count: a model missed the required score (see “Rows that do not count”)."
     )
     unfinished = replace(UNTRAINED, unfinished=True)
     assert holds_in_every_case([UNTRAINED, ALSO_UNTRAINED, replace(unfinished, name="u")], what="drop").reason == (
         "None of the 3 rows that were run counts: a model missed the required score in 2 rows, and planned seeds or "
-        "recorded scores are missing in 1 row (see the rows left out)."
+        "recorded scores are missing in 1 row (see “Rows that do not count”)."
     )
     assert holds_in_every_case([unfinished], what="drop").reason == (
         "The only row that was run does not count: planned seeds or recorded scores are missing (see the rows left "

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from attnaudit.research.reproduction.claim_cases import values_by_seed
+from attnaudit.research.reproduction.earlier_runs import mean_of_runs, note_on_runs, with_earlier_runs
 from attnaudit.research.reproduction.papers import paper
-from attnaudit.research.reproduction.repeated_runs import mean_of_runs, note_on_runs, with_earlier_runs
 from attnaudit.research.reproduction.results_file import (
     MeasuredQuantity,
     MeasuredRow,
