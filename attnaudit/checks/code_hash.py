@@ -6,18 +6,19 @@ run records the version of attnaudit.
 
 from __future__ import annotations
 
+import array
 import ast
 import contextlib
+import datetime
 import enum
 import functools
 import hashlib
-import inspect
 import operator
+import os
 import re
 import sys
-import textwrap
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -27,12 +28,18 @@ from typing import Any
 import numpy as np
 
 from attnaudit.checks.imported_files import file_of_the_user, imports_in, imports_of
+from attnaudit.checks.source_text import bytecode, global_names_in, names_in, normal_source, without_docstrings
 from attnaudit.errors import LIBRARIES
 
 #: The types of simple constants. Their values are hashed with the code that uses them.
 _CONSTANTS = (str, bytes, int, float, complex, bool, type(None))
 #: Other types whose `repr` gives the value, and is the same in every process.
-_SHOWN = (range, slice, Decimal, Fraction, operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_SHOWN = (
+    range, slice, bytearray, array.array, np.dtype, Decimal, Fraction, datetime.date, datetime.time, datetime.timedelta,
+    operator.attrgetter, operator.itemgetter, operator.methodcaller,
+)  # fmt: skip
+#: Objects of torch whose `repr` gives the value.
+_SHOWN_BY_TORCH = {("torch", "dtype"), ("torch", "device"), ("torch", "layout")}
 _CONTAINERS = (dict, types.MappingProxyType, list, tuple, deque, set, frozenset)
 #: Objects of Python and NumPy that call other functions, and the attributes that decide what they compute.
 _WRAPPERS: tuple[tuple[tuple[type, ...], tuple[str, ...]], ...] = (
@@ -43,7 +50,15 @@ _WRAPPERS: tuple[tuple[tuple[type, ...], tuple[str, ...]], ...] = (
     ((types.MethodType,), ("__func__", "__self__")),
     ((types.BuiltinMethodType,), ("__name__", "__self__")),
     ((np.vectorize,), ("pyfunc",)),
+    ((defaultdict,), ("default_factory",)),
+    ((UserDict, UserList), ("data",)),
+    ((ChainMap,), ("maps",)),
+    ((types.SimpleNamespace,), ("__dict__",)),
 )
+#: How many sets, one inside the other, decide the order of the members of the outermost set.
+LEVELS = 4
+#: The id of an object, the level and the module -> the object, and its description.
+_Keys = dict[tuple[int, int, str], tuple[Any, str]]
 #: Variables of a module that depend on the location of its file.
 _LOCATIONS = ("__file__", "__cached__", "__spec__", "__loader__", "__path__")
 
@@ -59,7 +74,8 @@ def hash_of_code(*definitions: Callable[..., Any]) -> str:
 
     Comments, docstrings, decorators, white space and the location of the file do not affect the hash. For code without
     a source file, such as code run by `exec`, the bytecode is hashed, which depends on the version of Python. An object
-    that the code changes while it runs, such as a cache, affects the hash with the value that it has now.
+    that the code changes while it runs, such as a cache, affects the hash with the value that it has now. Of objects of
+    libraries other than containers, arrays and wrapped functions, only the type affects the hash.
 
     Args:
         *definitions: The functions and classes, in an order that is part of the hash. Other callable objects are
@@ -76,11 +92,15 @@ class _ReachedCode:
     process, because everything is reached in a fixed order.
 
     Args:
-        unordered: The ids of the sets whose members are being described. They are not described again.
+        level: How many sets, one inside the other, are described by their members, if the description only decides the
+            order of the members of a set. None for a complete description.
+        keys: The descriptions that decide orders so far. Each is computed once, because the time would otherwise grow
+            exponentially with the number of sets that contain one another.
     """
 
-    def __init__(self, unordered: frozenset[int] = frozenset()) -> None:
-        self._unordered = unordered
+    def __init__(self, level: int | None = None, keys: _Keys | None = None) -> None:
+        self._level = level
+        self._keys: _Keys = {} if keys is None else keys
         self._numbers: dict[int, int] = {}
         #: The objects in the order of their numbers, and the module whose code reached them. The list also keeps them
         #: alive, so that no other object gets the same id.
@@ -105,6 +125,8 @@ class _ReachedCode:
 
     def _text(self, value: Any, module: str) -> str:
         """Return a text for a value: the value itself if it is a constant, else its number or the name of its type."""
+        if type(value) is str:
+            return repr(_without_location(value, module))
         if type(value) in _CONSTANTS or isinstance(value, _SHOWN):
             return repr(value)
         if isinstance(value, types.ModuleType):
@@ -118,8 +140,13 @@ class _ReachedCode:
         if isinstance(value, re.Pattern):
             return f"{value.pattern!r} {value.flags}"
         kind = type(value)
+        if isinstance(value, (np.ndarray, np.generic)) and value.dtype.hasobject:
+            items = np.asarray(value).reshape(-1).tolist()
+            return f"{value.dtype} {np.shape(value)} ({', '.join(self._text(item, module) for item in items)})"
         if isinstance(value, (np.ndarray, np.generic)) or (kind.__module__, kind.__qualname__) == ("torch", "Tensor"):
             return _array(value)
+        if (kind.__module__, kind.__qualname__) in _SHOWN_BY_TORCH:
+            return repr(value)
         if self._has_parts(value, module):
             return self._number(value, module)
         return _as_constant(value) or (_name(value) if callable(value) else kind.__qualname__)
@@ -166,25 +193,33 @@ class _ReachedCode:
 
     def _members(self, value: Any, module: str) -> Iterator[str]:
         """Yield texts for the members of a container."""
-        if id(value) in self._unordered:
-            yield from sorted(type(item).__qualname__ for item in value)
+        if self._level is not None and isinstance(value, (set, frozenset)):
+            yield from sorted(self._key(item, module, self._level - 1) for item in value)
+        elif self._level is not None and isinstance(value, (dict, types.MappingProxyType)):
+            pairs = ([self._key(one, module, self._level - 1) for one in pair] for pair in value.items())
+            yield from sorted(f"{key}: {item}" for key, item in pairs)
         elif isinstance(value, (dict, types.MappingProxyType)):
-            for key in self._sorted(value, value.keys(), module):
+            for key in self._sorted(value.keys(), module):
                 yield f"{self._text(key, module)}: {self._text(value[key], module)}"
         elif isinstance(value, (set, frozenset)):
-            yield from (self._text(item, module) for item in self._sorted(value, value, module))
+            yield from (self._text(item, module) for item in self._sorted(value, module))
         elif isinstance(value, (list, tuple, deque)):
             yield from (self._text(item, module) for item in value)
 
-    def _sorted(self, container: Any, items: Iterable[Any], module: str) -> list[Any]:
+    def _sorted(self, items: Iterable[Any], module: str) -> list[Any]:
         """Return the members of a set, or the keys of a mapping, in an order that is the same in every process."""
+        return sorted(items, key=lambda item: self._key(item, module, LEVELS))
 
-        def key(item: Any) -> str:
-            if type(item) in _CONSTANTS:
-                return f"{type(item).__name__} {item!r}"
-            return _ReachedCode(self._unordered | {id(container)}).digest([item], module)
-
-        return sorted(items, key=key)
+    def _key(self, item: Any, module: str, level: int) -> str:
+        """Return a text for a member of a set that does not depend on the order of any set."""
+        if type(item) in _CONSTANTS:
+            return f"{type(item).__name__} {item!r}"
+        if level < 1:
+            return type(item).__qualname__
+        found = self._keys.get((id(item), level, module))
+        if found is None:  # the object is kept, so that no other object gets the same id
+            found = self._keys[id(item), level, module] = (item, _ReachedCode(level, self._keys).digest([item], module))
+        return found[1]
 
     def _attributes(self, attributes: dict[str, Any], module: str) -> Iterator[str]:
         for name in sorted(attributes):
@@ -192,7 +227,7 @@ class _ReachedCode:
 
     def _class(self, kind: type) -> Iterator[str]:
         """Yield texts for a class."""
-        module, source = kind.__module__, _normal_source(kind)
+        module, source = kind.__module__, normal_source(kind)
         yield source or ""
         yield from (self._text(base, module) for base in (*kind.__bases__, type(kind)))
         if issubclass(kind, enum.Enum):
@@ -215,12 +250,13 @@ class _ReachedCode:
     def _function(self, function: types.FunctionType) -> Iterator[str]:
         """Yield texts for a function, and for names that it uses but does not define."""
         module, code, variables = function.__module__, function.__code__, function.__globals__
-        source = _normal_source(function)
-        yield source if source is not None else _bytecode(code)
+        source = normal_source(function)
+        yield source if source is not None else bytecode(code)
         yield f"defaults {self._text(function.__defaults__, module)}"
         yield from self._attributes(function.__kwdefaults__ or {}, module)
-        names = sorted(set(_names(code)))
-        named = []
+        names, of_globals = sorted(names_in(code)), sorted(global_names_in(code))
+        named: list[tuple[str, Any]] = []
+        modules: dict[int, str] = {}
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             try:
                 named.append((name, cell.cell_contents))
@@ -228,34 +264,39 @@ class _ReachedCode:
                 continue
         if variables.get("__name__") == module or is_of_the_user(variables.get("__name__", "")):
             # Else it is a function of a library that wraps a function of the user, and has the name of its module.
-            named += [(name, variables[name]) for name in names if name in variables and name not in _LOCATIONS]
+            named += [(name, variables[name]) for name in of_globals if name in variables and name not in _LOCATIONS]
         for name, value in named:
             if isinstance(value, types.ModuleType):
-                yield from self._module(name, value, names, frozenset())
+                yield from self._module(name, value, names, modules)
             else:
                 yield f"{name} = {self._text(value, module)}"
         yield from self._attributes(vars(function), module)
         for imported in imports_of(code, variables.get("__package__") or variables.get("__name__", "")):
             yield from self._file(imported)
 
-    def _module(self, path: str, module: types.ModuleType, names: list[str], within: frozenset[int]) -> Iterator[str]:
+    def _module(self, path: str, module: types.ModuleType, names: list[str], seen: dict[int, str]) -> Iterator[str]:
         """Yield texts for the attributes of a module, and of its submodules, that a function may use.
 
         Args:
             path: The expression that the function uses for the module, such as "helpers.statistics".
             module: The module.
             names: All names of global variables and attributes that the function uses.
-            within: The ids of the modules that contain this one.
+            seen: The id of each module that was described for this function -> its expression there. It is not
+                described again.
         """
         if not is_of_the_user(module.__name__):
             yield f"{path} = module {module.__name__}"
             return
+        if id(module) in seen:
+            yield f"{path} = {seen[id(module)]}"
+            return
+        seen[id(module)] = path
         for name in names:
             value = vars(module).get(name)
-            if name not in vars(module) or name in _LOCATIONS or id(value) in within:
+            if name not in vars(module) or name in _LOCATIONS:
                 continue
             if isinstance(value, types.ModuleType):
-                yield from self._module(f"{path}.{name}", value, names, within | {id(module)})
+                yield from self._module(f"{path}.{name}", value, names, seen)
             else:
                 yield f"{path}.{name} = {self._text(value, module.__name__)}"
 
@@ -272,7 +313,7 @@ class _ReachedCode:
             tree = ast.parse(file.read_bytes())
         except (OSError, SyntaxError, ValueError):
             return
-        yield f"file {name}: {hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()}"
+        yield f"file {name}: {hashlib.sha256(ast.unparse(without_docstrings(tree)).encode()).hexdigest()}"
         package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         for node in ast.walk(tree):
             for imported in imports_in(node, package):
@@ -293,6 +334,23 @@ def is_of_the_user(module: str) -> bool:
     return place is not None and module.partition(".")[0] != "attnaudit" and not LIBRARIES & set(Path(place).parts)
 
 
+def _without_location(text: str, module: str) -> str:
+    """Return a path relative to the folder of a module, if it leads into this folder or to a parent of it.
+
+    Such a path comes from `__file__`. Any other text is returned as it is.
+    """
+    if text[:1] not in ("/", "\\") and text[1:2] != ":":  # nearly every text: this saves time
+        return text
+    file = getattr(sys.modules.get(module), "__file__", None)
+    path = Path(os.path.normpath(text))
+    if not file or not path.is_absolute() or path == path.parent:
+        return text
+    folder = Path(file).resolve().parent
+    if path.is_relative_to(folder) or folder.is_relative_to(path):
+        return f"<folder of the module>/{Path(os.path.relpath(path, folder)).as_posix()}"
+    return text
+
+
 def _as_constant(value: Any) -> str:
     """Return the value of an object whose class inherits from a simple constant, such as str; "" for other objects."""
     return next((kind.__repr__(value) for kind in _CONSTANTS if isinstance(value, kind)), "")  # type: ignore[call-arg]
@@ -305,6 +363,10 @@ def _own_attributes(value: Any) -> dict[str, Any]:
     the model, and many modules keep tensors of their last pass.
     """
     stored = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:  # what a cached property has computed is missing until it is used
+        for name, one in vars(kind).items():
+            if isinstance(one, functools.cached_property):
+                stored.pop(name, None)
     for kind in type(value).__mro__:
         for name, slot in vars(kind).items():
             if isinstance(slot, types.MemberDescriptorType) and slot.__objclass__ is kind:
@@ -333,86 +395,14 @@ def _name(value: Any) -> str:
 
 
 def _array(value: Any) -> str:
-    """Return a text for an array or a number of NumPy, or for a tensor."""
+    """Return a text for an array or a number of NumPy without Python objects, or for a tensor."""
     if isinstance(value, (np.ndarray, np.generic)):
-        array = np.ascontiguousarray(value)
-        content = repr(array.tolist()) if array.dtype.hasobject else hashlib.sha256(array.tobytes()).hexdigest()
-        return f"{array.dtype} {np.shape(value)} {content}"
+        entries = np.ascontiguousarray(value).reshape(-1)
+        return f"{entries.dtype} {np.shape(value)} {hashlib.sha256(entries.view(np.uint8).data).hexdigest()}"
     try:
-        tensor = value.detach().cpu()
-        return f"{value.dtype} {_array((tensor.double() if tensor.is_floating_point() else tensor).numpy())}"
+        import torch
+
+        entries = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(entries.data).hexdigest()}"
     except (RuntimeError, TypeError, ValueError):  # such as a sparse tensor, or one without values
         return type(value).__qualname__
-
-
-def _constant(value: Any) -> str:
-    """Return a text that is the same for a constant of a code object in every process."""
-    if isinstance(value, types.CodeType):
-        return _bytecode(value)
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_constant, value))})"
-    if isinstance(value, frozenset):
-        return f"{{{', '.join(sorted(map(_constant, value)))}}}"
-    return repr(value)
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of the global variables and attributes that a code object and its nested code objects use."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
-
-
-def _normal_source(definition: Any) -> str | None:
-    """Return the source without comments, docstrings, decorators and white space; None if there is none."""
-    # For a function, inspect would follow functools.wraps and return the source of the wrapped function. For the code
-    # object of the function, inspect returns the source of the function itself.
-    defined = definition.__code__ if isinstance(definition, types.FunctionType) else definition
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(defined)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return None
-    if not tree.body or not isinstance(tree.body[0], (ast.FunctionDef, ast.ClassDef)):
-        return None
-    tree.body[0].decorator_list = []
-    return ast.unparse(_without_docstrings(tree))
-
-
-#: The fields of a syntax tree that contain statements, or parts of a statement that contain statements.
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-
-
-def statements_of(source: str) -> str:
-    """Return the statements of a module as text, without comments, docstrings and white space.
-
-    Two modules with the same statements behave in the same way, unless they use their own docstrings or line numbers.
-
-    Args:
-        source: The text of the module.
-
-    Raises:
-        SyntaxError: The text is not a Python module.
-    """
-    return ast.dump(_without_docstrings(ast.parse(source)))
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    # Only statements can contain docstrings, so expressions, which are most of the nodes, are left out.
-    nodes: list[ast.AST] = [tree]
-    while nodes:
-        node = nodes.pop()
-        for field in _BLOCKS:
-            nodes += getattr(node, field, ())
-        if (
-            isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-            and ast.get_docstring(node, clean=False) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree
-
-
-def _bytecode(code: types.CodeType) -> str:
-    """Return a text for a code object that does not depend on the path of its file or on line numbers."""
-    parts = (code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_consts)
-    return _constant(parts)

@@ -7,7 +7,8 @@ import dis
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from attnaudit.errors import LIBRARIES
@@ -18,14 +19,23 @@ def file_of_the_user(name: str) -> Path | None:
     if name.partition(".")[0] in {"attnaudit", *sys.stdlib_module_names}:
         return None
     file = getattr(sys.modules.get(name), "__file__", None)
-    parts, folders = name.split("."), None
-    for length in range(1, len(parts) + 1 if file is None else 0):
-        found = PathFinder.find_spec(".".join(parts[:length]), folders)
-        if found is None:
-            return None
-        file, folders = found.origin, found.submodule_search_locations or []
+    parts = name.split(".")
+    found = _top_level(parts[0]) if file is None else None
+    for length in range(2, len(parts) + 1):
+        if found is not None:
+            found = PathFinder.find_spec(".".join(parts[:length]), found.submodule_search_locations or [])
+    if file is None and found is not None:
+        file = found.origin
     path = Path(file or "")
     return path if path.suffix == ".py" and not LIBRARIES & set(path.parts) else None
+
+
+def _top_level(name: str) -> ModuleSpec | None:
+    """Return where a module or package is, without importing it. It may be installed as editable."""
+    try:
+        return find_spec(name)
+    except ValueError:  # it is being imported, or was made without a file
+        return None
 
 
 def imports_of(code: types.CodeType, package: str) -> Iterator[str]:

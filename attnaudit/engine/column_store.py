@@ -40,6 +40,7 @@ class ColumnStore:
         self.per_token: set[str] = set()
         self.facts: dict[str, str] = {}
         self.shared: set[str] = set()
+        self._measure_of: dict[str, str] = {}
 
     def add(self, batch: Batch, columns: Columns, planned: PlannedMeasure) -> None:
         """Store the columns that a measure returned for a batch. Their names are extended by the reading.
@@ -52,6 +53,7 @@ class ColumnStore:
         _require_shapes(columns, planned, real.shape)
         self.predicted[positions] = batch.predicted_on_cpu
         plain = (*columns.scalars, *columns.tokens, *columns.vectors, *columns.facts)
+        self._require_own((*columns.scalars, *columns.tokens, *columns.vectors, *columns.states), planned)
         if not planned.measure.depends_on_reading:
             self.shared.update(plain)
         full_name = {name: named(name, planned.reading) for name in plain}
@@ -72,6 +74,20 @@ class ColumnStore:
             stored = self.states.setdefault(named(name, planned.reading), [np.empty(0)] * self.n)
             for position, array in zip(positions.tolist(), arrays, strict=True):
                 stored[position] = array
+
+    def _require_own(self, names: Sequence[str], planned: PlannedMeasure) -> None:
+        """Require that no other measure has returned a column of the same name, which would replace its numbers.
+
+        Raises:
+            CheckError: another measure has.
+        """
+        for name in names:
+            other = self._measure_of.setdefault(named(name, planned.reading), planned.name)
+            if other != planned.name:
+                raise CheckError(
+                    f"measure '{planned.name}': its column '{name}' has the name of a column of the measure '{other}', "
+                    "whose numbers it would replace. Begin the names of columns with `request.name`."
+                )
 
     def vectors(self) -> dict[str, Rows]:
         """Return column name -> the rows of the column in the order of the instances.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.code_hash import statements_of
 from attnaudit.checks.policy import to_table
+from attnaudit.checks.source_text import statements_of
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.records import CheckRecord

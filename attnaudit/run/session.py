@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,12 +48,6 @@ if TYPE_CHECKING:
 _MODEL, _DATA = object(), object()
 
 
-@contextmanager
-def no_progress() -> Iterator[ProgressCallback | None]:
-    """Show no progress."""
-    yield None
-
-
 class AuditSession:
     """Measures and judges in one process of a run.
 
@@ -72,7 +66,7 @@ class AuditSession:
         *,
         worker: str = "main",
         workers: int = 1,
-        progress: Callable[[], AbstractContextManager[ProgressCallback | None]] = no_progress,
+        progress: Callable[[], AbstractContextManager[ProgressCallback | None]] = nullcontext,
     ) -> None:
         self.options = options
         self.folder = folder
@@ -91,6 +85,7 @@ class AuditSession:
         self._baselines: dict[str, Baseline | None] = {}
         self._unmeasured_data: dict[str, set[str]] = {}
         self._models: dict[str, tuple[LoadedModel, list[ConformanceResult]]] = {}
+        self._code_hashes: dict[str, str] = {}
         self._draws: dict[str, Draws] = {}
         self._audited: dict[tuple[str, str], DataRecord] = {}
         self._measured: dict[tuple[str, str], Measurements] = {}
@@ -350,6 +345,7 @@ class AuditSession:
                 needs=measurable,
                 policy_sha256=self.policy_sha256,
                 threads=self._threads or 1,
+                code_hashes=self._code_hashes,
             ).runner(self.folder.shards(self.worker), progress)
             return measure(
                 loaded.adapter,

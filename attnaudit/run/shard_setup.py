@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,6 +44,7 @@ class ShardedMeasurement:
         needs: The names of the measures.
         policy_sha256: The hash of the effective policy; "" if there is no policy.
         threads: The number of threads that torch uses in each process.
+        code_hashes: The hashes of custom code that were computed before in this run (see `custom_code`).
     """
 
     options: AuditOptions
@@ -57,6 +58,7 @@ class ShardedMeasurement:
     needs: Sequence[str]
     policy_sha256: str
     threads: int
+    code_hashes: dict[str, str] = field(default_factory=dict)
 
     def runner(
         self, folder: Path, progress: ProgressCallback | None, *, chosen: Callable[[int], bool] | None = None
@@ -105,7 +107,7 @@ class ShardedMeasurement:
             threads=self.threads,
             policy_sha256=self.policy_sha256,
             code_sha256=source_fingerprint(),
-            custom_code_sha256=custom_code(self.source, self.loaded, self.needs),
+            custom_code_sha256=custom_code(self.source, self.loaded, self.needs, self.code_hashes),
             attnaudit=__version__,
             torch=str(torch.__version__),
             transformers=_version("transformers"),
@@ -172,7 +174,7 @@ def hashes_of_training_data(needs: Sequence[str], adapter: ModelAdapter) -> dict
     return found
 
 
-def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
+def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str], known: dict[str, str] | None = None) -> str:
     """Return the hash of the custom code of a model and of measures. The code of attnaudit and of installed packages is
     not custom.
 
@@ -180,28 +182,62 @@ def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str]) -> str:
         source: Where the model was loaded from.
         loaded: The model.
         needs: The names of the measures.
+        known: The hashes of models and measures that were computed before in this run, to which new ones are added. A
+            cache that the code fills while it runs is part of its hash. The hash is therefore computed once, before the
+            code runs, as it is in a run that is resumed.
 
     Returns:
         The hash, in hexadecimal; "" if there is no such code.
     """
-    from attnaudit.checks.code_hash import hash_of_code, is_of_the_user
     from attnaudit.engine.planning import resolve
 
-    adapter = loaded.adapter
+    known = {} if known is None else known
+    names = sorted({planned.measure.name.partition(".")[0] for planned in resolve(needs, loaded.adapter).measures})
+    definitions = {f"measure {name}": partial(_code_of_measure, measures.get(name)) for name in names}
+    definitions[f"model {source}"] = partial(_code_of_model, source, loaded.adapter)
+    for name, definition in definitions.items():
+        if name not in known:
+            known[name] = definition()
+    found = [f"{name}: {known[name]}" for name in definitions if known[name]]
+    return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else ""
+
+
+def _code_of_measure(declared: Any) -> str:
+    """Return the hash of a declared measure; "" if its code is not the user's."""
+    from attnaudit.checks.code_hash import hash_of_code
+
+    code = [declared.body, declared.parse_argument, declared.canonical]
+    if not any(map(_is_own, code)):
+        return ""
+    settings = {name: value for name, value in vars(declared).items() if not name.startswith("__")}
+    return hash_of_code(*code, *(settings[name] for name in sorted(settings) if settings[name] not in code))
+
+
+def _code_of_model(source: str, adapter: ModelAdapter) -> str:
+    """Return the hash of the user's code that builds a model, its adapter and its modules; "" if there is none."""
+    from attnaudit.checks.code_hash import hash_of_code
+
     module, _, factory = source.partition(":")
+    attributes = [value for _, value in sorted(getattr(adapter, "__dict__", {}).items()) if callable(value)]
     found: list[Any] = [
         _function_behind(models.get(source) if source in models else getattr(sys.modules.get(module), factory, None)),
-        *[measures.get(planned.measure.name.partition(".")[0]).body for planned in resolve(needs, adapter).measures],
         type(adapter),
-        *[_function_behind(value) for value in getattr(adapter, "__dict__", {}).values() if callable(value)],
+        *map(_function_behind, attributes),
         *[type(part) for one in adapter.modules for part in one.modules()],
     ]
-    named = {(one.__module__, one.__qualname__): one for one in found if isinstance(one, (type, FunctionType))}
-    own: list[Any] = [named[name] for name in sorted(named, key=lambda name: name[1]) if is_of_the_user(name[0])]
-    partials = [value for _, value in sorted(getattr(adapter, "__dict__", {}).items()) if isinstance(value, partial)]
-    if any(is_of_the_user(_function_behind(value).__module__) for value in partials) or own:
+    # By identity, not by name: functions that one function returns have the same name, but may use other variables.
+    own = list({id(one): one for one in found if _is_own(one)}.values())
+    partials = [value for value in attributes if isinstance(value, partial)]
+    if any(map(_is_own, partials)) or own:
         own += partials
     return hash_of_code(*own) if own else ""
+
+
+def _is_own(value: Any) -> bool:
+    """Return whether the code that runs if a value is called is the user's."""
+    from attnaudit.checks.code_hash import is_of_the_user
+
+    return is_of_the_user(_function_behind(value).__module__)
 
 
 def _function_behind(value: Any) -> Any:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from array import array
+from collections import ChainMap, UserDict, defaultdict
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -203,11 +209,17 @@ def hashes(folder: Path, seed: str = "0") -> dict[str, str]:
         "import helpers_of_hash as h; from attnaudit.checks.code_hash import hash_of_code\n"
         "for name, check in h.checks.CHECKS.items(): print(name, hash_of_code(check))\n"
     )
+    return dict(line.split() for line in printed(code, folder, seed).splitlines())
+
+
+def printed(code: str, folder: Path, seed: str = "0") -> str:
+    """Return what a new process prints that runs some code and can import the modules in a folder."""
     done = subprocess.run(
         [sys.executable, "-B", "-c", code],
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
         env={
             **os.environ,
             "PYTHONHASHSEED": seed,
@@ -215,7 +227,7 @@ def hashes(folder: Path, seed: str = "0") -> dict[str, str]:
         },
     )
     assert done.returncode == 0, done.stderr
-    return dict(line.split() for line in done.stdout.splitlines())
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -275,6 +287,130 @@ def test_two_helpers_that_change_places_change_the_hash() -> None:
     assert hash_of_code(first) != hash_of_code(second)  # type: ignore[arg-type]
 
 
+def hash_of_value(value: object) -> str:
+    """Return the hash of a function that uses a value."""
+
+    def check() -> object:
+        return value
+
+    return hash_of_code(check)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda: defaultdict(lambda: 1), lambda: defaultdict(lambda: 2)),
+        (lambda: SimpleNamespace(f=lambda: 1), lambda: SimpleNamespace(f=lambda: 2)),
+        (lambda: UserDict(a=1), lambda: UserDict(a=2)),
+        (lambda: ChainMap({"a": 1}), lambda: ChainMap({"a": 2})),
+        (lambda: torch.float32, lambda: torch.float64),
+        (lambda: np.dtype("f4"), lambda: np.dtype("f8")),
+        (lambda: bytearray(b"a"), lambda: bytearray(b"b")),
+        (lambda: array("d", [1.0]), lambda: array("d", [2.0])),
+        (lambda: timedelta(days=1), lambda: timedelta(days=2)),
+        (lambda: np.array([lambda: 1], dtype=object), lambda: np.array([lambda: 2], dtype=object)),
+        (lambda: torch.tensor([1.0], dtype=torch.bfloat16), lambda: torch.tensor([2.0], dtype=torch.bfloat16)),
+        (lambda: torch.tensor(True), lambda: torch.tensor(False)),
+        (lambda: np.array([1.0, 2.0]), lambda: np.array([[1.0, 2.0]])),
+    ],
+    ids=lambda made: type(made()).__name__ if callable(made) else "",
+)
+def test_values_of_libraries_belong_to_the_hash(one: Callable[[], object], other: Callable[[], object]) -> None:
+    assert hash_of_value(one()) == hash_of_value(one()) != hash_of_value(other())
+
+
+def test_objects_that_contain_one_another_in_sets_are_hashed_in_a_short_time() -> None:
+    """Without a memory for what was described, eight objects would take hours."""
+
+    class Node:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.others: set[Node] = set()
+
+    def nodes(names: str) -> list[Node]:
+        made = [Node(name) for name in names]
+        for one in made:
+            one.others = {other for other in made if other is not one}
+        return made
+
+    assert hash_of_value(nodes("abcdefgh")) == hash_of_value(nodes("abcdefgh")) != hash_of_value(nodes("abcdefgi"))
+
+
+def test_modules_that_import_one_another_are_hashed_in_a_short_time(tmp_path: Path) -> None:
+    names = [f"mutual_{letter}" for letter in "abcdefghij"]
+    for name in names:
+        imports = "".join(f"import {other}\n" for other in names if other != name)
+        (tmp_path / f"{name}.py").write_text(f"{imports}K = 1\ndef f(x): return {'.'.join(names[1:])}.K\n")
+    code = "import mutual_a; from attnaudit.checks.code_hash import hash_of_code; print(hash_of_code(mutual_a.f))"
+    found = printed(code, tmp_path)
+    assert len(found) == 64
+    (tmp_path / "mutual_j.py").write_text((tmp_path / "mutual_j.py").read_text().replace("K = 1", "K = 2"))
+    assert printed(code, tmp_path) != found
+
+
+def test_a_check_with_an_assert_has_the_same_hash_in_pytest(pytester: pytest.Pytester) -> None:
+    """pytest rewrites assert statements of test files and of conftest.py."""
+    pytester.makeconftest(
+        "import pytest\nfrom attnaudit.checks.code_hash import hash_of_code\n"
+        "def check(values):\n    assert len(values), 'no values'\n    return sum(values)\n"
+        "def pytest_sessionstart(session):\n    print('hash', hash_of_code(check))\n"
+    )
+    found = {
+        next(line for line in pytester.runpytest_subprocess("-s", *options).outlines if line.startswith("hash "))
+        for options in ((), ("--assert=plain",))
+    }
+    outside = printed("import conftest; print('hash', conftest.hash_of_code(conftest.check))", pytester.path)
+    assert found == {outside}
+
+
+def test_paths_in_the_folder_of_a_module_do_not_depend_on_its_location(tmp_path: Path) -> None:
+    code = "import placed; from attnaudit.checks.code_hash import hash_of_code; print(hash_of_code(placed.check))"
+    text = (
+        "import os\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
+        "class Words:\n    def __init__(self, path): self.path = path\n"
+        "WORDS = Words(os.path.join(HERE, '{}'))\n"
+        "def check(): return HERE, WORDS\n"
+    )
+    found = []
+    for folder, file in (("a", "words.txt"), ("b", "words.txt"), ("c", "others.txt")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "placed.py").write_text(text.format(file))
+        found.append(printed(code, tmp_path / folder))
+    assert found[0] == found[1] != found[2]
+
+
+def test_modules_that_only_a_finder_knows_are_found_before_they_are_imported(tmp_path: Path) -> None:
+    """Packages that are installed as editable may be found in this way."""
+    (tmp_path / "elsewhere").mkdir()
+    file = tmp_path / "elsewhere" / "found_by_finder.py"
+    code = (
+        "import sys\nfrom importlib.util import spec_from_file_location\n"
+        "from attnaudit.checks.code_hash import hash_of_code\n"
+        "class Finder:\n    @staticmethod\n    def find_spec(name, path=None, target=None):\n"
+        f"        return spec_from_file_location(name, {str(file)!r}) if name == 'found_by_finder' else None\n"
+        "sys.meta_path.append(Finder)\n"
+        "def check():\n    import found_by_finder\n    return found_by_finder.K\n"
+        "first = hash_of_code(check); check(); print(first, first == hash_of_code(check))"
+    )
+    file.write_text("K = 1\n")
+    first, same = printed(code, tmp_path).split()
+    assert same == "True"
+    file.write_text("K = 2\n")
+    assert printed(code, tmp_path).split()[0] != first
+
+
+def test_only_global_variables_that_code_uses_belong_to_the_hash(tmp_path: Path) -> None:
+    """An attribute may have the name of a global variable, such as a cache that other code fills."""
+    code = (
+        "import named; from attnaudit.checks.code_hash import hash_of_code\n"
+        "first = hash_of_code(named.check); named.cache['a'] = 1; print(first == hash_of_code(named.check))"
+    )
+    (tmp_path / "named.py").write_text("cache = {}\ndef check(one): return one.cache\n")
+    assert printed(code, tmp_path) == "True"
+    (tmp_path / "named.py").write_text("cache = {}\ndef check(one): return cache\n")
+    assert printed(code, tmp_path) == "False"
+
+
 def test_tensors_and_modules_of_torch_are_described_by_what_the_user_gave_them() -> None:
     class Layer(nn.Module):
         def __init__(self, factor: float) -> None:
@@ -282,12 +418,7 @@ def test_tensors_and_modules_of_torch_are_described_by_what_the_user_gave_them()
             self.factor = factor
             self.part = nn.Linear(2, 2)
 
-    def check(value: object) -> str:
-        def check() -> object:
-            return value
-
-        return hash_of_code(check)
-
+    check = hash_of_value
     assert check(torch.tensor([1.0])) == check(torch.tensor([1.0])) != check(torch.tensor([2.0]))
     layer, again = Layer(1.0), Layer(1.0)
     layer.last = layer.part(torch.ones(1, 2))

@@ -41,6 +41,21 @@ def test_rows_are_in_the_order_of_the_instances() -> None:
     assert store.per_token == {"weights"}
 
 
+def test_a_measure_does_not_replace_the_column_of_another() -> None:
+    for kind in ("scalars", "tokens", "vectors"):
+        store = ColumnStore(2, first=0)
+        _add(store, [0, 1], [2, 2], 0.0)
+        real = np.ones((2, 2), dtype=bool)
+        batch: Any = SimpleNamespace(positions=[0, 1], real_on_cpu=real, predicted_on_cpu=np.zeros(2))
+        name, column = {"scalars": ("sum", torch.ones(2)), "tokens": ("weights", torch.ones(2, 2))}.get(
+            kind, ("logits", torch.ones(2, 1))
+        )
+        other: Any = SimpleNamespace(**{**vars(PLANNED), "name": "other"})
+        with pytest.raises(CheckError, match=f"'other': its column '{name}' has the name of a column of .* 'mine'"):
+            store.add(batch, Columns(**{kind: {name: column}}), other)
+        store.add(batch, Columns(**{kind: {f"other.{name}": column}}), other)
+
+
 def test_the_latest_rows_count_if_a_batch_runs_again() -> None:
     store = ColumnStore(3, first=0)
     _add(store, [2, 0, 1], [2, 2, 1], 0.0)

@@ -139,6 +139,69 @@ def test_code_of_the_user_belongs_to_the_plan(monkeypatch: pytest.MonkeyPatch) -
     assert len({first, code(None, other), code(Scaled(), one), code(Sharpened(), one)}) == 4
 
 
+def test_everything_that_declares_a_measure_belongs_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def code(declare: Any) -> str:
+        monkeypatch.setattr(measures, "_known", dict(measures._known))
+        declare()
+        try:
+            return custom_code("demo", load_model("demo"), ["resumed_measure.1"])
+        finally:
+            monkeypatch.undo()
+
+    def body(factor: float) -> Any:
+        def inner(view: Any, request: Any) -> Columns:
+            return Columns(scalars={request.name: factor * view.attention.sum(1)})
+
+        return inner
+
+    class Called:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        def __call__(self, view: Any, request: Any) -> Columns:
+            return Columns(scalars={request.name: self.factor * view.attention.sum(1)})
+
+        method = __call__
+
+    def scaled(factor: float, view: Any, request: Any) -> Columns:
+        return body(factor)(view, request)
+
+    def by_two(text: str) -> float:
+        return 2 * float(text)
+
+    for made in (body, Called, lambda factor: partial(scaled, factor), lambda factor: Called(factor).method):
+        one, two, again = (
+            code(lambda factor=factor: measure("resumed_measure", argument=float)(made(factor)))  # noqa: B023
+            for factor in (1.0, 2.0, 1.0)
+        )
+        assert one == again != two
+        assert len(one) == 64
+    first = body(1.0)
+    different = [
+        code(lambda: measure("resumed_measure", argument=float)(first)),
+        code(lambda: measure("resumed_measure", argument=by_two)(first)),
+        code(lambda: measure("resumed_measure", argument=float, requires=("uniform",))(first)),
+        code(lambda: measure("resumed_measure", argument=float, gradients=True)(first)),
+    ]
+    assert len(set(different)) == len(different)
+
+
+def test_a_cache_that_code_fills_does_not_change_the_hash_within_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, int] = {}
+
+    def body(view: Any, request: Any) -> Columns:
+        seen["calls"] = seen.get("calls", 0) + 1
+        return Columns(scalars={request.name: view.attention.sum(1)})
+
+    measure("resumed_measure")(body)
+    monkeypatch.setitem(measures._known, "resumed_measure", measures._known.pop("resumed_measure"))
+    known: dict[str, str] = {}
+    first = custom_code("demo", load_model("demo"), ["resumed_measure"], known)
+    seen["calls"] = 7
+    assert custom_code("demo", load_model("demo"), ["resumed_measure", "uniform"], known) == first
+    assert custom_code("demo", load_model("demo"), ["resumed_measure"]) != first
+
+
 def test_functions_that_a_model_keeps_in_its_attributes_belong_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def scaled(factor: float, value: float) -> float:
         return factor * value
