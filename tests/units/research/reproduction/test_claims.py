@@ -266,8 +266,8 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
         "recorded scores are missing in 1 row (see “Rows that do not count”)."
     )
     assert holds_in_every_case([unfinished], what="drop").reason == (
-        "The only row that was run does not count: planned seeds or recorded scores are missing (see the rows left "
-        "out)."
+        "The only row that was run does not count: planned seeds or recorded scores are missing (see “Rows that do "
+        "not count”)."
     )
 
 
