@@ -25,6 +25,7 @@ COLUMNS = (
     "models."
 )
 #: The rules for verdicts, one item of a list each. Words between asterisks are emphasised.
+RULES = "How claims are judged"
 VERDICTS = (
     "A row *counts* if all of its planned seeds were run and its models were trained well enough.",
     f"A model was trained well enough if its accuracy or F1 is at most {TOLERANCE:g} below the paper's on average over "
