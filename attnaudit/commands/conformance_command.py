@@ -93,7 +93,7 @@ def _load(model: str) -> Any:
 
 
 def read_conftests() -> None:
-    """Import conftest.py and audits/conftest.py, if they exist, to register their models and data sets.
+    """Import conftest.py and audits/conftest.py, if they exist, to register their models, data sets and checks.
 
     Raises:
         ModelError: One of the files cannot be imported.
@@ -111,7 +111,7 @@ def read_conftests() -> None:
             raise
         except Exception as error:
             raise ModelError(
-                f"{path}: cannot be imported to find registered models: {type(error).__name__}: {error}."
+                f"{path}: cannot be imported to find what it registers: {type(error).__name__}: {error}."
             ) from error
 
 

@@ -199,12 +199,17 @@ def _expectations(options: argparse.Namespace, after: datetime | None, audited: 
     Raises:
         AuditError: A model, a data set or the policy cannot be read.
     """
-    policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
+    for one in options.model:
+        require_reachable("--model", Path(one))
+    for one in options.data or ():
+        require_reachable("--data", Path(one))
     paths = [(one, _is_folder(one)) for one in options.model] + [
         (one, Path(one).exists()) for one in options.data or ()
     ]
-    if any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
-        read_conftests()
+    names_file = options.policy is not None and SHA256.fullmatch(options.policy) is None
+    if names_file or any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
+        read_conftests()  # they may also register checks of the policy
+    policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
     return Expectations(
         models=[_expected_model(one) for one in dict.fromkeys(chain.from_iterable(map(_by_label, options.model)))],
         data=[_expected_data(one, audited) for one in dict.fromkeys(options.data or ())],
@@ -244,7 +249,6 @@ def _expected_model(given: str) -> Expected:
     A value that is neither a registered name nor a folder, with or without a label, nor a factory is the name of a
     model in the run.
     """
-    require_reachable("--model", Path(given))
     if given in models or _is_folder(given) or FACTORY.fullmatch(given):
         from attnaudit.adapters.loading import load_model
 
@@ -262,7 +266,6 @@ def _expected_data(given: str, audited: Sequence[DataRecord]) -> Expected:
         given: The value.
         audited: The data sets of the run.
     """
-    require_reachable("--data", Path(given))
     if given not in datasets and not Path(given).exists():
         return _named(given)
     from attnaudit.data.draws import open_draws

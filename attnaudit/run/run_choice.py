@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from datetime import datetime
 from pathlib import Path
 
@@ -147,5 +148,16 @@ def require_newest(given: Path, folder: Path, run: RunRecord) -> None:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder contains the files of one run, finished or not."""
-    return (folder / RECORD).exists() or (folder / "parts").is_dir()
+    """Return whether a folder contains the files of one run, finished or not.
+
+    A folder that cannot be read counts as a run if it has the name of one. Other folders, such as lost+found, do not.
+    """
+    for name, has_type in ((RECORD, bool), ("parts", stat.S_ISDIR)):
+        try:
+            if has_type((folder / name).stat().st_mode):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return NAME.match(folder.name) is not None
+    return False
