@@ -25,6 +25,7 @@ from attnaudit.processes import is_unfinished, lock_file, replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
+from attnaudit.run.run_choice import LATEST
 from attnaudit.run.stored_shards import COMPLETE, PLAN
 
 #: The name of the folder of the shards, in the folder of the parts.
@@ -107,13 +108,36 @@ class RunFolder:
     def resume(self) -> None:
         """Continue a run that was interrupted: keep its shards, and remove everything else that its processes wrote.
 
+        If the run is refused, latest.txt names it, so that `attnaudit verify` does not accept an earlier run instead.
+
         Raises:
             ReportError: There is no such run, it has no shards, it has passed, or another process writes it.
         """
+        try:
+            self._resume()
+        except ReportError as refusal:
+            # The folder of all runs may have been given instead of a run in it. Other folders have no such file.
+            for latest in (self.reports / LATEST, self.path / LATEST):
+                if latest.is_file():
+                    self._name_refused(latest, refusal)
+            raise
+
+    def _name_refused(self, latest: Path, refusal: ReportError) -> None:
+        """Name this run in latest.txt, because it was refused.
+
+        Raises:
+            ReportError: The file cannot be written. The message contains that of the refusal.
+        """
+        try:
+            self._write(latest, f"{self.name}\n".encode())
+        except ReportError as error:
+            raise ReportError(f"{refusal} {error}") from error
+
+    def _resume(self) -> None:
         if not self.path.is_dir():
             raise ReportError(
                 f"--audit-resume {self.path}: there is no such folder. Give the folder of an interrupted run, such as "
-                "reports/RUN; reports/latest.txt names the newest one."
+                "reports/RUN."
             )
         self._require_shards()
         self._guard(self._lock)
@@ -125,7 +149,7 @@ class RunFolder:
         # Only shards whose numbers this run uses may be removed at its end. If it refuses shards, they must be kept.
         complete = self._parts.glob(f"{SHARDS}/*/*/{COMPLETE}")
         for file in {*self._parts.glob("*.*"), *complete, *unfinished}:
-            self._guard(file.unlink)
+            self._guard_removal(file.unlink)
 
     def _require_shards(self) -> None:
         """Require that the run has shards.
@@ -172,7 +196,7 @@ class RunFolder:
             ReportError: The folder cannot be written to.
         """
         self.write_record(run)
-        self._write(self.reports / "latest.txt", f"{self.name}\n".encode())
+        self._write(self.reports / LATEST, f"{self.name}\n".encode())
 
     def write_record(self, run: RunRecord) -> None:
         """Write audit.json.
@@ -188,16 +212,22 @@ class RunFolder:
         Raises:
             ReportError: The file cannot be removed.
         """
-        self._guard(lambda: (self.path / "audit.json").unlink(missing_ok=True))
+        self._guard_removal(lambda: (self.path / "audit.json").unlink(missing_ok=True))
 
     def remove_pages(self) -> None:
-        """Remove the report and the summary, which may say that the run passed.
+        """Remove the report and the summary, which may say that the run passed. If one cannot be removed, the other is.
 
         Raises:
             ReportError: A file cannot be removed.
         """
+        problems = []
         for name in ("report.html", "summary.md"):
-            self._guard(partial((self.path / name).unlink, missing_ok=True))
+            try:
+                self._guard_removal(partial((self.path / name).unlink, missing_ok=True))
+            except ReportError as error:
+                problems.append(str(error))
+        if problems:
+            raise ReportError(" ".join(problems))
 
     def write_plan(self, plan: Plan, *, worker: str) -> None:
         """Write down what one process has to judge. This comes before its first case, so that a crash hides nothing.
@@ -301,7 +331,21 @@ class RunFolder:
         try:
             action()
         except OSError as error:
-            raise ReportError(
-                f"{error.filename or self.path}: cannot be written ({error.strerror or error}). Free some space, or "
-                "choose another folder with --audit-reports."
+            raise self._failed(
+                error, "written", "Free some space, or choose another folder with --audit-reports."
             ) from error
+
+    def _guard_removal(self, action: Callable[[], None]) -> None:
+        """Run an action that removes a file.
+
+        Raises:
+            ReportError: The action raised an OSError. The message names the file.
+        """
+        try:
+            action()
+        except OSError as error:
+            raise self._failed(error, "removed", "Remove it, because its content is not valid.") from error
+
+    def _failed(self, error: OSError, what: str, remedy: str) -> ReportError:
+        """Return the error about a file that cannot be written or removed."""
+        return ReportError(f"{error.filename or self.path}: cannot be {what} ({error.strerror or error}). {remedy}")

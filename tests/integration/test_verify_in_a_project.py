@@ -90,3 +90,14 @@ def test_a_folder_that_cannot_be_read_is_a_run_only_if_it_has_the_name_of_one(
     assert is_run_folder(unreadable)
     assert cli.main(["verify", "--model", "release"]) == 1
     assert "20990101-000000-0000 is a newer run" in capsys.readouterr().out
+
+
+def test_a_run_before_a_resumption_that_was_refused_is_not_verified(audited: AuditedProject) -> None:
+    assert audited.pytest().status == 0
+    assert audited.verify().status == 0
+    assert audited.pytest("--audit-resume=reports/mergd").status == 4
+    refused = audited.verify()
+    assert refused.status == 1
+    assert "the file names 'mergd', but there is no such folder. Run the audit again." in refused.out
+    assert audited.pytest().status == 0
+    assert audited.verify().status == 0

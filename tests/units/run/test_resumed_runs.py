@@ -24,11 +24,13 @@ from attnaudit.errors import AuditError, ReportError
 from attnaudit.registry import measures, models
 from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.finish_run import RunContext, begin_run
+from attnaudit.run.run_choice import newest_run
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.shard_setup import ShardedMeasurement, custom_code, refuse_unused_shards
 from attnaudit.run.stored_shards import ShardFolder, ShardPlan
 from tests.small_models import adapter
 from tests.units.run.test_stored_shards import PLAN
+from tests.units.run.whole_runs import FullDisk
 
 CONTEXT = RunContext(version="0", created="", command=["pytest"], seed=0)
 
@@ -84,6 +86,48 @@ def test_a_run_that_has_passed_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="this run has passed"):
         begin_run(RunFolder(tmp_path, "run"), CONTEXT, resume=True)
     assert record.read_bytes() == before
+
+
+def newest(reports: Path) -> str:
+    return (reports / "latest.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("given", ["rum", "other", "reports"])
+def test_a_run_that_is_refused_is_named_as_the_newest_until_another_one_begins(tmp_path: Path, given: str) -> None:
+    reports = tmp_path / "reports"
+    path = interrupted(reports)
+    (reports / "other").mkdir()
+    assert newest(reports) == "run\n"
+    refused = RunFolder(tmp_path, given) if given == "reports" else RunFolder(reports, given)
+    with pytest.raises(ReportError, match=rf"--audit-resume .*{given}: (?!.*latest\.txt)"):
+        begin_run(refused, CONTEXT, resume=True)
+    assert newest(reports) == f"{given}\n"
+    assert not (tmp_path / "latest.txt").exists()
+    if given == "other":
+        assert newest_run(reports) == reports / "other"
+    else:
+        with pytest.raises(ReportError, match=f"names '{given}', but there is no such folder. Run the audit again"):
+            newest_run(reports)
+    begin_run(RunFolder(reports, "run"), CONTEXT, resume=True)
+    assert newest_run(reports) == path
+    begin_run(RunFolder(reports, "new"), CONTEXT)
+    assert newest_run(reports) == reports / "new"
+
+
+def test_a_run_outside_a_folder_of_runs_is_refused_without_a_trace(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="Give the folder of an interrupted run"):
+        RunFolder(tmp_path, "run").resume()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refusal_is_shown_even_if_the_newest_run_cannot_be_named(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    disk = FullDisk(1)
+    with (
+        disk.installed(),
+        pytest.raises(ReportError, match=r"no such folder.*latest\.txt.*: cannot be written \(No sp"),
+    ):
+        RunFolder(tmp_path, "rum").resume()
 
 
 def test_shards_that_would_not_be_used_are_refused(tmp_path: Path) -> None:

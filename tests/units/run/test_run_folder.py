@@ -270,3 +270,21 @@ def test_the_verdicts_are_written_even_if_the_numbers_cannot_be(
     assert run.status == "running"
     assert [(record.check, record.verdict) for record in run.checks] == [(PASSING.id, "pass")]
     assert [gate.state for gate in run.gates] == ["passed"]
+
+
+def test_pages_that_may_say_that_a_run_passed_are_removed_even_if_one_cannot_be(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "20260105-103000-0001")
+    passing_run(folder)
+    (folder.path / "report.html").unlink()
+    (folder.path / "report.html").mkdir()
+    with pytest.raises(
+        ReportError, match=r"report\.html: cannot be removed \(.*\)\. Remove it, because its content is"
+    ):
+        folder.remove_pages()
+    assert not (folder.path / "summary.md").exists()
+    (folder.path / "report.html").rmdir()
+    folder.remove_pages()
+    (folder.path / "audit.json").unlink()
+    (folder.path / "audit.json").mkdir()
+    with pytest.raises(ReportError, match=r"audit\.json: cannot be removed"):
+        folder.remove_record()
