@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.interrupts import TerminationHandler
+from attnaudit.plugin.junit_file import junit_path
 from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
 from attnaudit.plugin.rerun import displayed_path
@@ -41,6 +43,8 @@ class AuditPlugin:
         self.state: RunState | None = None
         self._closing = False
         self._shown = False
+        self._problem_shown = ""
+        self._junit_file: Path | None = None
         self._reasons_shown: set[str] = set()
         self._device_shown = False
         self._termination = TerminationHandler()
@@ -66,6 +70,7 @@ class AuditPlugin:
         # An earlier session in this process may have declared some, in modules that were imported again since then.
         declared_functions[:] = [declared for declared in declared_functions if declared.is_current]
         state = self.begin()
+        self._junit_file = junit_path(self.config)
         try:
             state.options.require_writable_reports()
             begin_run(state.folder, state.context, resume=state.options.resume is not None)
@@ -255,8 +260,9 @@ class AuditPlugin:
             if interrupted or session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.INTERRUPTED if interrupted else pytest.ExitCode.TESTS_FAILED
             if state is not None and writes:
-                amend_run(state, int(session.exitstatus), self.config)
+                amend_run(state, int(session.exitstatus), self._junit_file)
                 self._show_report_path(state)
+                self._show_problem(state)
             if interrupted:
                 raise pytest.exit.Exception("interrupted", pytest.ExitCode.INTERRUPTED) from None
             if isinstance(error, pytest.exit.Exception) and not error.returncode:
@@ -265,9 +271,10 @@ class AuditPlugin:
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = decided
         if state is not None and writes:
-            amend_run(state, int(session.exitstatus), self.config)
+            amend_run(state, int(session.exitstatus), self._junit_file)
             self._show(self.config.pluginmanager.getplugin("terminalreporter"))
             if state.plugin_errors:
+                self._show_problem(state)
                 raise state.plugin_errors[0]
 
     def final_status(self, status: int) -> int:
@@ -297,12 +304,15 @@ class AuditPlugin:
         if state is None or state.run_record is None:
             if status == 0:
                 self._complain("pytest ended before the audit did, so nothing was audited. See the output above.")
+            if state is not None:
+                self._show_problem(state)
             return status or int(pytest.ExitCode.TESTS_FAILED)
         if status == 0 and state.run_record.exit_status:
             status = state.run_record.exit_status
-        amend_run(state, status, self.config)
-        if status and not self.config.pluginmanager.hasplugin("terminalreporter"):
-            self._complain(state.problem or f"the audit {state.run_record.status}.")
+        amend_run(state, status, self._junit_file)
+        if status and not state.problem and not self.config.pluginmanager.hasplugin("terminalreporter"):
+            self._complain(f"the audit {state.run_record.status}.")
+        self._show_problem(state)
         return status
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -321,14 +331,23 @@ class AuditPlugin:
         if state is None or terminalreporter is None or self._shown or self.config.option.collectonly:
             return
         self._shown = True
+        self._problem_shown = state.problem
         show_run(state, terminalreporter, self.config, shown=self._reasons_shown, shows_device=not self._device_shown)
 
     def _show_report_path(self, state: RunState) -> None:
         """Show the path of the report, because pytest may not have shown its summary."""
-        if state.run_record is not None and self.config.pluginmanager.hasplugin("terminalreporter"):
-            report = displayed_path(state.folder.path / "report.html", self.config)
-            line = f"\nattention audit: the report shows the verdicts reached so far: {terminal_safe(report)}"
+        report = state.folder.path / "report.html"
+        written = state.run_record is not None and report.is_file()  # it is removed if it cannot be written again
+        if written and self.config.pluginmanager.hasplugin("terminalreporter"):
+            shown = terminal_safe(displayed_path(report, self.config))
+            line = f"\nattention audit: the report shows the verdicts reached so far: {shown}"
             self.config.get_terminal_writer().line(line)
+
+    def _show_problem(self, state: RunState) -> None:
+        """Show why the run failed, unless pytest's terminal has shown it."""
+        if state.problem and state.problem != self._problem_shown:
+            self._problem_shown = state.problem
+            self._complain(state.problem)
 
     @staticmethod
     def _complain(message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
 
 if TYPE_CHECKING:
-    from attnaudit.records import GateRecord, UnvalidatedModel
+    from attnaudit.records import GateRecord, RunRecord, UnvalidatedModel
     from attnaudit.run.plan import Plan
 
 #: The exit status if no gate was judged because no model could be audited ("model") or no data set ("data").
@@ -22,6 +23,9 @@ CAUSE_STATUS = {"model": 6, "data": 7}
 HOW_TO_EXCEPT = (
     "A gate may be skipped or expected to fail only if the policy names it in an [[exception]] table, with a reason."
 )
+#: The problem of a run that passed until pytest was interrupted, or until another plugin changed the exit status.
+INTERRUPTED = "pytest was interrupted after the last test"
+CHANGED_STATUS = "another plugin made the run fail after the last test"
 PARTIAL_IN_CI = (
     "the run is partial, and the environment variable CI is set. Run every gate and every test file, or add "
     "--audit-allow-partial if a partial run is intended here."
@@ -91,43 +95,74 @@ def close_run(state: RunState, session: pytest.Session) -> None:
         _writing_failed(state, error, session)
 
 
-def amend_run(state: RunState, exit_status: int, config: pytest.Config) -> None:
+def amend_run(state: RunState, exit_status: int, junit_file: Path | None) -> None:
     """Write the run again if another plugin has changed the exit status since it was written.
+
+    If the run failed, a JUnit file without a failure gets one. If a file can be neither written nor removed, its
+    error is part of the problem of the run.
 
     Args:
         state: The run.
         exit_status: The exit status of pytest.
-        config: The configuration of pytest, which may have written a JUnit file already.
-
-    Raises:
-        ReportError: A file can be neither written nor removed. If the report cannot be written, audit.json is removed,
-            because it may say that the run passed.
+        junit_file: The JUnit file that pytest may have written already; None if it writes none.
     """
+    from attnaudit.plugin.junit_file import add_failure
+
+    run = state.run_record
+    if run is not None and run.exit_status != exit_status:
+        _write_again(state, run, exit_status)
+    elif not state.plugin_errors:
+        return
+    if exit_status:
+        raised = [
+            f"Another plugin raised {type(error).__name__}: {one_line(str(error))}" for error in state.plugin_errors
+        ]
+        try:
+            add_failure(junit_file, "ended-early", state.problem or " ".join(raised))
+        except AuditError as error:
+            _add_problem(state, error)
+
+
+def _write_again(state: RunState, run: RunRecord, exit_status: int) -> None:
+    """Write the report and the final audit.json again, with another exit status.
+
+    If they cannot be written, audit.json and the pages are removed, because they may say that the run passed.
+
+    Args:
+        state: The run.
+        run: The content of audit.json.
+        exit_status: The exit status of pytest.
+    """
+    import msgspec
+
     from attnaudit.run.finish_run import RunEnding, end_run
     from attnaudit.run.gates import run_status
 
-    run = state.run_record
-    if run is None or run.exit_status == exit_status:
-        return
+    interrupted = exit_status == pytest.ExitCode.INTERRUPTED
+    state.problem = run.problem or (INTERRUPTED if interrupted else CHANGED_STATUS)
+    status = run_status(
+        run.gates, exit_status=exit_status, files_left_out=run.files_left_out, unvalidated=run.unvalidated
+    )
     ending = RunEnding(
-        status=run_status(
-            run.gates, exit_status=exit_status, files_left_out=run.files_left_out, unvalidated=run.unvalidated
-        ),
-        exit_status=exit_status,
-        gates=run.gates,
-        unvalidated=run.unvalidated,
-        problem=run.problem or "another plugin made the run fail after the last test",
+        status=status, exit_status=exit_status, gates=run.gates, unvalidated=run.unvalidated, problem=state.problem
     )
     try:
         state.run_record = end_run(state.folder, run, ending)
     except AuditError as error:
-        state.problem = shown_error(error)
-        state.folder.remove_record()
-        state.folder.remove_pages()
-    if exit_status:
-        from attnaudit.plugin.junit_file import add_failure, junit_path
+        _add_problem(state, error)
+        for remove in (state.folder.remove_record, state.folder.remove_pages):
+            try:
+                remove()
+            except AuditError as another:
+                _add_problem(state, another)
+        state.run_record = msgspec.structs.replace(run, status="failed", exit_status=exit_status, problem=state.problem)
 
-        add_failure(junit_path(config), "ended-early", ending.problem)
+
+def _add_problem(state: RunState, error: AuditError) -> None:
+    """Add the message of an error to the problem of the run, unless the problem contains it."""
+    message = shown_error(error)
+    if message not in state.problem:
+        state.problem = f"{state.problem.rstrip('.')}. {message}" if state.problem else message
 
 
 def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], base: int) -> None:
@@ -242,7 +277,7 @@ def _writing_failed(state: RunState, error: AuditError, session: pytest.Session)
     try:
         state.folder.remove_pages()
     except AuditError as another:
-        state.problem = f"{state.problem} {shown_error(another)}"
+        _add_problem(state, another)
     if session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     _report_failure(state, session, "report-not-written", [state.problem])

@@ -72,8 +72,9 @@ def show_run(
             terminalreporter.write_line(one_line(f"measured on {', '.join(devices)}"))
         for note in _identity(run, verbosity):
             terminalreporter.write_line(one_line(note))
-        report = displayed_path(state.folder.path / "report.html", config)
-        terminalreporter.write_line(terminal_safe(f"report: {report}"))
+        report = state.folder.path / "report.html"
+        if report.is_file():  # it is removed if it could not be written again
+            terminalreporter.write_line(terminal_safe(f"report: {displayed_path(report, config)}"))
     if state.problem and not state.usage_errors:
         terminalreporter.write_line(one_line(f"attnaudit: {state.problem}"), red=True)
 
