@@ -170,8 +170,10 @@ def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], 
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return
     if gates:
-        if all(gate.state == "excepted" for gate in gates):
-            state.problem = "the policy excepts every gate, so nothing was decided. Remove at least one exception."
+        states = {gate.state for gate in gates}
+        if "excepted" in states and states <= {"excepted", "informational"}:
+            excepts = "excepts every gate" if states == {"excepted"} else "excepts every gate that is not informational"
+            state.problem = f"the policy {excepts}, so nothing was decided. Remove at least one exception."
     elif not plan.selected:
         state.problem = (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "

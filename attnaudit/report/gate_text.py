@@ -59,8 +59,9 @@ def gate_notes(run: RunRecord) -> list[str]:
 
 
 def _although_passed(run: RunRecord) -> str:
-    """Return a remark if a run failed although its gates passed or are excepted; otherwise ""."""
-    if run.status != "failed" or any(gate.state not in ("passed", "excepted") for gate in run.gates):
+    """Return a remark if a run failed although no gate did; otherwise ""."""
+    harmless = ("passed", "excepted", "informational")
+    if run.status != "failed" or any(gate.state not in harmless for gate in run.gates):
         return ""
     reason = blocked_reason(run)
     return f", but the run failed: {reason[0].lower()}{reason[1:]}" if reason else ", but the run failed"

@@ -9,7 +9,7 @@ from datetime import datetime
 from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import plural
 from attnaudit.model_families import audited_family, blocked_models
-from attnaudit.records import CheckRecord, DataRecord, GateRecord, ModelRecord, RunRecord
+from attnaudit.records import CheckRecord, DataRecord, GateRecord, GateState, ModelRecord, RunRecord
 from attnaudit.report.audited_rows import audited_rows, drawn
 from attnaudit.report.unvalidated import unvalidated_sentence
 from attnaudit.run.declared_checks import is_gate, tables_by_id
@@ -110,12 +110,21 @@ def _gate_objections(run: RunRecord) -> list[str]:
         if gate.state not in ("passed", "excepted", "informational")
     ]
     found += [unvalidated_sentence(one, run.declared_policy) for one in blocked_models(run.unvalidated)]
-    decided = {gate.model for gate in run.gates if gate.state != "informational"}
-    found += [
-        f"{model}: all gates are informational for this family of models, so nothing was decided about the model. Use "
-        "a policy that was validated on the family."
-        for model in sorted({gate.model for gate in run.gates} - decided)
-    ]
+    states: dict[str, set[GateState]] = {}
+    for gate in run.gates:
+        states.setdefault(gate.model, set()).add(gate.state)
+    all_excepted = all(gate.state == "excepted" for gate in run.gates)
+    for model, of_model in sorted(states.items()):
+        if of_model == {"informational"}:
+            found.append(
+                f"{model}: all gates are informational for this family of models, so nothing was decided about the "
+                "model. Use a policy that was validated on the family."
+            )
+        elif of_model <= {"excepted", "informational"} and not all_excepted:
+            found.append(
+                f"{model}: its gates are all excepted or informational, so nothing was decided about the model. Remove "
+                "an exception."
+            )
     found += [
         f"{file}: this test file was left out ({reason}), so its gates are unknown. Run the audit again with this "
         "file, or write all gates to a policy file and give it with --policy."
@@ -124,7 +133,7 @@ def _gate_objections(run: RunRecord) -> list[str]:
     if not run.gates:
         remedy = "" if run.problem else " Give at least one check of the policy a threshold."
         found.append(f"The run has no gate, so nothing was decided.{remedy}")
-    elif all(gate.state == "excepted" for gate in run.gates):
+    elif all_excepted:
         found.append("The policy excepts every gate, so nothing was decided. Remove an exception from the policy.")
     return found
 

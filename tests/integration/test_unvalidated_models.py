@@ -194,6 +194,41 @@ def test_python_states_the_families_as_well(project: pytest.Pytester) -> None:
     assert states(content) == {"tiny attention_peak": "informational", "tiny token_count": "passed"}
 
 
+def test_gates_that_are_all_excepted_or_informational_decide_nothing(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.makepyfile(
+        test_audit="""
+        import pytest
+        from attnaudit import audit
+        from attnaudit.registry import checks as known
+
+        @audit(known.get("attention_peak")(at_most=0.99), validated_on=["transformer"], unvalidated="report")
+        def test_faithful(check):
+            check.enforce()
+
+        @pytest.mark.skip(reason="known")
+        @audit(known.get("token_count")(at_least=1), exceptions={"token_count": "known"})
+        def test_length(check):
+            check.enforce()
+        """
+    )
+    result = project.runpytest("--model", "tiny", "--junitxml=junit.xml")
+    content = newest_audit(project.path)
+    assert (result.ret, content["status"], content["exit_status"]) == (5, "failed", 5)
+    assert states(content) == {"tiny attention_peak": "informational", "tiny token_count": "excepted"}
+    (failure,) = junit_failures(project)
+    for output in (failure, page(project, "summary.md"), page(project, "report.html"), "\n".join(result.outlines)):
+        assert "policy excepts every gate that is not informational, so nothing was decided" in output
+    assert "gates: 1 excepted by the policy, 1 informational for this family of models, but the run failed" in (
+        result.outlines
+    )
+    status, out = verify(project, capsys, "tiny")
+    assert status == 1
+    assert "tiny: its gates are all excepted or informational, so nothing was decided about the model." in out
+    assert "edited" not in out
+
+
 @pytest.mark.parametrize("change", ["family", "rule", "list", "status"])
 def test_a_record_that_was_edited_to_pass_is_recognised(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str], change: str

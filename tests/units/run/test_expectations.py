@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from attnaudit.records import BaselineComparison, GateRecord, VerdictName
+from attnaudit.records import BaselineComparison, GateRecord, GateState, VerdictName
 from attnaudit.run.expectations import Expectations, Expected, objections
 from tests.consistent_runs import FAILING, consistent_run
 from tests.units.report.example_runs import run_record
@@ -51,6 +51,35 @@ def test_the_remedy_suits_the_verdict_and_the_same_audit_is_not_advised(
         "The status of the run is 'failed', expected 'passed': a hook failed. Run the audit again.",
         "pytest ended with exit status 3, expected 0. See the output of pytest, and run the audit again.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        (
+            ("excepted", "excepted"),
+            "its gates are all excepted or informational, so nothing was decided about the model",
+        ),
+        (("excepted", "informational"), "its gates are all excepted or informational"),
+        (("informational", "informational"), "all gates are informational for this family of models"),
+        (("excepted", "passed"), ""),
+        (("informational", "passed"), ""),
+    ],
+)
+def test_at_least_one_gate_of_each_model_must_have_been_judged(
+    tmp_path: Path, states: tuple[GateState, ...], message: str
+) -> None:
+    run = consistent_run(tmp_path, models={"release": "3f" * 32, "other": "4f" * 32})
+    mine = iter(states)
+    gates = [
+        msgspec.structs.replace(gate, state=next(mine), reason="why") if gate.model == "other" else gate
+        for gate in run.gates
+    ]
+    assert len(gates) == 4
+    models = [RELEASE, Expected(given="other", name="other", sha256=None)]
+    found = objections(msgspec.structs.replace(run, gates=gates), Expectations(models=models))
+    assert len(found) == bool(message)
+    assert not message or found[0].startswith(f"other: {message}")
 
 
 def test_a_shortened_hash_is_refused_as_such(tmp_path: Path) -> None:
