@@ -19,11 +19,11 @@ from attnaudit.plugin.case_reports import complete_report, reason_of, skip_repet
 from attnaudit.plugin.clean_reports import clean_report, clean_warning
 from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
+from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.interrupts import TerminationHandler
 from attnaudit.plugin.junit_file import junit_path
 from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
-from attnaudit.plugin.rerun import displayed_path
 from attnaudit.plugin.selection import in_ci, is_audit_run, showing_option
 from attnaudit.plugin.shown_failures import shorten_failures
 from attnaudit.plugin.state import CASE, CONFIGURATION, RunState, new_state

@@ -11,6 +11,7 @@ from attnaudit.command_parser import one_of, whole_number
 from attnaudit.devices import NAMES
 from attnaudit.errors import EMPTY
 from attnaudit.formatting import terminal_safe
+from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.option_actions import Once
 
 if TYPE_CHECKING:
@@ -181,15 +182,30 @@ def configured(config: pytest.Config, key: str) -> Any:
     """Return a value of the configuration file, or its default.
 
     Raises:
-        pytest.UsageError: The value is invalid. The message names the key, which that of pytest may leave out.
+        pytest.UsageError: The value is invalid. The message names the key, which that of pytest may leave out, and the
+            file.
     """
     try:
         return config.getini(key)
     except (pytest.UsageError, ValueError) as error:
         expected = " Expected true or false." if key == "audit_sequential" else ""
-        raise pytest.UsageError(
-            f"{key} in the configuration file: {terminal_safe(str(error)).rstrip('.')}.{expected}"
-        ) from None
+        message = terminal_safe(str(error)).rstrip(".")
+        raise pytest.UsageError(f"{place_of_key(config, key, key)}: {message}.{expected}") from None
+
+
+def place_of_key(config: pytest.Config, key: str, shown: str) -> str:
+    """Return where a key of the configuration was given, for messages: "-o KEY" or "KEY in FILE".
+
+    Args:
+        config: pytest's configuration.
+        key: The key.
+        shown: The key as it is shown, for example with its value.
+    """
+    overrides = getattr(config.known_args_namespace, "override_ini", None) or ()
+    if key in {one.partition("=")[0] for one in overrides}:
+        return terminal_safe(f"-o {shown}")
+    file = "the configuration file" if config.inipath is None else displayed_path(config.inipath, config)
+    return terminal_safe(f"{shown} in {file}")
 
 
 def names_a_model(config: pytest.Config) -> bool:
@@ -233,20 +249,20 @@ def audit_options(config: pytest.Config) -> AuditOptions:
         reports=base("--audit-reports") / reports,
         policy=None if policy is None else base("--policy") / policy,
         device=str(option_value(config, "--audit-device")),
-        max_instances=None if limit == "" else _whole_number(limit, "audit_max_instances"),
+        max_instances=None if limit == "" else _whole_number(config, limit, "audit_max_instances"),
         unit=str(option_value(config, "--audit-unit")),
-        workers=_whole_number(option_value(config, "--audit-workers"), "audit_workers"),
+        workers=_whole_number(config, option_value(config, "--audit-workers"), "audit_workers"),
         executor=str(option_value(config, "--audit-executor")),
-        threads=None if threads == "" else _whole_number(threads, "audit_threads"),
-        worker_timeout=None if worker_timeout == "" else _whole_number(worker_timeout, "audit_worker_timeout"),
-        batch_tokens=None if batch_tokens == "" else _whole_number(batch_tokens, "audit_batch_tokens"),
+        threads=None if threads == "" else _whole_number(config, threads, "audit_threads"),
+        worker_timeout=None if worker_timeout == "" else _whole_number(config, worker_timeout, "audit_worker_timeout"),
+        batch_tokens=None if batch_tokens == "" else _whole_number(config, batch_tokens, "audit_batch_tokens"),
         resume=None if resume is None else (working_folder / resume).resolve(),
         sequential=bool(option_value(config, "--audit-sequential")),
-        seed=_whole_number(option_value(config, "--audit-seed"), "audit_seed"),
+        seed=_whole_number(config, option_value(config, "--audit-seed"), "audit_seed"),
     )
 
 
-def _whole_number(value: Any, ini: str) -> int:
+def _whole_number(config: pytest.Config, value: Any, key: str) -> int:
     """Convert a value of the configuration file.
 
     Raises:
@@ -255,5 +271,5 @@ def _whole_number(value: Any, ini: str) -> int:
     try:
         return int(value)
     except ValueError:
-        shown = terminal_safe(str(value))
-        raise pytest.UsageError(f"{ini} = {shown} in the configuration file: expected a whole number.") from None
+        place = place_of_key(config, key, f"{key}={value}")
+        raise pytest.UsageError(f"{place}: expected a whole number.") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attnaudit.plugin.rerun import displayed_path
+from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.state import RunState
 from attnaudit.plugin.workers import is_controller
 

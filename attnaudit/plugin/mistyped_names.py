@@ -13,6 +13,7 @@ import pytest
 
 from attnaudit.errors import did_you_mean
 from attnaudit.formatting import one_line
+from attnaudit.plugin.command_line import place_of_key
 
 #: How similar an unknown option must be to an option of the audit to count as mistyped: 1 for equal names. Options of
 #: plugins that are not installed are less similar.
@@ -50,4 +51,4 @@ def mistyped_keys(config: pytest.Config, keys: Sequence[str]) -> list[str]:
     # This private method is what pytest's warning relies on. There is no public one: pytest 10 removes `inicfg`.
     unknown = sorted(config._get_unknown_ini_keys())
     questions = [(key, did_you_mean(key.lower(), keys, cutoff=SIMILAR)) for key in unknown]
-    return [one_line(f"unknown key '{key}' in the configuration file. {asked}") for key, asked in questions if asked]
+    return [one_line(f"{place_of_key(config, key, key)}: unknown key. {asked}") for key, asked in questions if asked]

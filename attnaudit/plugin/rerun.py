@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from attnaudit.plugin.command_line import FLAGS, REPEATED, SINGLE
+from attnaudit.plugin.displayed_paths import displayed_path
 
 #: Matches the text that pytest's -k reads as one word.
 KEYWORD = re.compile(r"[\w:+.\[\]\\/][\w:+.\[\]\\/-]*")
@@ -36,14 +36,6 @@ def rerun_command(config: pytest.Config, nodeid: str, *, several_files: bool) ->
         words += [] if value is None else [option, str(value)]
     words += [option for option in FLAGS if config.getoption(option)]
     return " ".join(_quoted(word) for word in words)
-
-
-def displayed_path(path: Path, config: pytest.Config) -> str:
-    """Return a path relative to the working folder if it is inside it, and unchanged otherwise."""
-    try:
-        return str(path.relative_to(config.invocation_params.dir))
-    except ValueError:
-        return str(path)
 
 
 def _without_group(nodeid: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from attnaudit.formatting import one_line, plural, terminal_safe
-from attnaudit.plugin.rerun import displayed_path
+from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.state import CONFIGURATION, RunState
 from attnaudit.plugin.workers import is_controller
 

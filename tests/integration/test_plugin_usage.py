@@ -72,8 +72,10 @@ def test_an_invalid_number_in_the_ini_file_is_a_usage_error(project: pytest.Pyte
     project.makeini("[pytest]\naudit_data = rows\naudit_seed = x\n")
     result = project.runpytest("--model", "tiny", *quiet)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *audit_seed = x in the configuration file: expected a whole number.*"])
+    result.stderr.fnmatch_lines(["ERROR: audit_seed=x in tox.ini: expected a whole number.*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+    result = project.runpytest("--model", "tiny", *quiet, "-o", "audit_seed=y")
+    result.stderr.fnmatch_lines(["ERROR: -o audit_seed=y: expected a whole number.*"])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_value_of_the_ini_file_that_pytest_refuses_names_its_key(
     result = project.runpytest(*([] if "model" in line else ["--model", "tiny"]))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     key = line.partition(" ")[0]
-    assert f"ERROR: {key} in the configuration file: {message}" in result.stderr.str().splitlines()
+    assert f"ERROR: {key} in tox.ini: {message}" in result.stderr.str().splitlines()
     result.stdout.no_fnmatch_line("*Traceback*")
 
 

@@ -178,7 +178,7 @@ def test_failures_that_the_run_adds_are_not_counted_as_progress(project: pytest.
         ),
         (["--model", "tinny"], "--model tinny: there is no such model. Did you mean 'tiny'?"),
         (["--model", "tiny", "--data", "rosw"], "--data rosw: there is no such file, and no data set is registered"),
-        (["--model", "tiny", "-o", "audit_polcy=x"], "unknown key 'audit_polcy' in the configuration file. Did you"),
+        (["--model", "tiny", "-o", "audit_polcy=x"], "-o audit_polcy: unknown key. Did you"),
         (["--model", "tiny", "-o", "audit_sequental=true"], "Did you mean 'audit_sequential'"),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_mistyped_key_is_refused_whatever_happens_to_warnings(
 ) -> None:
     result = project.runpytest("--model", "tiny", "-o", f"{key}=strict.toml", *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    message = f"unknown key '{key}' in the configuration file. Did you mean 'audit_policy'"
+    message = f"-o {key}: unknown key. Did you mean 'audit_policy'"
     (line,) = filter(None, result.stderr.str().splitlines())
     assert line.startswith(f"ERROR: {message}")
     audit = newest_audit(project.path)
@@ -230,7 +230,7 @@ def test_a_mistyped_key_is_refused_in_every_configuration_file(
         (project.path / file).write_text(content.format(key=key, value=value), encoding="utf-8")
         result = project.runpytest()
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines([f"ERROR: unknown key '{key}' in the configuration file. Did you mean 'audit_*"])
+        result.stderr.fnmatch_lines([f"ERROR: {key} in {file}: unknown key. Did you mean 'audit_*"])
 
 
 def test_a_key_that_a_plugin_registers_is_not_mistyped(project: pytest.Pytester) -> None:
