@@ -212,9 +212,10 @@ def _cost_lines(cost: CostEstimate, gpu: str) -> list[str]:
     if cost.exact_passes:
         estimated = "All rows were measured, so the numbers of passes are exact."
     place = f" on the GPU ({gpu})" if gpu else ""
+    least = "" if cost.highest is None else f" and at least {cost.highest / 2**20:,.0f} MiB of memory"
     return [
-        f"Measuring {plural(cost.rows, 'row')}{place} takes about {duration(table.total.seconds)} and at least "
-        f"{cost.highest / 2**20:,.0f} MiB of memory. Loading, statistics and the report take further time.",
+        f"Measuring {plural(cost.rows, 'row')}{place} takes about {duration(table.total.seconds)}{least}. Loading, "
+        "statistics and the report take further time.",
         "",
         *_aligned(rows, left=(0,)),
         "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +51,8 @@ class CostEstimate:
         processor_time: Whether the time is the processor time of the thread that measures, as on CPUs. On a CUDA
             device, it is the wall-clock time.
         memory: The memory of each check; None if it cannot be measured on this system.
-        highest: The peak memory of the process, in bytes. On a CUDA device, the peak memory of the device.
+        highest: The peak memory of the process, in bytes; None if this system does not report it. On a CUDA device, the
+            peak memory of the device.
         unmeasurable: The ids of the checks that the model does not support.
         exact_passes: Whether all rows of the audit were measured, so that the passes are not estimated.
     """
@@ -62,7 +62,7 @@ class CostEstimate:
     costs: CostTable
     processor_time: bool
     memory: MemoryEstimate | None
-    highest: int
+    highest: int | None
     unmeasurable: list[str]
     exact_passes: bool
 
@@ -129,7 +129,7 @@ def estimate_cost(
             lengths,
             batches.tokens,
         )
-        highest = max(highest, memory.before + memory.total)
+        highest = max(highest or 0, memory.before + memory.total)
     return CostEstimate(
         rows=total,
         probed=len(chosen),
@@ -281,11 +281,18 @@ def _estimated(probed: MeasureCost, first: MeasureCost, factor: float) -> Measur
     )
 
 
-def _peak_memory(device: str) -> int:
-    """Return the largest memory that this process has used so far, in bytes, on the device or the CPU."""
+def _peak_memory(device: str) -> int | None:
+    """Return the largest memory that this process has used so far, in bytes, on the device or the CPU.
+
+    The result is None on systems that do not report it, such as Windows.
+    """
     import torch
 
     if torch.device(device).type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -52,5 +52,5 @@ def describe_environment(*, device: str, threads: int) -> Environment:
 
 def _platform() -> str:
     """Describe the operating system, without the release of a Linux kernel, which may name the owner's machines."""
-    described = platform.platform()
-    return described.replace(f"-{platform.release()}", "", 1) if platform.system() == "Linux" else described
+    described, release = platform.platform(), platform.release()
+    return described.replace(f"-{release}", "", 1) if release and platform.system() == "Linux" else described

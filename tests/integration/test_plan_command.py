@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from attnaudit.cli import main
+from attnaudit.engine import memory_use
 from attnaudit.engine.memory_use import can_measure_memory
 
 POLICY = """
@@ -119,6 +121,17 @@ def test_the_passes_of_data_with_few_rows_are_exact(
     # Forward: each text, and its states for leave-one-out. Partial: each text without one of its three words, and once
     # with fixed attention. Backward: with this attention.
     assert together[2:5] == ["4", "8", "2"]
+
+
+def test_a_peak_memory_that_is_unknown_is_left_out(
+    policy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory_use, "can_measure_memory", lambda _device: False)
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert main(["plan", "--policy", policy, "--model", "demo", "--rows", "100", "--effect", "0.02"]) in (0, 1)
+    shown = capsys.readouterr().out
+    assert re.search(r"Measuring 100 rows takes about [^,]*\d m?s\. Loading, statistics", shown), shown
+    assert "memory: not measured" in shown
 
 
 def test_errors_of_the_cost_are_one_line_with_status_2(

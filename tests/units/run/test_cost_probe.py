@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from typing import ClassVar
 
@@ -177,7 +178,10 @@ def test_memory_that_cannot_be_measured_is_not_estimated(monkeypatch: pytest.Mon
     monkeypatch.setattr(memory_use, "can_measure_memory", lambda _device: False)
     cost = estimated(rows(10), CHECKS[:1])
     assert cost.memory is None
+    assert cost.highest is not None
     assert cost.highest > 0
+    monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
+    assert estimated(rows(10), CHECKS[:1]).highest is None
 
 
 def test_the_batch_for_the_memory_is_the_largest_one_and_has_the_longest_row() -> None:
