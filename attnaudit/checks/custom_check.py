@@ -118,8 +118,13 @@ class CustomCheck(PerInstanceCheck):
         if values.shape != (n,):
             raise CheckError(f"check '{name}' returned shape {values.shape}; expected one number per instance, ({n},).")
         defined = values[~np.isnan(values)]
-        if not np.isfinite(defined).all():
-            raise CheckError(f"check '{name}' returned an infinite value. Return NaN where the value is undefined.")
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            first = measurements.instances[int(infinite[0])]
+            raise CheckError(
+                f"check '{name}' returned an infinite value for {first.where or first.id}. Return NaN where the value "
+                "is undefined."
+            )
         if len(defined) and np.abs(defined).max() > LARGEST:
             raise CheckError(
                 f"check '{name}' returned a value larger than {LARGEST:g} in magnitude. Rescale the values."

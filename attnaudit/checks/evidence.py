@@ -46,7 +46,8 @@ class Typical:
 class Evidence:
     """What a check found on n instances.
 
-    A value that is not finite is replaced by None, without an interval, because comparisons with NaN are meaningless.
+    If the value or an end of its interval is not finite, there is neither a value nor an interval, because comparisons
+    with NaN are meaningless. A verdict may depend on one end only.
 
     Attributes:
         value: The statistic; None if it is undefined.
@@ -93,7 +94,11 @@ class Evidence:
     no_decision: str = ""
 
     def __post_init__(self) -> None:
-        if self.value is not None and not math.isfinite(self.value):
+        numbers = [] if self.value is None else [self.value]
+        if self.value is not None and self.interval is not None:
+            interval = self.interval.at(self.interval.confidence)
+            numbers += [interval.low, interval.high]
+        if not all(map(math.isfinite, numbers)):
             object.__setattr__(self, "value", None)
             object.__setattr__(self, "interval", None)
 

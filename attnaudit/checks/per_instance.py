@@ -209,11 +209,12 @@ class PerInstanceCheck(Check):
                 f"{self.name_in_errors}: values() returned an array of shape {np.shape(values)}; expected "
                 f"({len(measurements)},), one number per instance."
             )
-        infinite = int(np.isinf(values).sum())
-        if infinite:
+        infinite = np.flatnonzero(np.isinf(values))
+        if len(infinite):
+            first = measurements.instances[int(infinite[0])]
             raise CheckError(
-                f"{self.name_in_errors}: values() returned infinite values for {infinite:,} of {len(values):,} "
-                "instances. Return NaN for instances without a value."
+                f"{self.name_in_errors}: values() returned infinite values for {len(infinite):,} of {len(values):,} "
+                f"instances, such as {first.where or first.id}. Return NaN for instances without a value."
             )
         undefined = np.isnan(values)
         groups = measurements.groups(~undefined)

@@ -85,7 +85,7 @@ def function(values):
     ("values", "message"),
     [
         ([1.0, 2.0], "returned shape (2,); expected one number per instance, (40,)"),
-        (np.full(40, np.inf), "returned an infinite value. Return NaN"),
+        (np.full(40, np.inf), "returned an infinite value for row-0000. Return NaN"),
         (np.full(40, 2.0), "returned 2; expected values between 0 and 1"),
         (["a"] * 40, "failed: ValueError: could not convert"),
     ],

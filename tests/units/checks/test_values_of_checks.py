@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,8 +12,9 @@ from attnaudit.arrays import Floats
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.records import Direction
+from attnaudit.records import Direction, Interval
 from attnaudit.statistics.groups import Groups
+from attnaudit.statistics.interval_estimate import IntervalEstimate
 from tests.units.checks.synthetic_measurements import measured
 
 
@@ -72,10 +73,43 @@ def test_a_statistic_that_is_not_finite_is_undefined(number: float) -> None:
     assert record.blocks
 
 
+@dataclass(frozen=True, kw_only=True)
+class IntervalOf(LargestWeight):
+    """The ends of the interval are given numbers."""
+
+    directions: ClassVar[tuple[Direction, ...]] = ("at_least", "at_most")
+
+    low: float
+    high: float
+
+    def interval(self, measurements: Measurements, values: Floats, groups: Groups) -> IntervalEstimate:
+        def interval_at(level: float) -> Interval:
+            return Interval(low=self.low, high=self.high, confidence=level, method="given")
+
+        return IntervalEstimate(error=0.01, confidence=self.confidence, interval_at=interval_at)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_statistic_whose_interval_is_not_finite_is_undefined(number: float) -> None:
+    assert IntervalOf(at_least=0.05, low=0.06, high=0.99).judge(measured()).verdict == "pass"
+    for check in (
+        IntervalOf(at_least=0.05, low=0.06, high=number, inconclusive="pass"),
+        IntervalOf(at_most=0.995, low=number, high=0.99, inconclusive="pass"),
+    ):
+        record = check.judge(measured())
+        assert (record.verdict, record.value, record.interval) == ("undefined", None, None)
+        assert record.blocks
+
+
 def test_infinite_values_are_refused() -> None:
     n = len(measured())
-    with pytest.raises(CheckError, match=rf"values\(\) returned infinite values for 1 of {n} instances. Return NaN"):
-        ValuesOf(at_least=0.05, inconclusive="pass").judge(measured())
+    where = "infinite values for 1 of {n} instances, such as {row}. Return NaN"
+    measurements = measured()
+    with pytest.raises(CheckError, match=where.format(n=n, row=measurements.ids[3])):
+        ValuesOf(at_least=0.05, inconclusive="pass").judge(measurements)
+    rows = [replace(one, where=f"dev.csv:{i}") for i, one in enumerate(measurements.instances)]
+    with pytest.raises(CheckError, match=where.format(n=n, row="dev.csv:3")):
+        ValuesOf(at_least=0.05, inconclusive="pass").judge(replace(measurements, instances=rows))
 
 
 def test_another_number_of_values_is_refused() -> None:
