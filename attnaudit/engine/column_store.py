@@ -131,6 +131,11 @@ def _require_shapes(columns: Columns, planned: PlannedMeasure, batch: tuple[int,
         ("vectors", 2, f"({rows}, L), L numbers per instance"),
     ):
         for name, column in getattr(columns, kind).items():
+            if not isinstance(column, Tensor):
+                raise CheckError(
+                    f"measure '{planned.name}': the column '{name}' in Columns.{kind} is of type "
+                    f"{type(column).__name__}; expected a torch tensor of shape {described}."
+                )
             shape = tuple(column.shape)
             if len(shape) != dimensions or shape[0] != rows or (kind == "tokens" and shape[1] != tokens):
                 raise CheckError(

@@ -69,6 +69,8 @@ def test_the_latest_rows_count_if_a_batch_runs_again() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
+        ({"scalars": {"peak": 0.5}}, r"'peak' in .*scalars is of type float; expected a torch tensor of shape \(2,\)"),
+        ({"tokens": {"peak": np.ones((2, 2))}}, r"is of type ndarray; expected a torch tensor of shape"),
         (
             {"scalars": {"peak": torch.tensor(0.5)}},
             r"'peak' in .*scalars has shape \(\); expected \(2,\), one number",
