@@ -53,6 +53,10 @@ class CheckError(AuditError):
     """Raised when a check or policy is declared with invalid arguments, or when a check cannot reach a verdict."""
 
 
+class UnknownCheckError(CheckError):
+    """Raised when a policy names a check that is not registered."""
+
+
 class ReportError(AuditError):
     """Raised when the files of a run cannot be written or read."""
 

@@ -127,7 +127,7 @@ class _ReachedCode:
         """Return a text for a value: the value itself if it is a constant, else its number or the name of its type."""
         if type(value) is str:
             return repr(_without_location(value, module))
-        if type(value) in _CONSTANTS or isinstance(value, _SHOWN):
+        if type(value) in _CONSTANTS or (isinstance(value, _SHOWN) and not _is_own(type(value), module)):
             return repr(value)
         if isinstance(value, types.ModuleType):
             return f"module {value.__name__} {'; '.join(self._file(value.__name__))}"
@@ -140,6 +140,8 @@ class _ReachedCode:
         if isinstance(value, re.Pattern):
             return f"{value.pattern!r} {value.flags}"
         kind = type(value)
+        if isinstance(value, (np.ndarray, *_SHOWN)) and _is_own(kind, module):
+            return self._number(value, module)
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.hasobject:
             items = np.asarray(value).reshape(-1).tolist()
             return f"{value.dtype} {np.shape(value)} ({', '.join(self._text(item, module) for item in items)})"
@@ -182,6 +184,10 @@ class _ReachedCode:
         """Yield texts for a container, a wrapper of a function, or an instance of a class of the user."""
         yield self._text(type(value), module)
         yield _as_constant(value)
+        if isinstance(value, _SHOWN):
+            yield next(str(kind.__repr__(value)) for kind in _SHOWN if isinstance(value, kind))
+        if isinstance(value, np.ndarray):
+            yield self._text(np.asarray(value), module)
         yield from self._members(value, module)
         for kinds, attributes in _WRAPPERS:
             if isinstance(value, kinds):

@@ -41,7 +41,7 @@ from attnaudit.checks.policy_exceptions import (
     require_family_names,
     require_gates,
 )
-from attnaudit.errors import AuditError, CheckError, nearest, require_regular_file
+from attnaudit.errors import AuditError, CheckError, UnknownCheckError, nearest, require_regular_file
 from attnaudit.records import PolicyQuestion, PolicyRecord
 from attnaudit.registry import checks
 
@@ -102,7 +102,7 @@ def from_tables(
             )
         name = table["name"]
         if not isinstance(name, str) or name not in checks:
-            raise CheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")
+            raise UnknownCheckError(f"{place}: unknown check name {name!r}. {nearest(str(name), checks.names())}")
         own = {key: value for key, value in table.items() if key not in ("name", MARGIN)}
         check = _declare(name, {**(defaults or {}), **own}, f"{place} ({name})")
         declared.append(check)

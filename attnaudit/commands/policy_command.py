@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attnaudit.checks.effective_policy import effective_policy_of_file, hash_of
 from attnaudit.checks.policy_diff import SUSPECT, Change, differences
-from attnaudit.errors import AuditError, CheckError, ReportError, require_reachable
+from attnaudit.errors import AuditError, CheckError, ReportError, UnknownCheckError, require_reachable
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import EffectivePolicy
 from attnaudit.report.run_files import read_run, read_run_file
@@ -96,9 +96,7 @@ def read_source(path: Path) -> Source:
     if not path.is_dir() and path.suffix.lower() != ".json":
         try:
             return Source(effective_policy_of_file(path), "")
-        except CheckError as error:
-            if "unknown check name" not in str(error):
-                raise
+        except UnknownCheckError as error:
             raise CheckError(
                 f"{error} If conftest.py defines this check, only a run knows it: give the folder of a run instead."
             ) from error

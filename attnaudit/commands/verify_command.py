@@ -15,7 +15,7 @@ from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import ANCHORS
 from attnaudit.command_parser import one_of, whole_number
 from attnaudit.commands.conformance_command import read_conftests
-from attnaudit.errors import AuditError, require_reachable, require_text, shown_error
+from attnaudit.errors import AuditError, UnknownCheckError, require_reachable, require_text, shown_error
 from attnaudit.formatting import one_line
 from attnaudit.records import DataRecord
 from attnaudit.registry import datasets, models
@@ -206,9 +206,8 @@ def _expectations(options: argparse.Namespace, after: datetime | None, audited: 
     paths = [(one, _is_folder(one)) for one in options.model] + [
         (one, Path(one).exists()) for one in options.data or ()
     ]
-    names_file = options.policy is not None and SHA256.fullmatch(options.policy) is None
-    if names_file or any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
-        read_conftests()  # they may also register checks of the policy
+    if any(_must_be_looked_up(one) for one, is_path in paths if not is_path):
+        read_conftests()
     policy = None if options.policy is None else _policy_hash(options.policy, sequential=options.sequential)
     return Expectations(
         models=[_expected_model(one) for one in dict.fromkeys(chain.from_iterable(map(_by_label, options.model)))],
@@ -293,7 +292,11 @@ def _policy_hash(given: str, *, sequential: bool) -> str:
     """
     if SHA256.fullmatch(given):
         return given.lower()
-    return effective_policy_of_file(Path(given), sequential=sequential).sha256
+    try:
+        return effective_policy_of_file(Path(given), sequential=sequential).sha256
+    except UnknownCheckError:
+        read_conftests()  # conftest.py may register the check
+        return effective_policy_of_file(Path(given), sequential=sequential).sha256
 
 
 def _baseline_hashes(folder: Path) -> dict[str, str]:

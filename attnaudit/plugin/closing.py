@@ -170,10 +170,13 @@ def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], 
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return
     if gates:
-        states = {gate.state for gate in gates}
-        if "excepted" in states and states <= {"excepted", "informational"}:
-            excepts = "excepts every gate" if states == {"excepted"} else "excepts every gate that is not informational"
-            state.problem = f"the policy {excepts}, so nothing was decided. Remove at least one exception."
+        models = dict.fromkeys(gate.model for gate in gates)
+        for model in models:
+            states = {gate.state for gate in gates if gate.model == model}
+            if "excepted" in states and states <= {"excepted", "informational"}:
+                which = "every gate" if states == {"excepted"} else "every gate that is not informational"
+                where = f" of {model}" if len(models) > 1 else ""
+                state.problem = f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
     elif not plan.selected:
         state.problem = (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "

@@ -20,12 +20,12 @@ from pathlib import Path
 import msgspec
 
 from attnaudit.engine.measurements import Measurements
-from attnaudit.errors import ReportError
+from attnaudit.errors import ReportError, require_reachable
 from attnaudit.processes import is_unfinished, lock_file, replace_file
 from attnaudit.records import DataRecord, Environment, MeasureRecord, ModelRecord, RunRecord
 from attnaudit.report.run_files import read_run
 from attnaudit.run.plan import Plan
-from attnaudit.run.run_choice import LATEST
+from attnaudit.run.run_choice import LATEST, is_run_folder, newest_run
 from attnaudit.run.stored_shards import COMPLETE, PLAN
 
 #: The name of the folder of the shards, in the folder of the parts.
@@ -65,6 +65,14 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
     def pair(self) -> tuple[str, str]:
         """The ids of the model and the data set."""
         return self.model.name, self.data.name
+
+
+def _names_a_run(folder: Path) -> bool:
+    """Return whether latest.txt in a folder names a run in this folder."""
+    try:
+        return is_run_folder(newest_run(folder))
+    except ReportError:
+        return False
 
 
 class RunFolder:
@@ -109,18 +117,22 @@ class RunFolder:
         """Continue a run that was interrupted: keep its shards, and remove everything else that its processes wrote.
 
         If the run is refused, latest.txt names it, so that `attnaudit verify` does not accept an earlier run instead.
+        A file of this name that does not name a run next to it is not changed.
 
         Raises:
             ReportError: There is no such run, it has no shards, it has passed, or another process writes it.
         """
+        require_reachable("--audit-resume", self.path)
         try:
             self._resume()
         except ReportError as refusal:
-            # The folder of all runs may have been given instead of a run in it. Other folders have no such file.
-            for latest in (self.reports / LATEST, self.path / LATEST):
-                if latest.is_file():
-                    self._name_refused(latest, refusal)
-            raise
+            # The folder of all runs may have been given instead of a run in it.
+            named = [folder for folder in (self.reports, self.path) if _names_a_run(folder)]
+            for folder in named:
+                self._name_refused(folder / LATEST, refusal)
+            if not named:
+                raise
+            raise ReportError(f"{refusal} Until the next run, `attnaudit verify` accepts no other run.") from None
 
     def _name_refused(self, latest: Path, refusal: ReportError) -> None:
         """Name this run in latest.txt, because it was refused.

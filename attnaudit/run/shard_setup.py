@@ -183,8 +183,8 @@ def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str], known: d
         loaded: The model.
         needs: The names of the measures.
         known: The hashes of models and measures that were computed before in this run, to which new ones are added. A
-            cache that the code fills while it runs is part of its hash. The hash is therefore computed once, before the
-            code runs, as it is in a run that is resumed.
+            cache that code fills while it runs is part of its hash. The hash is therefore computed once, before the
+            code itself runs. A cache that another model has filled before is part of it.
 
     Returns:
         The hash, in hexadecimal; "" if there is no such code.

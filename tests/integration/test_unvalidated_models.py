@@ -229,6 +229,32 @@ def test_gates_that_are_all_excepted_or_informational_decide_nothing(
     assert "edited" not in out
 
 
+def test_a_model_of_which_every_gate_is_excepted_fails_the_run(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conftest = project.path / "conftest.py"
+    skip_other = (
+        "\n\ndef pytest_collection_modifyitems(items):\n    import pytest\n    for item in items:\n"
+        "        if 'other' in item.name:\n            item.add_marker(pytest.mark.skip(reason='known'))\n"
+    )
+    conftest.write_text(conftest.read_text(encoding="utf-8") + OTHER_MODEL + skip_other, encoding="utf-8")
+    (project.path / "mine.toml").write_text(
+        '[policy]\nname = "mine"\n[[check]]\nname = "attention_peak"\nat_most = 0.99\n'
+        '[[exception]]\ncheck = "attention_peak"\nreason = "known"\nmodel = "other"\n',
+        encoding="utf-8",
+    )
+    result = project.runpytest("--model", "tiny", "--model", "other", "--policy", "mine.toml", "--junitxml=junit.xml")
+    content = newest_audit(project.path)
+    assert states(content) == {"tiny attention_peak": "passed", "other attention_peak": "excepted"}
+    assert (result.ret, content["status"], content["exit_status"]) == (5, "failed", 5)
+    (failure,) = junit_failures(project)
+    for output in (failure, page(project, "summary.md"), "\n".join(result.outlines)):
+        assert "policy excepts every gate of other, so nothing was decided. Remove an exception." in output
+    status, out = verify(project, capsys, "tiny", "other")
+    assert status == 1
+    assert "other: its gates are all excepted or informational" in out
+
+
 @pytest.mark.parametrize("change", ["family", "rule", "list", "status"])
 def test_a_record_that_was_edited_to_pass_is_recognised(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str], change: str

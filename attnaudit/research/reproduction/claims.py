@@ -25,13 +25,11 @@ from attnaudit.research.reproduction.holm_intervals import (
     mean_interval,
     seeds_needed,
 )
-from attnaudit.research.reproduction.paper_report import ClaimVerdict, Finding, OpenCause, Reproduction
+from attnaudit.research.reproduction.paper_report import ENCODERS, ClaimVerdict, Finding, OpenCause, Reproduction
 from attnaudit.research.validation.roc import wilson
 
 #: The largest number of rows that the evidence of a claim lists.
 LISTED = 8
-#: Encoders in the names of rows -> their names in texts.
-ENCODERS = {"bilstm": "BiLSTM", "cnn": "CNN", "transformer": "Transformer", "mlp": "MLP"}
 NOTHING_RUN = "No row that this claim needs has been run here."
 
 
@@ -315,7 +313,7 @@ def _without_encoders(cases: Sequence[Case], counted: Sequence[Case]) -> str:
     """
     every, known = ({name for case in some for name in case.name.split("/")[1:2]} for some in (cases, counted))
     missing = [words for name, words in ENCODERS.items() if name in every - known]
-    return f" No row with a {' or a '.join(missing)} counts." if missing else ""
+    return f" No row with {' or '.join(missing)} counts." if missing else ""
 
 
 def _decided_without_correction(cases: Sequence[Case]) -> bool:

@@ -120,10 +120,10 @@ def _of_quantity(rows: Sequence[Row], quantity: str) -> Closeness:
 
 def _median(quantities: Sequence[Closeness]) -> Closeness:
     """Return the median of the correlations of quantities with different units."""
-    known = [one.spearman for one in quantities if one.spearman is not None]
+    known = [one for one in quantities if one.spearman is not None]
     return Closeness(
-        cells=sum(one.cells for one in quantities),
-        spearman=statistics.median(known) if known else None,
+        cells=sum(one.cells for one in known),
+        spearman=statistics.median(one.spearman for one in known if one.spearman is not None) if known else None,
         median_difference=None,
     )
 

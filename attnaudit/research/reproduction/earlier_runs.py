@@ -24,16 +24,19 @@ _Values = Sequence[float | None]
 def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredRow:
     """Return a newly measured row with the earlier runs of the row that it replaces.
 
-    The replaced row becomes an earlier run if it has the same settings and the same number of texts. Runs that gave the
-    same numbers as the new row are left out.
+    The replaced row becomes an earlier run if it has the same settings. Runs that gave the same numbers as the new row
+    are left out. If the new row could not be measured, the replaced row is returned, with a note.
 
     Args:
         row: The new row.
         before: The row that it replaces. None if there is none.
     """
-    if before is None or before.provenance is None or row.provenance is None or not row.quantities:
+    if before is None or before.provenance is None or not before.quantities:
         return row
-    if not row.setting or before.setting != row.setting or before.provenance.instances != row.provenance.instances:
+    if row.provenance is None or not row.quantities:
+        note = f"not measured again: {row.missing}"
+        return before if note in before.notes else msgspec.structs.replace(before, notes=(*before.notes, note))
+    if not row.setting or before.setting != row.setting:
         return row
     replaced = EarlierRun(provenance=before.provenance, quantities=before.quantities, scores=before.scores)
     runs = [run for run in (*before.earlier, replaced) if _differs(row, row.provenance, run)]
@@ -41,9 +44,12 @@ def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredR
 
 
 def mean_of_runs(row: MeasuredRow) -> MeasuredRow:
-    """Return a row in which each value and each score of a seed is the mean over the runs that have it."""
-    made = row.provenance
-    if made is None or not row.earlier:
+    """Return a row in which each value and each score of a seed is the mean over the runs that have it.
+
+    Runs with another number of texts are left out.
+    """
+    made, earlier = row.provenance, _comparable(row)
+    if made is None or not earlier:
         return row
 
     def averaged(values: _Values, of_runs: Iterable[tuple[Provenance, _Values]]) -> list[float | None]:
@@ -51,7 +57,7 @@ def mean_of_runs(row: MeasuredRow) -> MeasuredRow:
         return [_mean(of_seed) for of_seed in zip(*aligned, strict=True)]
 
     def of_scores(role: str, scores: RoleScores, name: str) -> tuple[float | None, ...]:
-        of_runs = [(run.provenance, getattr(run.scores.get(role, RoleScores()), name)) for run in row.earlier]
+        of_runs = [(run.provenance, getattr(run.scores.get(role, RoleScores()), name)) for run in earlier]
         return tuple(averaged(getattr(scores, name), of_runs))
 
     quantities = {
@@ -59,7 +65,7 @@ def mean_of_runs(row: MeasuredRow) -> MeasuredRow:
             n=found.n,
             values=averaged(
                 found.values,
-                [(run.provenance, run.quantities[name].values) for run in row.earlier if name in run.quantities],
+                [(run.provenance, run.quantities[name].values) for run in earlier if name in run.quantities],
             ),
         )
         for name, found in row.quantities.items()
@@ -73,22 +79,44 @@ def mean_of_runs(row: MeasuredRow) -> MeasuredRow:
 
 def note_on_runs(row: MeasuredRow) -> str:
     """Return a note on the runs of a row. It is "" if there was only one run."""
-    if not row.earlier or row.provenance is None:
+    earlier = _comparable(row)
+    if not earlier or row.provenance is None:
         return ""
-    days = [run.provenance.created[:10] for run in row.earlier] + [row.provenance.created[:10]]
+    days = [made.created[:10] for made in (*(run.provenance for run in earlier), row.provenance)]
+    times = "twice" if len(days) == 2 else f"{len(days)} times"
     return (
-        f"trained and audited {len(days)} times with the same settings and seeds ({', '.join(days)}), with different "
-        "results; each value is the mean over the runs that have it"
+        f"trained and audited {times} with the same settings and seeds ({', '.join(days)}), and the numbers differ; "
+        "each number is the mean over the runs that have it, and figures of texts show the last run"
     )
 
 
+def _comparable(row: MeasuredRow) -> list[EarlierRun]:
+    """Return the earlier runs with the same number of texts."""
+    return [one for one in row.earlier if row.provenance and one.provenance.instances == row.provenance.instances]
+
+
 def _differs(row: MeasuredRow, made: Provenance, run: EarlierRun) -> bool:
-    """Return whether a run gave another value than a row, for a quantity and a seed that both have."""
-    for name, found in row.quantities.items():
-        if name in run.quantities:
-            others = _aligned(made, len(found.values), run.provenance, run.quantities[name].values)
-            pairs = zip(found.values, others, strict=True)
-            if any(ours is not None and theirs is not None and abs(ours - theirs) > SAME for ours, theirs in pairs):
+    """Return whether a run has other numbers than a row, for a quantity or score and a seed that both have.
+
+    A number also differs from an undefined one. Runs with another number of texts always differ.
+    """
+    if made.instances != run.provenance.instances:
+        return True
+    pairs: list[tuple[_Values, _Values]] = [
+        (found.values, run.quantities[name].values) for name, found in row.quantities.items() if name in run.quantities
+    ]
+    for role, scores in row.scores.items():
+        others = run.scores.get(role, RoleScores())
+        pairs += [(scores.accuracy, others.accuracy), (scores.f1, others.f1)]
+    shared = set(made.seeds) & set(run.provenance.seeds)
+    for ours, theirs in pairs:
+        aligned = _aligned(made, len(ours), run.provenance, theirs)
+        of_seeds = len(made.seeds) == len(ours) and len(run.provenance.seeds) == len(theirs)
+        compared = [seed in shared for seed in made.seeds] if of_seeds else [len(ours) == len(theirs)] * len(ours)
+        for one, other, is_compared in zip(ours, aligned, compared, strict=True):
+            if is_compared and (one is None) != (other is None):
+                return True
+            if one is not None and other is not None and abs(one - other) > SAME:
                 return True
     return False
 

@@ -84,7 +84,7 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
         if counted.cells < LEAST_CELLS:
             return (
                 "too few rows that count",
-                f"{counted.cells} of {plural(all_run.cells, 'row')}; {LEAST_CELLS} are needed",
+                f"{counted.cells} of {plural(all_run.cells, 'number')}; {LEAST_CELLS} are needed",
             )
         numbers = _correlation(counted, all_run)
         if _at_end([line for _, line in lines[False] if line.difference is not None]):
@@ -96,7 +96,7 @@ def ranked(table: str, quantity: str, least: float) -> ReadGoal:
 
 def _correlation(counted: Closeness, all_run: Closeness) -> str:
     if counted.spearman is None:
-        return f"ρ is undefined, because all {counted.cells} numbers are equal"
+        return f"ρ is undefined, because all {counted.cells} numbers of the paper, or all of ours, are equal"
     numbers = f"ρ = {number(counted.spearman, digits=2, exponent=False)} over {counted.cells} rows"
     if all_run.spearman is not None and all_run.cells > counted.cells:
         numbers += (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.paper_report import OUTDATED, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import ENCODERS, OUTDATED, Reproduction, Row, Table
 
 COVERAGE = "What has been run"
 #: How to read the cells of the table.
@@ -15,14 +15,6 @@ COUNTED = (
     "test texts. Their numbers are not shown, and do not count, until the rows are run again."
 )
 NOT_IN_PAPER = "not in the paper"
-#: Name of an encoder in the names of rows -> how a sentence names it.
-ENCODERS: Mapping[str, str] = {
-    "bilstm": "a BiLSTM",
-    "average": "the encoder “average”",
-    "cnn": "a CNN",
-    "mlp": "an MLP",
-    "transformer": "a Transformer",
-}
 
 
 def coverage(table: Table, corpus: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -21,6 +21,14 @@ OpenCause = Literal[
 GoalVerdict = Literal["met", "missed", "saturated", "too few rows that count", "not measured"]
 #: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
 OUTDATED = "measured with settings that have changed since then; not run again yet"
+#: Name of an encoder in the names of rows -> how a sentence names it.
+ENCODERS: Mapping[str, str] = {
+    "bilstm": "a BiLSTM",
+    "average": "the encoder “average”",
+    "cnn": "a CNN",
+    "mlp": "an MLP",
+    "transformer": "a Transformer",
+}
 
 
 class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

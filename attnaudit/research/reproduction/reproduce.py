@@ -160,7 +160,6 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
     figures = {(one.table, one.figure.row, one.figure.name): one for one in earlier.figures} if earlier else {}
     for row in (row for row in run.rows if not row.plan.unavailable):
         table, name = row.table.name, row.plan.name
-        figures = {key: one for key, one in figures.items() if key[:2] != (table, name)}
         plan = run.seed_plan
         planned = plan is not None and not options.quick and plan.count(options.stem, name) is not None
         measured = measured_row(
@@ -173,6 +172,8 @@ def _added(run: FinishedRun, earlier: Results | None) -> Results:
             vectors=_recorded(options.vectors),
         )
         rows[table, name] = with_earlier_runs(measured, rows.get((table, name)))
+        if measured.quantities:
+            figures = {key: one for key, one in figures.items() if key[:2] != (table, name)}
         for figure in row_figures(row):
             figures[table, name, figure.name] = MeasuredFigure(table=table, figure=figure)
     order = [

@@ -9,6 +9,7 @@ from array import array
 from collections import ChainMap, UserDict, defaultdict
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -317,6 +318,20 @@ def hash_of_value(value: object) -> str:
 )
 def test_values_of_libraries_belong_to_the_hash(one: Callable[[], object], other: Callable[[], object]) -> None:
     assert hash_of_value(one()) == hash_of_value(one()) != hash_of_value(other())
+
+
+def test_classes_of_the_user_that_inherit_from_values_of_libraries_belong_to_the_hash() -> None:
+    def made(kind: type, factor: int, *values: object) -> object:
+        own = type("Own", (kind,), {"scaled": (lambda one: 2 * one) if factor == 2 else (lambda one: 3 * one)})
+        own.__module__ = __name__
+        return np.arange(3).view(own) if kind is np.ndarray else own(*values)
+
+    for kind, value, other in ((Decimal, "1.5", "2.5"), (timedelta, 1, 2), (bytearray, b"a", b"b")):
+        first = hash_of_value(made(kind, 2, value))
+        assert first == hash_of_value(made(kind, 2, value))
+        assert first not in (hash_of_value(made(kind, 3, value)), hash_of_value(made(kind, 2, other)))
+    assert hash_of_value(made(np.ndarray, 2)) == hash_of_value(made(np.ndarray, 2))
+    assert hash_of_value(made(np.ndarray, 2)) != hash_of_value(made(np.ndarray, 3))
 
 
 def test_objects_that_contain_one_another_in_sets_are_hashed_in_a_short_time() -> None:

@@ -114,6 +114,20 @@ def test_a_run_that_is_refused_is_named_as_the_newest_until_another_one_begins(t
     assert newest_run(reports) == reports / "new"
 
 
+def test_a_file_of_another_program_with_the_name_of_ours_is_not_changed(tmp_path: Path) -> None:
+    (tmp_path / "latest.txt").write_text("step_1")
+    (tmp_path / "step_1").mkdir()
+    for folder in (RunFolder(tmp_path, "step_1"), RunFolder(tmp_path.parent, tmp_path.name)):
+        with pytest.raises(ReportError, match="--audit-resume"):
+            folder.resume()
+    assert (tmp_path / "latest.txt").read_text() == "step_1"
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="--audit-resume"):
+        RunFolder(tmp_path, "r" * 300).resume()
+
+
 def test_a_run_outside_a_folder_of_runs_is_refused_without_a_trace(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="Give the folder of an interrupted run"):
         RunFolder(tmp_path, "run").resume()

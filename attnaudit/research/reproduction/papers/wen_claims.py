@@ -147,7 +147,8 @@ def _fixed_attention(report: Reproduction) -> Answer:
         others += [f"{words}: {', '.join(means)}"] if means else []
     if not others:
         return answer
-    return replace(answer, evidence=f"{answer.evidence}; mean Δτ if attention is fixed {'; '.join(others)}")
+    means_of_others = f"mean Δτ if attention is fixed {'; '.join(others)}"
+    return replace(answer, evidence="; ".join(filter(None, [answer.evidence, means_of_others])))
 
 
 def _little(name: str, table: str, quantity: str, sentence: str, paper: str) -> Claim:

@@ -73,12 +73,11 @@ def test_quantities_that_only_one_run_has_keep_their_values() -> None:
     [
         None,
         measured([0.3, 0.4, 0.5], setting="0" * 16),
-        measured([0.3, 0.4, 0.5], provenance=msgspec.structs.replace(MADE, instances=7)),
         measured([0.1, 0.2, 0.3]),
         measured([0.1, 0.2], seeds=(0, 1)),
         MeasuredRow(table=ROW.table, name=ROW.name, missing="out of luck"),
     ],
-    ids=["none", "other settings", "other texts", "the same numbers", "fewer seeds", "not measured"],
+    ids=["none", "other settings", "the same numbers", "fewer seeds", "not measured"],
 )
 def test_other_rows_are_replaced(before: MeasuredRow | None) -> None:
     row = measured([0.1, 0.2, 0.3], day=2)
@@ -94,6 +93,32 @@ def test_a_run_that_gives_earlier_numbers_again_counts_once() -> None:
     assert mean_of_runs(again).quantities["mean"].values == pytest.approx([0.3, 0.4, 0.5])
 
 
+def test_a_row_that_cannot_be_measured_again_keeps_its_numbers() -> None:
+    before = with_earlier_runs(measured([0.1, 0.2, 0.3], day=2), measured([0.3, 0.4, 0.5]))
+    failed = MeasuredRow(table=ROW.table, name=ROW.name, missing="out of memory")
+    kept = with_earlier_runs(failed, before)
+    assert kept == msgspec.structs.replace(before, notes=(*before.notes, "not measured again: out of memory"))
+    assert with_earlier_runs(failed, kept) == kept
+
+
+def test_a_number_that_became_undefined_and_other_scores_are_differences() -> None:
+    both = with_earlier_runs(measured([None, 0.2], seeds=(0, 1), day=2), measured([0.3, 0.2], seeds=(0, 1)))
+    assert mean_of_runs(both).quantities["mean"].values == pytest.approx([0.3, 0.2])
+    worse = measured([0.3], seeds=(0,), day=2, scores={"model": RoleScores(accuracy=(0.5,))})
+    assert mean_of_runs(with_earlier_runs(worse, measured([0.3], seeds=(0,)))).scores["model"].accuracy == (0.4,)
+
+
+def test_runs_with_other_texts_are_kept_but_not_averaged() -> None:
+    full, sample = measured([0.1, 0.2, 0.3]), measured([0.5, 0.6, 0.7], day=2)
+    assert sample.provenance is not None
+    sample = msgspec.structs.replace(sample, provenance=msgspec.structs.replace(sample.provenance, instances=7))
+    second = with_earlier_runs(sample, full)
+    assert mean_of_runs(second) == second
+    assert note_on_runs(second) == ""
+    third = with_earlier_runs(measured([0.3, 0.4, 0.5], day=3), second)
+    assert mean_of_runs(third).quantities["mean"].values == pytest.approx([0.2, 0.3, 0.4])
+
+
 def test_a_report_shows_the_means_and_says_so(tmp_path: Path) -> None:
     row = with_earlier_runs(measured([0.1, 0.2, 0.3], day=2), measured([0.3, 0.4, 0.5]))
     results = Results(header=HEADER, rows=(row,), figures=())
@@ -105,6 +130,6 @@ def test_a_report_shows_the_means_and_says_so(tmp_path: Path) -> None:
     assert values_by_seed(report, ROW.table, ROW.name, "mean") == pytest.approx({0: 0.2, 1: 0.3, 2: 0.4})
     (shown,) = (one for table in report.tables for one in table.rows if one.lines)
     assert shown.notes[1] == (
-        "trained and audited 2 times with the same settings and seeds (2026-01-01, 2026-01-02), with different "
-        "results; each value is the mean over the runs that have it"
+        "trained and audited twice with the same settings and seeds (2026-01-01, 2026-01-02), and the numbers differ; "
+        "each number is the mean over the runs that have it, and figures of texts show the last run"
     )
