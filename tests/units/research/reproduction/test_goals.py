@@ -50,7 +50,8 @@ def test_a_rank_correlation_is_computed_from_the_rows_that_count() -> None:
     assert result(read, *rows[:4], last) == ("too few rows that count", "4 of 5 numbers; 5 are needed")
     assert result(read, compared("row 1", None, 0.3)) == ("not measured", "")
     constant = [compared(f"row {i}", i / 10, 0.3) for i in range(5)]
-    assert result(read, *constant) == ("missed", "ρ is undefined, because all 5 numbers of the paper, or all of ours, are equal")
+    undefined = "ρ is undefined, because all 5 numbers of the paper, or all of ours, are equal"
+    assert result(read, *constant) == ("missed", undefined)
 
 
 def test_a_model_that_is_in_two_rows_counts_once_for_a_rank_correlation() -> None:
