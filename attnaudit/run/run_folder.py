@@ -70,7 +70,7 @@ class MeasuredPart(msgspec.Struct, frozen=True, kw_only=True):
 def _names_a_run(folder: Path) -> bool:
     """Return whether latest.txt in a folder names a run in this folder."""
     try:
-        return is_run_folder(newest_run(folder))
+        return (folder / LATEST).is_file() and is_run_folder(newest_run(folder))
     except ReportError:
         return False
 
@@ -334,8 +334,19 @@ class RunFolder:
         """
         self._guard(lambda: replace_file(path, content))
 
-    def _guard(self, action: Callable[[], None]) -> None:
-        """Run an action that writes files.
+    def _guard(
+        self,
+        action: Callable[[], None],
+        *,
+        what: str = "written",
+        remedy: str = "Free some space, or choose another folder with --audit-reports.",
+    ) -> None:
+        """Run an action on the files of the run.
+
+        Args:
+            action: The action.
+            what: What the action does to a file, for the message.
+            remedy: What the user can do, for the message.
 
         Raises:
             ReportError: The action raised an OSError. The message names the file.
@@ -343,21 +354,10 @@ class RunFolder:
         try:
             action()
         except OSError as error:
-            raise self._failed(
-                error, "written", "Free some space, or choose another folder with --audit-reports."
+            raise ReportError(
+                f"{error.filename or self.path}: cannot be {what} ({error.strerror or error}). {remedy}"
             ) from error
 
     def _guard_removal(self, action: Callable[[], None]) -> None:
-        """Run an action that removes a file.
-
-        Raises:
-            ReportError: The action raised an OSError. The message names the file.
-        """
-        try:
-            action()
-        except OSError as error:
-            raise self._failed(error, "removed", "Remove it, because its content is not valid.") from error
-
-    def _failed(self, error: OSError, what: str, remedy: str) -> ReportError:
-        """Return the error about a file that cannot be written or removed."""
-        return ReportError(f"{error.filename or self.path}: cannot be {what} ({error.strerror or error}). {remedy}")
+        """Run an action that removes a file, as `_guard` does."""
+        self._guard(action, what="removed", remedy="Remove it, because its content is not valid.")

@@ -123,6 +123,17 @@ def test_a_file_of_another_program_with_the_name_of_ours_is_not_changed(tmp_path
     assert (tmp_path / "latest.txt").read_text() == "step_1"
 
 
+def test_nothing_is_written_into_the_folder_of_a_run_that_is_refused(tmp_path: Path) -> None:
+    path = interrupted(tmp_path)
+    (path / "parts").rename(tmp_path / "moved")
+    (path / "audit.json").write_text("{}")
+    before = sorted(path.iterdir())
+    with pytest.raises(ReportError, match="--audit-resume"):
+        RunFolder(tmp_path, path.name).resume()
+    assert sorted(path.iterdir()) == before
+    assert newest_run(path) == path
+
+
 def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     with pytest.raises(AuditError, match="--audit-resume"):
         RunFolder(tmp_path, "r" * 300).resume()
