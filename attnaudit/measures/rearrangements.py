@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnaudit.arrays import Floats, Integers
+from attnaudit.arrays import Integers
 from attnaudit.engine.attention_view import Extent
 from attnaudit.measures import AttentionView
 from attnaudit.measures.erasure_curves import TIED
@@ -28,6 +29,8 @@ from attnaudit.seeding import keyed_generator
 
 #: Seed of the random coefficients, one per attention row, in the hash of a token's weights.
 HASH_SEED = 20
+#: Where the upper half of a 64-bit integer is, if it is read as two 32-bit integers.
+UPPER_HALF = 1 if sys.byteorder == "little" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,35 +65,44 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
             attentions, all of them are listed.
     """
     real = view.batch.real_tokens.cpu().numpy()
-    keys, movable = (tensor.cpu().numpy() for tensor in weight_keys(view, extent))
     rows, width = real.shape
-    index = np.broadcast_to(np.arange(width), (rows, count, width)).copy()
+    distinct = np.array([number_of_orders(size) for size in real.sum(1).tolist()])
+    untied = _untied(view, extent) & (distinct > count)
+    keys, movable = np.zeros((rows, width), dtype=np.int64), real.copy()
+    if not untied.all():
+        keys[~untied], movable[~untied] = _keys_of(view, extent, ~untied)
+    index = np.empty((rows, count, width), dtype=np.int64)
     differs = np.zeros((rows, count), dtype=bool)
     published = np.broadcast_to(np.arange(count), (rows, count)).copy()
-    distinct, used = np.ones(rows), 1
+    used = 1
     for b in range(rows):
-        places, tokens = real[b].nonzero()[0], movable[b].nonzero()[0]
-        draws = keyed_generator(view.seed, "permutation", view.instances[b].id).random((count, len(places)))
-        order = ascending(draws)
+        places = real[b].nonzero()[0]
         # Without special tokens between them, the real tokens are a slice, which is faster to fill than places.
         first, stop = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
         is_slice = stop - first == len(places)
-        order = order + first if is_slice else places[order]
-        own, counts = _numbered(keys[b, tokens])
-        labels = np.zeros(width, dtype=np.int64)
-        labels[tokens] = own
-        moved = order if len(tokens) == len(places) else order[movable[b][order]].reshape(count, len(tokens))
-        # If all labels differ, the order of the labels changes exactly if that of the tokens does.
-        drawn, unmoved = (moved, tokens) if len(counts) == len(tokens) else (labels[moved], own)
-        distinct[b] = number_of_arrangements(counts)
+        generator = keyed_generator(view.seed, "permutation", view.instances[b].id)
+        order = random_orders(generator, count, len(places), first if is_slice else 0)
+        if not is_slice:
+            order = places[order]
+        if not untied[b]:
+            tokens = movable[b].nonzero()[0]
+            own, counts = _numbered(keys[b, tokens])
+            labels = np.zeros(width, dtype=np.int64)
+            labels[tokens] = own
+            moved = order if len(tokens) == len(places) else order[movable[b][order]].reshape(count, len(tokens))
+            distinct[b] = number_of_arrangements(counts)
         if distinct[b] > count:
             if is_slice:
+                index[b, :, :first], index[b, :, stop:] = np.arange(first), np.arange(stop, width)
                 index[b, :, first:stop] = order
             else:
+                index[b] = np.arange(width)
                 index[b][:, places] = order
-            differs[b] = _differ(drawn, unmoved)
+            if not untied[b]:
+                differs[b] = _differ(labels[moved], own)
             used = count
             continue
+        index[b] = np.arange(width)
         every = arrangements(tuple(counts.tolist()))
         size = len(every)
         index[b, :size][:, tokens] = tokens[_orders(own, every)]
@@ -98,12 +110,41 @@ def rearrangements(view: AttentionView, extent: Extent, count: int) -> Rearrange
         number = {row.tobytes(): k for k, row in enumerate(every)}
         published[b] = [number[row.tobytes()] for row in labels[moved]]
         used = max(used, size)
+    firsts = real.argmax(1)
+    same = untied[:, None] & (index[np.arange(rows), :, firsts] == firsts[:, None])
+    differs |= untied[:, None] & ~same
+    differs[same] = (index[same] != np.arange(width)).any(1)
     return Rearrangements(
         index=torch.from_numpy(index[:, :used]).to(view.device),
         differs=torch.from_numpy(differs[:, :used]).to(view.device),
         published=torch.from_numpy(published).to(view.device),
         distinct=torch.from_numpy(distinct).to(view.device),
     )
+
+
+def _untied(view: AttentionView, extent: Extent) -> NDArray[np.bool_]:
+    """Return a mask (B,), True for instances in which no two real tokens have equal weights.
+
+    It may be False for some of these instances. Most texts have no ties, and this takes less time than `weight_keys`.
+    """
+    real = view.batch.real_tokens[:, None]
+    if extent != "reading" or not view.scope.single_row:
+        return np.zeros(len(real), dtype=bool)
+    weights = np.where(real.cpu().numpy(), view.head_patterns.cpu().numpy(), -1.0)
+    weights.sort(axis=2)
+    tolerance = np.maximum(TIED * weights[:, :, -1:], np.finfo(np.float64).tiny)
+    apart: NDArray[np.bool_] = (np.diff(weights, axis=2) > tolerance) | (weights[:, :, 1:] < 0)
+    movable = (view.attendable == real).all(2)[:, 0].cpu().numpy()
+    some_row: NDArray[np.bool_] = np.any(np.all(apart, axis=2), axis=1)
+    untied: NDArray[np.bool_] = some_row & movable
+    return untied
+
+
+def _keys_of(view: AttentionView, extent: Extent, chosen: NDArray[np.bool_]) -> tuple[Integers, NDArray[np.bool_]]:
+    """Return the result of `weight_keys` for the instances that are True in a mask (B,)."""
+    rows = slice(None) if chosen.all() else torch.from_numpy(chosen.nonzero()[0]).to(view.device)
+    keys, movable = weight_keys(view, extent, rows)
+    return keys.cpu().numpy(), movable.cpu().numpy()
 
 
 def _numbered(keys: Integers) -> tuple[Integers, Integers]:
@@ -132,25 +173,39 @@ def _differ(orders: Integers, unmoved: Integers) -> NDArray[np.bool_]:
     return differs
 
 
-def ascending(draws: Floats) -> Integers:
-    """Return the order that sorts each row of draws.
+def random_orders(generator: np.random.Generator, count: int, size: int, first: int = 0) -> NDArray[np.integer]:
+    """Return the orders that sort each row of `generator.random((count, size))`, as an argsort does.
 
-    The draws must be whole multiples of 2^-53 in [0, 1), as numpy's generators produce them. For short rows, each draw
-    and its position are packed into one integer, because sorting integers is faster than an argsort.
+    numpy makes each of these numbers from the upper 53 bits of a random integer. For short rows, the upper bits of the
+    integers and their positions are packed into 32-bit integers, because sorting these is faster than an argsort. In
+    the few rows in which the upper bits are not enough, the draws are sorted by all 53 bits.
 
     Args:
-        draws: (R, n) random numbers.
+        generator: a generator whose numbers come from 64-bit integers, such as one with Philox.
+        count: the number of rows.
+        size: the number of draws in each row.
+        first: the position of the first draw of a row.
 
     Returns:
-        (R, n) positions of the draws from the smallest to the largest.
+        (count, size) positions of the draws from the smallest to the largest.
     """
-    bits = max(1, (draws.shape[1] - 1).bit_length())
-    if bits > 63 - 53:
-        return np.argsort(draws, axis=1)
-    keys: Integers = (draws * 2.0**53).astype(np.int64) << bits
-    keys |= np.arange(draws.shape[1])
+    bits = (first + size).bit_length()
+    if size < 2 or bits > 10:
+        return first + np.argsort(generator.random((count, size)), axis=1)
+    drawn = generator.bit_generator.random_raw((count, size))
+    lowest, positions = (1 << bits) - 1, np.arange(first, first + size, dtype=np.uint32)
+    keys = drawn.view(np.uint32)[:, UPPER_HALF::2].copy()
+    keys &= np.uint32(2**32 - 1 - lowest)
+    keys |= positions
     keys.sort(axis=1)
-    keys &= (1 << bits) - 1
+    # Two neighbours with the same upper bits differ by at most `lowest`.
+    in_a_row = keys.reshape(-1)
+    if (in_a_row[1:] - in_a_row[:-1]).min() <= lowest:
+        unclear = ((keys[:, 1:] ^ keys[:, :-1]) <= lowest).any(1)
+        every_bit = drawn[unclear] & np.uint64(2**64 - 2**11) | positions
+        every_bit.sort(axis=1)
+        keys[unclear] = every_bit
+    keys &= np.uint32(lowest)
     return keys
 
 
@@ -165,6 +220,12 @@ def number_of_arrangements(counts: Integers) -> float:
     """
     number = math.factorial(int(counts.sum())) // math.prod(map(math.factorial, counts[counts > 1].tolist()))
     return math.inf if number > 2**1000 else float(number)
+
+
+@functools.lru_cache(maxsize=4096)
+def number_of_orders(size: int) -> float:
+    """Return the number of orders of different values, `size`!. It is inf if it is larger than 2^1000."""
+    return number_of_arrangements(np.ones(size, dtype=np.int64))
 
 
 @functools.lru_cache(maxsize=128)
@@ -203,23 +264,25 @@ def _orders(own: Integers, every: Integers) -> Integers:
 # -- which tokens have equal weights -----------------------------------------------------------------------------------
 
 
-def weight_keys(view: AttentionView, extent: Extent) -> tuple[Tensor, Tensor]:
+def weight_keys(view: AttentionView, extent: Extent, rows: Tensor | slice = slice(None)) -> tuple[Tensor, Tensor]:
     """Return a key for each token. Two tokens have the same key if they have the same weight in every permuted row.
 
     Args:
         view: B instances.
         extent: which rows are permuted.
+        rows: the instances to use, all by default.
 
     Returns:
         (B, T) keys, int64, and a (B, T) mask, True at the tokens whose weights can be moved: real tokens to which at
         least one permuted row may attend. All keys of an instance are 0 if the weights within each row are equal,
         because then no permutation changes anything.
     """
-    keys = torch.zeros(view.batch.real_tokens.shape, dtype=torch.int64, device=view.device)
+    keys = torch.zeros_like(view.batch.real_tokens[rows], dtype=torch.int64)
     movable, varied = torch.zeros_like(keys, dtype=torch.bool), torch.zeros_like(keys[:, :1], dtype=torch.bool)
     random = torch.Generator().manual_seed(HASH_SEED)
     for weights, attendable, factors in _permuted_rows(view, extent, random):
-        ranks = tied_ranks(weights, attendable)
+        attendable = attendable[rows]
+        ranks = tied_ranks(weights[rows], attendable)
         keys += (ranks * factors).sum(1)
         movable |= attendable.any(1)
         highest = torch.where(attendable, ranks, 0).amax(2)

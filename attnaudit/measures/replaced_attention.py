@@ -100,13 +100,23 @@ def permutation(view: AttentionView, request: Request) -> Columns:
     permuted = permuted_outputs(view, request.argument)
     output = probabilities(permuted.logits)
     distances = total_variation(output, view.probabilities[:, None, :].expand_as(output)).gather(1, permuted.published)
-    # torch.median returns the lower of the two middle values; the quantile is their mean, as in the published code.
-    median = distances.quantile(0.5, dim=1)
+    median = _median(distances)
     undefined, classes = _nothing_shown(view), output.argmax(-1).gather(1, permuted.published).double()
     return Columns(
         scalars={f"{request.name}.tvd": median.masked_fill(undefined, torch.nan)},
         vectors={f"{request.name}.predicted": classes.masked_fill(undefined[:, None], torch.nan)},
     )
+
+
+def _median(values: Tensor) -> Tensor:
+    """Return the (B,) medians of the rows of values (B, R); NaN for rows with a NaN.
+
+    If R is even, the median is the mean of the two middle values, as in the published code. `quantile` gives the same
+    numbers, but takes longer; `median` gives the lower one of the two.
+    """
+    ordered, last = values.sort(dim=1).values, values.shape[1] - 1
+    median = torch.lerp(ordered[:, last // 2], ordered[:, (last + 1) // 2], 0.5)
+    return median.masked_fill(ordered[:, last].isnan(), torch.nan)
 
 
 @measure("rearrangement", argument=extent_of)

@@ -19,7 +19,8 @@ from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Instance
-from attnaudit.measures.rearrangements import ascending
+from attnaudit.measures.rearrangements import random_orders
+from attnaudit.seeding import keyed_generator, keyed_integer
 from tests.small_models import adapter, dataset, tokenize_with_ends
 
 Row = NDArray[np.float64]
@@ -309,7 +310,29 @@ def test_hidden_states_are_ranked_by_attention(model: PooledAttentionAdapter) ->
         np.testing.assert_allclose(states[row], plain.states[0][plain.real].detach().numpy()[order], atol=1e-5)
 
 
-@given(length=st.integers(1, 1100), seed=st.integers(0, 2**31))
-def test_ascending_equals_argsort(length: int, seed: int) -> None:
-    draws = np.random.default_rng(seed).random((3, length))
-    np.testing.assert_array_equal(ascending(draws), draws.argsort(axis=1))
+@given(length=st.integers(0, 1100), seed=st.integers(0, 2**31), first=st.integers(0, 2))
+def test_random_orders_sort_the_draws_of_the_generator(length: int, seed: int, first: int) -> None:
+    draws = keyed_generator(seed, "orders").random((20, length))
+    orders = random_orders(keyed_generator(seed, "orders"), 20, length, first)
+    np.testing.assert_array_equal(orders, first + draws.argsort(axis=1))
+
+
+class SameUpperBits:
+    """Takes the place of a generator, with numbers that differ only in the lower half of their bits."""
+
+    def __init__(self) -> None:
+        self.bit_generator = self
+
+    def random_raw(self, shape: tuple[int, int]) -> NDArray[np.uint64]:
+        return np.random.default_rng(0).integers(0, 2**32, shape, dtype=np.uint64)
+
+
+def test_draws_that_differ_only_in_the_lower_bits_are_sorted_by_all_53_bits() -> None:
+    expected = (SameUpperBits().random_raw((5, 9)) >> np.uint64(11)).argsort(axis=1, kind="stable")
+    np.testing.assert_array_equal(random_orders(SameUpperBits(), 5, 9), expected)  # type: ignore[arg-type]
+
+
+@given(seed=st.integers(0, 2**63), key=st.text())
+def test_a_keyed_generator_is_a_philox_generator_with_this_key(seed: int, key: str) -> None:
+    plain = np.random.Generator(np.random.Philox(key=keyed_integer(seed, key)))
+    np.testing.assert_array_equal(keyed_generator(seed, key).random(9), plain.random(9))
