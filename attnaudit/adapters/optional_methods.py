@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, cast, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from attnaudit.adapters.protocol import Inputs, ModelAdapter, Site, Trace
@@ -266,6 +267,36 @@ class RowSelectingAdapter(Protocol):
         Args:
             inputs: The result of `collate`.
             rows: The indices of the rows, in any order.
+        """
+        ...
+
+
+@runtime_checkable
+class CpuEncodingAdapter(Protocol):
+    """Additional members for adapters that can encode instances on the CPU, without the model.
+
+    If the model runs on a GPU, the engine calls `encode_on_cpu` in another thread: it encodes the next instances while
+    the model runs. The engine calls no other method that uses the tokenizer at the same time.
+    """
+
+    @property
+    def encodes_on_cpu(self) -> bool:
+        """Whether instances can be encoded without the model. If not, `encode_on_cpu` is not called."""
+        ...
+
+    @property
+    def input_device(self) -> torch.device:
+        """The device of the tensors that `collate` returns."""
+        ...
+
+    def encode_on_cpu(self, instances: Sequence[Instance]) -> Inputs:
+        """Return the result of `collate`, but on the CPU. It must not use the model's parameters.
+
+        Args:
+            instances: The instances.
+
+        Raises:
+            DataError: As in `collate`.
         """
         ...
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attnaudit.adapters.optional_methods import RowSelectingAdapter
+from attnaudit.adapters.optional_methods import CpuEncodingAdapter, RowSelectingAdapter
+from attnaudit.adapters.padding import moved
 from attnaudit.adapters.protocol import TEXT, Inputs, Trace
 from attnaudit.conformance.contract import (
     BrokenContractError,
@@ -127,15 +128,12 @@ def check_left_padding(e: Examples) -> str:
     )
 
 
-def _require_same_inputs(selected: Inputs, collated: Inputs) -> None:
-    """Check that rows selected from a batch equal the batch of these rows."""
+def _require_same_inputs(found: Inputs, collated: Inputs, method: str, fix: str) -> None:
+    """Check that the batch that another method returns equals the batch that `collate` returns for the same rows."""
     for name in ("ids", "mask", "special", "words", "passages", "extra"):
-        found, expected = getattr(selected, name), getattr(collated, name)
-        if found.keys() != expected.keys() or not all(torch.equal(found[key], expected[key]) for key in expected):
-            raise BrokenContractError(
-                f"select_rows() and collate() return different `{name}` for the same rows. If `extra` has entries with "
-                "one value per token, name them in `per_token`, or override select_rows()."
-            )
+        values, expected = getattr(found, name), getattr(collated, name)
+        if values.keys() != expected.keys() or not all(torch.equal(values[key], expected[key]) for key in expected):
+            raise BrokenContractError(f"{method}() and collate() return different `{name}` for the same rows. {fix}")
 
 
 @contract()
@@ -156,7 +154,19 @@ def check_batch_mates(e: Examples) -> str:
     reversed_inputs = e.adapter.collate([e.instances[b] for b in order])
     if isinstance(e.adapter, RowSelectingAdapter) and not e.inputs.tables:
         some = order[: max(1, len(order) // 2)]
-        _require_same_inputs(e.adapter.select_rows(e.inputs, some), e.adapter.collate([e.instances[b] for b in some]))
+        _require_same_inputs(
+            e.adapter.select_rows(e.inputs, some),
+            e.adapter.collate([e.instances[b] for b in some]),
+            "select_rows",
+            "If `extra` has entries with one value per token, name them in `per_token`, or override select_rows().",
+        )
+    if isinstance(e.adapter, CpuEncodingAdapter) and e.adapter.encodes_on_cpu:
+        _require_same_inputs(
+            moved(e.adapter.encode_on_cpu(e.instances), e.adapter.input_device),
+            e.adapter.collate(e.instances),
+            "encode_on_cpu",
+            "Let collate() copy the result of encode_on_cpu() to the device of the model.",
+        )
     trace = e.run(reversed_inputs)
     _require_same_rows(
         e, reversed_inputs, trace, order, "rows in another order", "Return the rows in the order of the inputs."

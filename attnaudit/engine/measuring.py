@@ -17,6 +17,7 @@ from attnaudit.arrays import Floats, Integers
 from attnaudit.engine.assembled_shards import AssembledShards
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
+from attnaudit.engine.encoding_ahead import with_following
 from attnaudit.engine.measure_costs import costs_of
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.merged_groups import merged_groups
@@ -193,14 +194,14 @@ def measure(
 def lengths_for(measurer: ShardMeasurer, instances: Sequence[Instance]) -> Sequence[int]:
     """Encode all instances, and return their numbers of real units.
 
-    If there are many instances and no measure uses their lengths, return an empty list. In all other cases, an instance
-    that cannot be encoded causes an error before the first pass. If there are not many instances, the measurer keeps
-    the encoded instances until it measures the shards.
+    If no measure uses the lengths, return an empty list if there are many instances, or if the measurer encodes them
+    while the model runs. In all other cases, an instance that cannot be encoded causes an error before the first pass.
+    If there are not many instances, the measurer keeps the encoded instances until it measures the shards.
 
     Raises:
         DataError: an instance cannot be encoded. The message names the row.
     """
-    if not measurer.uses_lengths and len(instances) > ROWS_IN_MEMORY:
+    if not measurer.uses_lengths and (len(instances) > ROWS_IN_MEMORY or measurer.encodes_ahead):
         return []
     keep = len(instances) <= ROWS_IN_MEMORY
     lengths = (len(row) for shard in Shards(instances) for row in measurer.encode(shard, keep=keep).units)
@@ -244,8 +245,8 @@ def in_this_process(progress: ProgressCallback | None) -> ShardRunner:
     def run(
         measurer: ShardMeasurer, shards: Sequence[Shard], lengths: Sequence[int], report: Callable[[int], None]
     ) -> Iterator[ShardNumbers]:
-        for shard in shards:
-            yield measurer.measure(shard, progress=progress, report=_after(shard.first, report))
+        for shard, following in with_following(shards):
+            yield measurer.measure(shard, following=following, progress=progress, report=_after(shard.first, report))
 
     return run
 

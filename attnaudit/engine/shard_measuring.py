@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from attnaudit.engine.batch_sizes import tokens_per_pass
 from attnaudit.engine.clean_pass import CleanPass, Unit
 from attnaudit.engine.column_store import ColumnStore
 from attnaudit.engine.columns import Columns
+from attnaudit.engine.encoding_ahead import EncodingAhead
 from attnaudit.engine.memory_use import MemoryMeter
 from attnaudit.engine.model_identity import identity_of, refuse_changed_model, refuse_changed_parameters
 from attnaudit.engine.planning import capabilities_for, refuse_unable, refuse_unauditable, resolve
@@ -33,7 +35,7 @@ from attnaudit.engine.repeated_pass import FEWEST_ROWS, FirstPass
 from attnaudit.engine.scopes import scope_of
 from attnaudit.engine.shard_numbers import BOXES, TIMES, Rows, ShardNumbers
 from attnaudit.engine.shared_work import Spent
-from attnaudit.engine.unit_strings import EncodedInstances, encode_instances
+from attnaudit.engine.unit_strings import EncodedInstances, encode_instances, encodes_on_cpu
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
 from attnaudit.progress import ProgressCallback
@@ -128,6 +130,7 @@ class ShardMeasurer:
         self._encoded: dict[int, EncodedInstances] = {}
         self._kept_tokens = 0
         self._strings: dict[str, str] = {}  # one string object per distinct token
+        self._ahead = EncodingAhead()
 
     def restricted_to(self, needs: Sequence[str]) -> ShardMeasurer:
         """Return an object that measures only some of the needs, with the same model. Call `start` of the result.
@@ -139,8 +142,13 @@ class ShardMeasurer:
         other.plan = resolve(needs, self.adapter)
         other.scopes = [scope_of(self.adapter, reading) for reading in other.plan.parsed.values()]
         other.started, other.measured = False, set()
-        other._encoded, other._kept_tokens = {}, 0
+        other._encoded, other._kept_tokens, other._ahead = {}, 0, EncodingAhead()
         return other
+
+    @property
+    def encodes_ahead(self) -> bool:
+        """Whether each shard is encoded while the model measures the one before it. On a CPU, both would compete."""
+        return torch.device(self.device).type != "cpu" and encodes_on_cpu(self.adapter)
 
     @property
     def uses_lengths(self) -> bool:
@@ -176,9 +184,9 @@ class ShardMeasurer:
             DataError: an instance cannot be encoded. The message names the row.
             AuditError: the adapter raised an error for an instance. The message names the row.
         """
-        encoded = self._encoded.pop(shard.index, None)
+        encoded = self._encoded.pop(shard.index, None) or self._ahead.take(shard.index)
         if encoded is None:
-            encoded = encode_instances(self.adapter, shard.instances, self.unit, strings=self._strings)
+            encoded = self._new_encoding(shard)
         if keep:
             if encoded.inputs is not None:
                 self._kept_tokens += encoded.inputs.ids[TEXT].numel()
@@ -187,10 +195,14 @@ class ShardMeasurer:
             self._encoded[shard.index] = encoded
         return encoded
 
+    def _new_encoding(self, shard: Shard) -> EncodedInstances:
+        return encode_instances(self.adapter, shard.instances, self.unit, strings=self._strings)
+
     def measure(
         self,
         shard: Shard,
         *,
+        following: Shard | None = None,
         progress: ProgressCallback | None = None,
         report: Callable[[int], None] | None = None,
         memory: MemoryMeter | None = None,
@@ -200,6 +212,7 @@ class ShardMeasurer:
 
         Args:
             shard: the shard.
+            following: the shard that will be measured next; None if it is unknown. It may be encoded in the meantime.
             progress: called during batches that take long; None to report no progress.
             report: called after every batch with the number of finished instances; None to report no progress.
             memory: measures the memory of the measures; None to leave it out.
@@ -217,6 +230,8 @@ class ShardMeasurer:
         began = time.perf_counter()
         instances = shard.instances
         encoded = self.encode(shard)
+        if following is not None and following.index not in self._encoded and self.encodes_ahead:
+            self._ahead.start(following.index, partial(self._new_encoding, following))
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()
         spent = Spent(pass_counts, self.clock)
@@ -256,6 +271,7 @@ class ShardMeasurer:
         )
         vectors = store.vectors()
         refuse_changed_model(self._identity, identity_of(self.adapter))
+        self._ahead.wait()  # the second pass uses the tokenizer
         repeated = first_pass.repeat(
             self.adapter,
             instances,

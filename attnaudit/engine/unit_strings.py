@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from attnaudit.adapters.optional_methods import RowSelectingAdapter
+from attnaudit.adapters.optional_methods import CpuEncodingAdapter, RowSelectingAdapter
 from attnaudit.adapters.padding import moved
 from attnaudit.adapters.protocol import TEXT, Box, Inputs, ModelAdapter, TimeSpan
 from attnaudit.arrays import Integers
@@ -93,7 +93,7 @@ def encode_instances(
                     "column 'passages'; or, for a language model, write {passages} into its template (docs/sources.md)."
                 )
         try:
-            inputs = adapter.collate(chunk)
+            inputs, device = _collated(adapter, chunk)
         except AuditError:
             raise
         except Exception as error:
@@ -103,11 +103,24 @@ def encode_instances(
         }
         on_cpu = replace(moved(inputs, _CPU), tokens=tokens)
         if len(chunk) == len(instances) and isinstance(adapter, RowSelectingAdapter) and not inputs.tables:
-            encoded.inputs, encoded.device = on_cpu, inputs.ids[TEXT].device
+            encoded.inputs, encoded.device = on_cpu, device
         encoded.sequences.extend(_token_hashes(on_cpu))
         encoded.widths.extend(on_cpu.mask[TEXT].sum(1).tolist())
         _add_units(encoded, on_cpu, chunk, unit)
     return encoded
+
+
+def encodes_on_cpu(adapter: ModelAdapter) -> bool:
+    """Return whether an adapter encodes instances without the model, so that another thread can do it."""
+    return isinstance(adapter, CpuEncodingAdapter) and adapter.encodes_on_cpu
+
+
+def _collated(adapter: ModelAdapter, instances: Sequence[Instance]) -> tuple[Inputs, torch.device]:
+    """Return the encoded instances, on the CPU if possible, and the device for which the adapter encodes them."""
+    if isinstance(adapter, CpuEncodingAdapter) and adapter.encodes_on_cpu:
+        return adapter.encode_on_cpu(instances), adapter.input_device
+    inputs = adapter.collate(instances)
+    return inputs, inputs.ids[TEXT].device
 
 
 def _add_units(encoded: EncodedInstances, inputs: Inputs, chunk: Sequence[Instance], unit: Unit) -> None:

@@ -364,6 +364,8 @@ class StoredShardRunner:
         report: Callable[[int], None],
     ) -> None:
         """Measure and store the shards that are not stored yet."""
+        from attnaudit.engine.encoding_ahead import with_following
+
         chosen = [i for i in range(len(shards)) if self._chosen is None or self._chosen(i)]
         missing = [i for i in chosen if i not in folder]
         done = sum(len(shards[i].instances) for i in chosen if i in folder)
@@ -383,15 +385,18 @@ class StoredShardRunner:
             with contextlib.closing(shards[i] for i in missing) as remaining:
                 self._executor.run(self._job(lengths), remaining, store)
             return
-        for index in missing:
-            numbers = measurer.measure(shards[index], progress=self._progress, report=_after(done, report))
-            store(measured_shard(index, numbers))
+        for shard, following in with_following(shards[i] for i in missing):
+            progress = _after(done, report)
+            numbers = measurer.measure(shard, following=following, progress=self._progress, report=progress)
+            store(measured_shard(shard.index, numbers))
             return_free_memory(libraries=False)
 
     def _in_memory(
         self, measurer: ShardMeasurer, shards: Sequence[Shard], report: Callable[[int], None]
     ) -> Iterator[ShardNumbers]:
         """Measure all shards in this process, because a measure keeps numbers of the rows."""
+        from attnaudit.engine.encoding_ahead import with_following
+
         names = ", ".join(measurer.keeps_rows)
         if self._executor is not None:
             raise AuditError(
@@ -400,8 +405,9 @@ class StoredShardRunner:
                 "its class, or audit without --audit-workers."
             )
         done = 0
-        for shard in shards:
-            yield measurer.measure(shard, progress=self._progress, report=_after(done, report))
+        for shard, following in with_following(shards):
+            progress = _after(done, report)
+            yield measurer.measure(shard, following=following, progress=self._progress, report=progress)
             done += len(shard.instances)
 
 

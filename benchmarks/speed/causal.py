@@ -14,7 +14,7 @@ import torch
 
 from attnaudit.instances import Dataset
 from benchmarks.speed import device
-from benchmarks.speed.minilm import LONGEST, SHORT, Rival, passes
+from benchmarks.speed.minilm import LONGEST, MORE, MORE_LONG, SHORT, Rival, passes
 from benchmarks.speed.pooled import audited, passes_of, rows_apart
 from benchmarks.speed.subjects import MINILM, Subject, long_texts, minilm_as_it_ships, short_texts
 from benchmarks.speed.timing import Comparison
@@ -50,14 +50,15 @@ def causal_as_it_ships(max_position_embeddings: int = MINILM["max_position_embed
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival(causal_as_it_ships(), causal=True)
-    more = device.times(32)
-    yield from passes(NAME, rival, subject(SHORT, short_texts(8 if quick else 64 * more)))
+    short = short_texts(8 if quick else 64 * device.times(32))
+    yield from passes(NAME, rival, subject(SHORT, short))
     yield _leave_one_out(rival, subject(SHORT, short_texts(3 if quick else 8 * device.times(4))))
     if not quick:
-        yield from passes(NAME, rival, subject("n≈124", long_texts(8 * more)))
+        yield from passes(NAME, rival, subject("n≈124", long_texts(8 * device.times(MORE))))
         yield _leave_one_out(rival, subject("n≈124", long_texts(device.times(4))))
         longer = Rival(causal_as_it_ships(LONGEST), causal=True)
-        yield from passes(NAME, longer, subject("n≈1,024", long_texts(2 * more, 1024), LONGEST))
+        longest = long_texts(2 * device.times(MORE_LONG), 1024)
+        yield from passes(NAME, longer, subject("n≈1,024", longest, LONGEST))
 
 
 def subject(name: str, data: Dataset, positions: int = MINILM["max_position_embeddings"]) -> Subject:

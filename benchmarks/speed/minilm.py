@@ -22,6 +22,8 @@ from benchmarks.speed.timing import Comparison
 #: The number of texts in a batch on a CPU and on a GPU.
 BATCH, BATCH_ON_GPU = 16, 64
 NAME, SHORT, GRADIENT = "MiniLM size", "n≈20", "gradient.meister.inputs"
+#: The number of texts of about 124 and 1,024 tokens on a GPU, relative to that on a CPU. Several shards are measured.
+MORE, MORE_LONG = 128, 384
 #: The number of positions of models that read texts of about 1,024 tokens.
 LONGEST = 2048
 Rows = list[NDArray[np.float64]]
@@ -167,14 +169,14 @@ class Rival:
 def comparisons(quick: bool) -> Iterator[Comparison]:
     """Yield the comparisons of this module. If `quick` is True, they use fewer instances."""
     rival = Rival()
-    more = device.times(32)
-    yield from passes(NAME, rival, minilm(SHORT, short_texts(8 if quick else 64 * more)))
+    short = short_texts(8 if quick else 64 * device.times(32))
+    yield from passes(NAME, rival, minilm(SHORT, short))
     yield from _of(rival, minilm(SHORT, short_texts(3 if quick else 8 * device.times(4))))
     if not quick:
-        yield from passes(NAME, rival, minilm("n≈124", long_texts(8 * more)))
+        yield from passes(NAME, rival, minilm("n≈124", long_texts(8 * device.times(MORE))))
         yield from _of(rival, minilm("n≈124", long_texts(device.times(4))))
         longer = Rival(minilm_as_it_ships(max_position_embeddings=LONGEST))
-        subject = minilm("n≈1,024", long_texts(2 * more, 1024), max_position_embeddings=LONGEST)
+        subject = minilm("n≈1,024", long_texts(2 * device.times(MORE_LONG), 1024), max_position_embeddings=LONGEST)
         yield from passes(NAME, longer, subject)
 
 

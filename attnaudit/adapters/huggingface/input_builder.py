@@ -105,6 +105,11 @@ class InputBuilder:
         return ""
 
     @property
+    def encodes_on_cpu(self) -> bool:
+        """Whether texts can be encoded without the model, which may be needed for a decoder or to find the target."""
+        return self.decoder is None and self.target is None and not self.reads
+
+    @property
     def draws(self) -> int:
         """How many random replacements of an erased unit are averaged (see `Capabilities.draws`)."""
         return 1
@@ -127,6 +132,14 @@ class InputBuilder:
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         """Encode and pad instances (see `ModelAdapter.collate`)."""
+        return self._collated(instances, self.device)
+
+    def encode_on_cpu(self, instances: Sequence[Instance]) -> Inputs:
+        """Encode and pad instances on the CPU (see `CpuEncodingAdapter.encode_on_cpu`)."""
+        return self._collated(instances, torch.device("cpu"))
+
+    def _collated(self, instances: Sequence[Instance], device: torch.device) -> Inputs:
+        """Encode and pad instances on a device."""
         for one in instances:
             if one.file is not None:
                 raise DataError(
@@ -134,7 +147,6 @@ class InputBuilder:
                     "in the column 'text'."
                 )
         texts = self.text_encoder.encode(instances)
-        device = self.device
         fields: dict[str, tuple[NDArray[Any], int | bool]] = {
             "ids": (texts.ids, self.pad_id),
             "words": (texts.words, -1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ from attnaudit.formatting import plural
 from attnaudit.instances import Instance
 from attnaudit.targets import CLASS, Target
 
+#: Held while a tokenizer runs, because a fast tokenizer refuses calls of two threads at once.
+_TOKENIZING = threading.Lock()
 #: A tokenizer without a limit reports a limit of at least this many tokens.
 UNLIMITED = 10**6
 
@@ -229,14 +232,15 @@ class TextEncoder:
         return found
 
     def _call(self, texts: Sequence[str] | Sequence[Sequence[str]], **settings: Any) -> Any:
-        return self.tokenizer(
-            *texts,
-            return_special_tokens_mask=True,
-            return_offsets_mapping=self._needs_offsets,
-            return_attention_mask=False,
-            verbose=False,
-            **settings,
-        )
+        with _TOKENIZING:
+            return self.tokenizer(
+                *texts,
+                return_special_tokens_mask=True,
+                return_offsets_mapping=self._needs_offsets,
+                return_attention_mask=False,
+                verbose=False,
+                **settings,
+            )
 
     def _encode_template(
         self, instance: Instance, prompt: str, spans: dict[str, tuple[int, int]], encoded: TokenizedText

@@ -124,9 +124,26 @@ class HuggingFaceAdapter:
 
     def collate(self, instances: Sequence[Instance]) -> Inputs:
         inputs = self.runner.builder.collate(instances)
+        self._refuse_padding_token_at_end(inputs, instances)
+        return inputs
+
+    @property
+    def input_device(self) -> torch.device:
+        return self.runner.builder.device
+
+    @property
+    def encodes_on_cpu(self) -> bool:
+        return self.runner.builder.encodes_on_cpu
+
+    def encode_on_cpu(self, instances: Sequence[Instance]) -> Inputs:
+        inputs = self.runner.builder.encode_on_cpu(instances)
+        self._refuse_padding_token_at_end(inputs, instances)
+        return inputs
+
+    def _refuse_padding_token_at_end(self, inputs: Inputs, instances: Sequence[Instance]) -> None:
+        """Raise DataError if a row ends in the padding token, and the model would skip it."""
         if self.facts.skips_padding_token:
             require_other_end(inputs, self.runner.builder.pad_id, [one.where or one.id for one in instances])
-        return inputs
 
     def select_rows(self, inputs: Inputs, rows: Sequence[int]) -> Inputs:
         return self.runner.builder.select_rows(inputs, rows)

@@ -14,6 +14,7 @@ from attnaudit.adapters import Capabilities, Encoding, Inputs, PooledAttentionAd
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.conformance import CHECKS, full, quick
 from attnaudit.errors import AdapterError
+from attnaudit.instances import Instance
 from tests.small_models import Encoder, adapter, dataset, parts, tokenize, tokenize_with_ends
 
 INSTANCES = dataset().instances
@@ -172,6 +173,14 @@ class SelectsTheNextRow(PooledAttentionAdapter):
         return super().select_rows(inputs, [(row + 1) % len(inputs.ids[TEXT]) for row in rows])
 
 
+class EncodesTheNextRow(PooledAttentionAdapter):
+    encodes_on_cpu = True
+    input_device = torch.device("cpu")
+
+    def encode_on_cpu(self, instances: Sequence[Instance]) -> Inputs:
+        return super().collate([*instances[1:], instances[0]])
+
+
 def built(kind: type[PooledAttentionAdapter], **changes: Any) -> PooledAttentionAdapter:
     return kind(**{**parts(), **changes})  # type: ignore[arg-type]
 
@@ -194,6 +203,7 @@ BROKEN = {
     "padding": lambda: built(PooledAttentionAdapter, encoder=ReadsPadding(parts()["encoder"])),
     "batch_mates": lambda: built(PooledAttentionAdapter, encoder=AveragesWithBatchMates(parts()["encoder"])),
     "batch_mates (rows)": lambda: built(SelectsTheNextRow),
+    "batch_mates (on the CPU)": lambda: built(EncodesTheNextRow),
     "gradients": lambda: built(DetachesEmbeddings),
     "deletion": lambda: built(DeletesTheNext),
     "deletion (several)": lambda: built(KeepsOneTooFew),
