@@ -133,7 +133,9 @@ class HuggingFaceAdapter:
 
     @property
     def encodes_on_cpu(self) -> bool:
-        return self.runner.builder.encodes_on_cpu
+        # `encode_on_cpu` must not replace a method `collate` of the user.
+        replaced = type(self).collate is not HuggingFaceAdapter.collate or "collate" in vars(self)
+        return self.runner.builder.encodes_on_cpu and not replaced
 
     def encode_on_cpu(self, instances: Sequence[Instance]) -> Inputs:
         inputs = self.runner.builder.encode_on_cpu(instances)

@@ -124,6 +124,24 @@ def test_models_that_must_find_the_target_or_have_a_decoder_do_not_encode_ahead(
     assert not transformer(model, tokenizer).encodes_on_cpu
 
 
+def test_a_method_collate_of_the_user_is_not_passed_over(adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(adapter)
+
+    class Shortens(kind):  # type: ignore[misc, valid-type]
+        def collate(self, instances: Sequence[Instance]) -> Inputs:
+            found: Inputs = super().collate([replace(one, text=one.text.split()[0]) for one in instances])
+            return found
+
+    monkeypatch.setattr(adapter, "__class__", Shortens)
+    assert not adapter.encodes_on_cpu
+    measured, _ = measure(adapter, films(5), (), model="m", seed=0)
+    assert {tuple(tokens) for tokens in measured.tokens} == {("good",)}
+    monkeypatch.setattr(adapter, "__class__", kind)
+    assert adapter.encodes_on_cpu
+    monkeypatch.setattr(adapter, "collate", adapter.collate)
+    assert not adapter.encodes_on_cpu
+
+
 def test_encoding_ahead_waits_and_raises_once() -> None:
     ahead, go = EncodingAhead(), threading.Event()
 
