@@ -16,7 +16,15 @@ from torch import Tensor, nn
 from attnaudit import checks
 from attnaudit.adapters import PooledAttentionAdapter
 from attnaudit.engine.measuring import measure
-from attnaudit.measures.rearrangements import _differ, _numbered, arrangements, number_of_arrangements, tied_ranks
+from attnaudit.measures.rearrangements import (
+    _differ,
+    _numbered,
+    arrangements,
+    number_of_arrangements,
+    number_of_orders,
+    tied_ranks,
+)
+from attnaudit.measures.replaced_attention import _median
 from tests.small_models import adapter, dataset
 from tests.strategies import pad_rows, weight_rows
 from tests.units.conformance.conformance_models import SOUND
@@ -329,6 +337,20 @@ def test_the_number_of_arrangements_of_long_texts() -> None:
     assert number_of_arrangements(np.ones(15, dtype=np.int64)) == factorial(15)
     assert number_of_arrangements(np.array([1, 4999])) == 5000
     assert number_of_arrangements(np.ones(500, dtype=np.int64)) == np.inf
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 20, 124, 199, 200, 201, 500])
+def test_the_number_of_orders_of_different_values(size: int) -> None:
+    assert number_of_orders(size) == number_of_arrangements(np.ones(size, dtype=np.int64))
+
+
+@given(
+    size=st.integers(1, 9),
+    numbers=st.lists(st.sampled_from([0.0, 0.25, 1e-300, 0.1, 0.7, 1.0, np.nan]), min_size=9, max_size=27),
+)
+def test_the_median_is_that_of_quantile(size: int, numbers: list[float]) -> None:
+    rows = torch.tensor(numbers[: len(numbers) // size * size], dtype=torch.float64).reshape(-1, size)
+    torch.testing.assert_close(_median(rows), rows.quantile(0.5, dim=1), rtol=0, atol=0, equal_nan=True)
 
 
 @given(rows=st.lists(weight_rows(), min_size=1, max_size=4), noise=st.floats(0, 4e-7))
