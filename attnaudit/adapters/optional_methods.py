@@ -276,7 +276,7 @@ class CpuEncodingAdapter(Protocol):
     """Additional members for adapters that can encode instances on the CPU, without the model.
 
     If the model runs on a GPU, the engine calls `encode_on_cpu` in another thread: it encodes the next instances while
-    the model runs. The engine calls no other method that uses the tokenizer at the same time.
+    the model runs. Meanwhile the engine does not call `collate`, but a measure of the user may.
     """
 
     @property

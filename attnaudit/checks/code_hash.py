@@ -35,8 +35,8 @@ from attnaudit.errors import LIBRARIES
 _CONSTANTS = (str, bytes, int, float, complex, bool, type(None))
 #: Other types whose `repr` gives the value, and is the same in every process.
 _SHOWN = (
-    range, slice, bytearray, array.array, np.dtype, Decimal, Fraction, datetime.date, datetime.time, datetime.timedelta,
-    operator.attrgetter, operator.itemgetter, operator.methodcaller,
+    range, slice, bytearray, array.array, np.dtype, Decimal, Fraction, datetime.datetime, datetime.date, datetime.time,
+    datetime.timedelta, operator.attrgetter, operator.itemgetter, operator.methodcaller,
 )  # fmt: skip
 #: Objects of torch whose `repr` gives the value.
 _SHOWN_BY_TORCH = {("torch", "dtype"), ("torch", "device"), ("torch", "layout")}

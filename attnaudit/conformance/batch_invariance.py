@@ -130,6 +130,8 @@ def check_left_padding(e: Examples) -> str:
 
 def _require_same_inputs(found: Inputs, collated: Inputs, method: str, fix: str) -> None:
     """Check that the batch that another method returns equals the batch that `collate` returns for the same rows."""
+    if found.tokens != collated.tokens:
+        raise BrokenContractError(f"{method}() and collate() return different `tokens` for the same rows. {fix}")
     for name in ("ids", "mask", "special", "words", "passages", "extra"):
         values, expected = getattr(found, name), getattr(collated, name)
         if values.keys() != expected.keys() or not all(torch.equal(values[key], expected[key]) for key in expected):
@@ -161,11 +163,17 @@ def check_batch_mates(e: Examples) -> str:
             "If `extra` has entries with one value per token, name them in `per_token`, or override select_rows().",
         )
     if isinstance(e.adapter, CpuEncodingAdapter) and e.adapter.encodes_on_cpu:
+        encoded, collated = e.adapter.encode_on_cpu(e.instances), e.adapter.collate(e.instances)
+        device = collated.ids[TEXT].device
+        if e.adapter.input_device != device:
+            raise BrokenContractError(
+                f"input_device is {e.adapter.input_device}, but collate() returns tensors on {device}."
+            )
         _require_same_inputs(
-            moved(e.adapter.encode_on_cpu(e.instances), e.adapter.input_device),
-            e.adapter.collate(e.instances),
+            moved(encoded, e.adapter.input_device),
+            collated,
             "encode_on_cpu",
-            "Let collate() copy the result of encode_on_cpu() to the device of the model.",
+            "Only the device may differ. Without encode_on_cpu(), an audit calls collate().",
         )
     trace = e.run(reversed_inputs)
     _require_same_rows(

@@ -230,7 +230,8 @@ class ShardMeasurer:
         began = time.perf_counter()
         instances = shard.instances
         encoded = self.encode(shard)
-        if following is not None and following.index not in self._encoded and self.encodes_ahead:
+        # Without `inputs`, every batch is encoded when it runs, which another thread must not disturb.
+        if following and encoded.inputs is not None and following.index not in self._encoded and self.encodes_ahead:
             self._ahead.start(following.index, partial(self._new_encoding, following))
         widths = encoded.widths
         pass_counts: Counter[str] = Counter()

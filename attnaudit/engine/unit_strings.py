@@ -1,4 +1,4 @@
-"""Encode all instances before the first pass, to get their units as strings, numbers of tokens, and hashes."""
+"""Encode instances before they are measured, to get their units as strings, numbers of tokens, and hashes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(slots=True)
 class EncodedInstances:
-    """The units, lengths and hashes of n encoded instances, which the engine needs before the first pass.
+    """The units, lengths and hashes of n encoded instances, which the engine needs before their first pass.
 
     Attributes:
         units: the real units of each instance, as strings.
@@ -97,7 +97,7 @@ def encode_instances(
         except AuditError:
             raise
         except Exception as error:
-            raise with_its_row(error, [(one, partial(adapter.collate, [one])) for one in chunk]) from error
+            raise with_its_row(error, [(one, partial(_collated, adapter, [one])) for one in chunk]) from error
         tokens = {
             stream: [list(map(strings.setdefault, row, row)) for row in rows] for stream, rows in inputs.tokens.items()
         }
@@ -117,8 +117,9 @@ def encodes_on_cpu(adapter: ModelAdapter) -> bool:
 
 def _collated(adapter: ModelAdapter, instances: Sequence[Instance]) -> tuple[Inputs, torch.device]:
     """Return the encoded instances, on the CPU if possible, and the device for which the adapter encodes them."""
-    if isinstance(adapter, CpuEncodingAdapter) and adapter.encodes_on_cpu:
-        return adapter.encode_on_cpu(instances), adapter.input_device
+    if encodes_on_cpu(adapter):
+        able = cast(CpuEncodingAdapter, adapter)
+        return able.encode_on_cpu(instances), able.input_device
     inputs = adapter.collate(instances)
     return inputs, inputs.ids[TEXT].device
 

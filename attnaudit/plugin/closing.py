@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from attnaudit.errors import AuditError, shown_error
-from attnaudit.formatting import one_line
+from attnaudit.formatting import listed, one_line
 from attnaudit.plugin.planning_cases import declared_policy
 from attnaudit.plugin.selection import selecting_options, stopping_option
 from attnaudit.plugin.state import RunState
@@ -170,13 +170,15 @@ def _require_an_audit(state: RunState, plan: Plan, gates: Sequence[GateRecord], 
     if base not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return
     if gates:
-        models = dict.fromkeys(gate.model for gate in gates)
-        for model in models:
-            states = {gate.state for gate in gates if gate.model == model}
-            if "excepted" in states and states <= {"excepted", "informational"}:
-                which = "every gate" if states == {"excepted"} else "every gate that is not informational"
-                where = f" of {model}" if len(models) > 1 else ""
-                state.problem = f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
+        states: dict[str, set[str]] = {}
+        for gate in gates:
+            states.setdefault(gate.model, set()).add(gate.state)
+        excepted = [one for one, of in states.items() if "excepted" in of and of <= {"excepted", "informational"}]
+        if excepted:
+            only = all(states[model] == {"excepted"} for model in excepted)
+            which = "every gate" if only else "every gate that is not informational"
+            where = f" of {listed(excepted)}" if len(excepted) < len(states) else ""
+            state.problem = f"the policy excepts {which}{where}, so nothing was decided. Remove an exception."
     elif not plan.selected:
         state.problem = (
             "a model was given, but no case of the audit was collected: nothing was audited. Give pytest the folder of "

@@ -386,8 +386,8 @@ class StoredShardRunner:
                 self._executor.run(self._job(lengths), remaining, store)
             return
         for shard, following in with_following(shards[i] for i in missing):
-            progress = _after(done, report)
-            numbers = measurer.measure(shard, following=following, progress=self._progress, report=progress)
+            report_rows = _after(done, report)
+            numbers = measurer.measure(shard, following=following, progress=self._progress, report=report_rows)
             store(measured_shard(shard.index, numbers))
             return_free_memory(libraries=False)
 
@@ -406,8 +406,8 @@ class StoredShardRunner:
             )
         done = 0
         for shard, following in with_following(shards):
-            progress = _after(done, report)
-            yield measurer.measure(shard, following=following, progress=self._progress, report=progress)
+            report_rows = _after(done, report)
+            yield measurer.measure(shard, following=following, progress=self._progress, report=report_rows)
             done += len(shard.instances)
 
 

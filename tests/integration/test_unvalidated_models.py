@@ -229,6 +229,23 @@ def test_gates_that_are_all_excepted_or_informational_decide_nothing(
     assert "edited" not in out
 
 
+def test_a_policy_that_excepts_every_gate_of_every_model_names_no_single_one(project: pytest.Pytester) -> None:
+    conftest = project.path / "conftest.py"
+    skip = (
+        "\n\ndef pytest_collection_modifyitems(items):\n    import pytest\n    for item in items:\n"
+        "        item.add_marker(pytest.mark.skip(reason='known'))\n"
+    )
+    conftest.write_text(conftest.read_text(encoding="utf-8") + OTHER_MODEL + skip, encoding="utf-8")
+    (project.path / "mine.toml").write_text(
+        '[policy]\nname = "mine"\n[[check]]\nname = "attention_peak"\nat_most = 0.99\n'
+        '[[exception]]\ncheck = "attention_peak"\nreason = "known"\n',
+        encoding="utf-8",
+    )
+    result = project.runpytest("--model", "tiny", "--model", "other", "--policy", "mine.toml")
+    assert result.ret == 5
+    result.stdout.fnmatch_lines(["*the policy excepts every gate, so nothing was decided. Remove an exception.*"])
+
+
 def test_a_model_of_which_every_gate_is_excepted_fails_the_run(
     project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,7 @@ from attnaudit.formatting import plural
 from attnaudit.instances import Instance
 from attnaudit.targets import CLASS, Target
 
-#: Held while a tokenizer runs, because a fast tokenizer refuses calls of two threads at once.
+#: Held while a tokenizer runs. Two threads may call it, and some versions of fast tokenizers refuse that.
 _TOKENIZING = threading.Lock()
 #: A tokenizer without a limit reports a limit of at least this many tokens.
 UNLIMITED = 10**6

@@ -25,7 +25,8 @@ def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredR
     """Return a newly measured row with the earlier runs of the row that it replaces.
 
     The replaced row becomes an earlier run if it has the same settings. Runs that gave the same numbers as the new row
-    are left out. If the new row could not be measured, the replaced row is returned, with a note.
+    are left out. If the new row could not be measured, or lacks seeds of the replaced row, the replaced row is
+    returned, with a note.
 
     Args:
         row: The new row.
@@ -34,13 +35,21 @@ def with_earlier_runs(row: MeasuredRow, before: MeasuredRow | None) -> MeasuredR
     if before is None or before.provenance is None or not before.quantities:
         return row
     if row.provenance is None or not row.quantities:
-        note = f"not measured again: {row.missing}"
-        return before if note in before.notes else msgspec.structs.replace(before, notes=(*before.notes, note))
+        return _kept(before, f"not measured again: {row.missing}")
     if not row.setting or before.setting != row.setting:
         return row
+    lost = sorted(set(before.provenance.seeds) - set(row.provenance.seeds))
+    if lost:
+        seeds = ", ".join(map(str, lost))
+        return _kept(before, f"measured again, but not with {'seed' if len(lost) == 1 else 'seeds'} {seeds}: not used")
     replaced = EarlierRun(provenance=before.provenance, quantities=before.quantities, scores=before.scores)
     runs = [run for run in (*before.earlier, replaced) if _differs(row, row.provenance, run)]
     return msgspec.structs.replace(row, earlier=tuple(runs))
+
+
+def _kept(row: MeasuredRow, note: str) -> MeasuredRow:
+    """Return a row with a note that says why it was not replaced."""
+    return row if note in row.notes else msgspec.structs.replace(row, notes=(*row.notes, note))
 
 
 def mean_of_runs(row: MeasuredRow) -> MeasuredRow:

@@ -8,7 +8,7 @@ import sys
 from array import array
 from collections import ChainMap, UserDict, defaultdict
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -330,6 +330,8 @@ def test_classes_of_the_user_that_inherit_from_values_of_libraries_belong_to_the
         first = hash_of_value(made(kind, 2, value))
         assert first == hash_of_value(made(kind, 2, value))
         assert first not in (hash_of_value(made(kind, 3, value)), hash_of_value(made(kind, 2, other)))
+    times = [(2020, 1, 1, 5), (2020, 1, 1, 6), (2020, 1, 1, 5, 0, 0, 0, UTC)]
+    assert len({hash_of_value(made(datetime, 2, *values)) for values in times}) == 3
     assert hash_of_value(made(np.ndarray, 2)) == hash_of_value(made(np.ndarray, 2))
     assert hash_of_value(made(np.ndarray, 2)) != hash_of_value(made(np.ndarray, 3))
 

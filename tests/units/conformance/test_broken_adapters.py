@@ -181,6 +181,10 @@ class EncodesTheNextRow(PooledAttentionAdapter):
         return super().collate([*instances[1:], instances[0]])
 
 
+class EncodesForAnotherDevice(EncodesTheNextRow):
+    input_device = torch.device("meta")
+
+
 def built(kind: type[PooledAttentionAdapter], **changes: Any) -> PooledAttentionAdapter:
     return kind(**{**parts(), **changes})  # type: ignore[arg-type]
 
@@ -204,6 +208,7 @@ BROKEN = {
     "batch_mates": lambda: built(PooledAttentionAdapter, encoder=AveragesWithBatchMates(parts()["encoder"])),
     "batch_mates (rows)": lambda: built(SelectsTheNextRow),
     "batch_mates (on the CPU)": lambda: built(EncodesTheNextRow),
+    "batch_mates (of another device)": lambda: built(EncodesForAnotherDevice),
     "gradients": lambda: built(DetachesEmbeddings),
     "deletion": lambda: built(DeletesTheNext),
     "deletion (several)": lambda: built(KeepsOneTooFew),

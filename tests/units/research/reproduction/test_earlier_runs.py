@@ -133,3 +133,16 @@ def test_a_report_shows_the_means_and_says_so(tmp_path: Path) -> None:
         "trained and audited twice with the same settings and seeds (2026-01-01, 2026-01-02), and the numbers differ; "
         "each number is the mean over the runs that have it, and figures of texts show the last run"
     )
+
+
+def test_a_row_that_lacks_seeds_does_not_replace_one_that_has_them() -> None:
+    before = measured([0.1, 0.2, 0.3])
+    fewer = measured([0.5], day=2)
+    assert before.provenance is not None
+    assert fewer.provenance is not None
+    fewer = msgspec.structs.replace(fewer, provenance=msgspec.structs.replace(fewer.provenance, seeds=(0,)))
+    kept = with_earlier_runs(fewer, before)
+    assert kept.notes == (*before.notes, "measured again, but not with seeds 1, 2: not used")
+    assert msgspec.structs.replace(kept, notes=before.notes) == before
+    assert with_earlier_runs(fewer, kept) == kept
+    assert with_earlier_runs(before, fewer).provenance == before.provenance
