@@ -180,7 +180,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         reason = f"The interval is above 0, but {_too_few(len(counted), len(untrained), noun)}."
     else:
         reason = f"The interval is above 0 in {with_interval.every}.{_without_encoders(cases, counted)}"
-    notes = [f"not counted: {plural(len(saturated), noun)} at the end of the scale"] if saturated else []
+    notes = [_without_saturated(len(saturated), noun)] if saturated else []
     notes += [single_text] if single else []
     seeds = sorted({one.n for one in intervals})
     over = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else plural(seeds[0], "seed")
@@ -209,11 +209,13 @@ class Counted:
     @property
     def every(self) -> str:
         """All of them, as in "all 3 rows that count"."""
-        return f"the only {self.noun} that counts" if self.n == 1 else f"all {self.n} {self._plural} that count"
+        if self.n == 1:
+            return f"the only {self.noun} that counts"
+        return f"{'both' if self.n == 2 else f'all {self.n}'} {self._plural} that count"
 
     def share(self, k: int) -> str:
         """Return k of them, as in "2 of 3 rows that count"."""
-        return self.every if self.n == 1 else f"{k} of {self.n} {self._plural} that count"
+        return self.every if k == self.n else f"{k} of {self.n} {self._plural} that count"
 
     @property
     def _plural(self) -> str:
@@ -277,15 +279,16 @@ def without_counted_rows(*, saturated: int, excluded: Sequence[Case]) -> Answer:
     """
     left_out = _rows(excluded)
     if saturated:
-        where = "the only row that would count" if saturated == 1 else f"all {saturated} rows that would count"
+        where = {1: "the only row", 2: "both rows"}.get(saturated, f"all {saturated} rows") + " that would count"
         reason = f"Both values are at the same end of their scale in {where}."
         return Answer(verdict="saturated", reason=reason, left_out=left_out)
     if left_out:
-        start = f"None of the {plural(len(left_out), 'row')} that were run counts"
-        if len(left_out) == 1:
-            start = "The only row that was run does not count"
+        start = {
+            1: "The only row that was run does not count",
+            2: "Neither of the two rows that were run counts",
+        }.get(len(left_out), f"None of the {len(left_out)} rows that were run counts")
         cause: OpenCause = "untrained" if _untrained(excluded) else "unfinished"
-        reason = f"{start}: {_why_excluded(excluded)} (see “Rows that do not count”)."
+        reason = f"{start}: {_why_excluded(excluded)}. The report lists these rows."
         return Answer(verdict="undecided", reason=reason, left_out=left_out, cause=cause)
     return Answer(verdict="not run", reason=NOTHING_RUN)
 
@@ -294,11 +297,17 @@ def _why_excluded(excluded: Sequence[Case]) -> str:
     """Return why rows do not count, as a part of a sentence. The number of rows is given if there are several."""
     rows, untrained = len(_rows(excluded)), len(_rows(_untrained(excluded)))
     found = (
-        ("a model missed the required score", untrained),
+        ("the score of a model is too far from the paper's", untrained),
         ("planned seeds or recorded scores are missing", rows - untrained),
     )
-    several = rows > 1
-    return ", and ".join(f"{why} in {plural(n, 'row')}" if several else why for why, n in found if n)
+    alone = rows == 1
+    every = "both" if rows == 2 else "all of them"
+    where = {n: every if n == rows else plural(n, "row") for _, n in found}
+    return ", and ".join(why if alone else f"{why} in {where[n]}" for why, n in found if n)
+
+
+def _without_saturated(n: int, noun: str) -> str:
+    return f"{plural(n, noun)} with both values at the end of the scale {'is' if n == 1 else 'are'} left out"
 
 
 def _untrained(excluded: Sequence[Case]) -> list[Case]:

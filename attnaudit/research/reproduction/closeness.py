@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from attnaudit.research.reproduction.paper_report import Line, Row
@@ -68,11 +68,15 @@ def closeness(pairs: Sequence[tuple[float, float]]) -> Closeness:
     return Closeness(cells=len(pairs), spearman=spearman, median_difference=statistics.median(differences))
 
 
-def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
+def closeness_of_rows(rows: Sequence[Row], *, left_out: Collection[str] = ()) -> list[QuantityCloseness]:
     """Compare the rows of a table with the paper: all quantities together, then each quantity.
 
     The numbers of all quantities are pooled only if they have the same declared axis. Otherwise, a correlation would
     mainly show that some quantities are larger than others, so the first element has the median of the correlations.
+
+    Args:
+        rows: The rows of the table.
+        left_out: The corpora that the paper leaves out of the table. Their rows do not count.
 
     Returns:
         The closeness over the whole table, and then that of each quantity. A quantity is left out if none of its cells
@@ -80,7 +84,7 @@ def closeness_of_rows(rows: Sequence[Row]) -> list[QuantityCloseness]:
         one quantity has such cells, the list contains the closeness over the whole table alone. If none has, the list
         is empty.
     """
-    counted = [row for row in rows if not row.excluded]
+    counted = [row for row in rows if not row.excluded and row.corpus not in left_out]
     known = {line.quantity: line.axis.label for row in rows for line in row.lines if _pair(line) is not None}
     if not known:
         return []

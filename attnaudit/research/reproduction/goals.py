@@ -23,10 +23,12 @@ class Goal:
     Attributes:
         sentence: The goal as a sentence.
         read: Compares the numbers of a report. Only rows that count for claims are compared.
+        cause: What is known about why the goal is missed, as one or more sentences.
     """
 
     sentence: str
     read: ReadGoal
+    cause: str
 
 
 def goal_results(goals: Sequence[Goal], report: Reproduction) -> tuple[GoalResult, ...]:
@@ -34,6 +36,8 @@ def goal_results(goals: Sequence[Goal], report: Reproduction) -> tuple[GoalResul
     found = []
     for goal in goals:
         verdict, numbers = goal.read(report)
+        if verdict == "missed":
+            numbers = f"{numbers}. {goal.cause}"
         found.append(GoalResult(sentence=goal.sentence, verdict=verdict, numbers=numbers))
     return tuple(found)
 

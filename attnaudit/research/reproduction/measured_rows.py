@@ -170,7 +170,8 @@ def _measured(quantity: Quantity, row: RowRun) -> MeasuredQuantity:
                 raise
             value, n = None, 0  # A check could not be judged. The notes of the row give the reason.
         values.append(None if value is None else round(value, DECIMALS))
-        counts.append(n)
+        if value is not None:
+            counts.append(n)
     return MeasuredQuantity(n=round(statistics.fmean(counts)) if counts else None, values=values)
 
 

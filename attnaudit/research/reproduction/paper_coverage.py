@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnaudit.formatting import plural
-from attnaudit.research.reproduction.paper_report import ENCODERS, OUTDATED, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import ENCODERS, NOT_IN_PAPER, OUTDATED, Reproduction, Row, Table
 
 COVERAGE = "What has been run"
 #: How to read the cells of the table.
@@ -14,7 +14,6 @@ COUNTED = (
     "does not use the corpus. Outdated rows were measured with settings that have changed since then, such as other "
     "test texts. Their numbers are not shown, and do not count, until the rows are run again."
 )
-NOT_IN_PAPER = "not in the paper"
 
 
 def coverage(table: Table, corpus: str) -> str:

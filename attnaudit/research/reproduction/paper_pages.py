@@ -345,18 +345,19 @@ def _table(table: Table) -> list[str]:
     if rows:
         lines += [f"* {text}" for text in table.deviations]
         cells = [
-            (row.title if place == 0 else "", *wording.cells(quantity))
+            (wording.row_title(table, row) if place == 0 else "", *wording.cells(quantity))
             for row in rows
             for place, quantity in enumerate(row.lines)
         ]
-        lines += ["", *markdown_table(("model", *wording.HEAD), cells, numeric=wording.HEAD[1:])]
+        head = wording.head(table)
+        lines += ["", *markdown_table(("model", *head), cells, numeric=head[1:])]
         lines += [f"* {row.title}: {wording.how_measured(row)}" for row in rows]
         lines += [f"* {row.title}: {escape(note, LONGEST_REASON)}" for row in rows for note in row.notes]
         lines.append("")
     closeness = wording.closeness_rows(table)
     if closeness:
-        head = wording.CLOSENESS_HEAD
-        lines += [f"### {wording.CLOSENESS}", "", *markdown_table(head, closeness, numeric=head[1:])]
+        columns = wording.CLOSENESS_HEAD
+        lines += [f"### {wording.CLOSENESS}", "", *markdown_table(columns, closeness, numeric=columns[1:])]
     for why, names in wording.missing_rows(table):
         lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
     return lines

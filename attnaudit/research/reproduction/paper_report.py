@@ -21,6 +21,8 @@ OpenCause = Literal[
 GoalVerdict = Literal["met", "missed", "saturated", "too few rows that count", "not measured"]
 #: `Row.missing` of a row whose earlier numbers are not shown, because its settings have changed.
 OUTDATED = "measured with settings that have changed since then; not run again yet"
+#: Mark of a row whose corpus the paper leaves out of the table.
+NOT_IN_PAPER = "not in the paper"
 #: Name of an encoder in the names of rows -> how a sentence names it.
 ENCODERS: Mapping[str, str] = {
     "bilstm": "a BiLSTM",
@@ -45,7 +47,8 @@ class Line(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ours: The measured mean over the seeds with a defined value. None if there are none.
         std: The sample standard deviation over these seeds. None if there are fewer than two of them.
         values: One value per seed. A value is None if it is undefined.
-        n: The number of instances that a value is computed from, averaged over seeds. None if it is not known.
+        n: The number of instances that a value is computed from, averaged over the seeds with a defined value. None if
+            it is not known.
         digits: The number of decimals in the reports.
     """
 
@@ -155,6 +158,7 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         rows: All rows, including those that were not measured.
         figures: The figures of the rows.
         left_out: The corpora that the paper leaves out of this table.
+        compared_with: The head of the column with the numbers that ours are compared with.
     """
 
     name: str
@@ -164,6 +168,7 @@ class Table(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rows: list[Row]
     figures: list[Figure]
     left_out: tuple[str, ...] = ()
+    compared_with: str = "paper"
 
 
 class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

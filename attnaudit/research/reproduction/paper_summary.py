@@ -50,9 +50,9 @@ def _print_table(table: Table, console: Console) -> None:
     if rows:
         for text in table.deviations:
             console.print(f"* {text}")
-        grid = terminal_table(wording.HEAD, unbroken_from=3)
+        grid = terminal_table(wording.head(table), unbroken_from=3)
         for row in rows:
-            grid.add_row(Text(row.title, style="bold"))
+            grid.add_row(Text(wording.row_title(table, row), style="bold"))
             for line in row.lines:
                 grid.add_row(*(Text(cell) for cell in wording.cells(line)))
             for note in (wording.how_measured(row), *row.notes):

@@ -176,6 +176,7 @@ class TablePlan:
         deviations: Sentences that describe how every row differs from the setting of the paper.
         left_out: The corpora that the paper leaves out of this table. Their rows can be run, but claims must not count
             them.
+        compared_with: What our numbers are compared with: "paper", or "other paper" if they are another paper's.
     """
 
     name: str
@@ -190,6 +191,7 @@ class TablePlan:
     across: Callable[[Sequence[Row]], tuple[Sequence[Row], Sequence[Figure]]] | None = None
     deviations: Sequence[str] = ()
     left_out: Sequence[str] = ()
+    compared_with: str = "paper"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

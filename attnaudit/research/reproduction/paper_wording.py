@@ -10,30 +10,39 @@ from attnaudit.formatting import duration, number, plural
 from attnaudit.records import Environment
 from attnaudit.research.reproduction.closeness import Closeness, closeness_of_rows
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
-from attnaudit.research.reproduction.paper_report import Finding, Line, OpenCause, Reproduction, Row, Table
+from attnaudit.research.reproduction.paper_report import (
+    NOT_IN_PAPER,
+    Finding,
+    Line,
+    OpenCause,
+    Reproduction,
+    Row,
+    Table,
+)
 from attnaudit.research.reproduction.row_exclusions import TOLERANCE
 
-HEAD = ("quantity", "paper", "ours", "difference", "n")
 CLAIMS = "The paper's claims, and whether they hold here"
 REMEDIES = "What may help when a model hardly uses its attention"
 EXCLUDED = "Rows that do not count"
 EXCLUDED_HEAD = ("row (tables)", "reason")
 #: How to read the columns of the tables.
 COLUMNS = (
-    "Each table shows the paper's number, ours (mean ± standard deviation over seeds), and the difference. The column "
-    "n is the number of texts from which our number was computed, or of whatever else the quantity names, such as "
-    "models."
+    "Each table shows the paper's number (or, if the column says so, that of another paper), ours (mean ± standard "
+    "deviation over seeds), and the difference. The column n is the number of texts from which our number was "
+    "computed, or of whatever else the quantity names, such as models."
 )
 #: The rules for verdicts, one item of a list each. Words between asterisks are emphasised.
 RULES = "How claims are judged"
 VERDICTS = (
     "A row *counts* if all of its planned seeds were run and its models were trained well enough.",
-    f"A model was trained well enough if its accuracy or F1 is at most {TOLERANCE:g} below the paper's on average over "
-    f"the seeds, and at most {2 * TOLERANCE:g} below it for every seed. If the paper has no score for a model, it is "
-    "compared with a model of the same corpus and encoder that has one. If a table is about the score of a variant, "
-    "such as an adversary, only the original model must reach the score.",
+    f"A model was trained well enough if its accuracy or F1 is at most {TOLERANCE:g} away from the paper's on average "
+    f"over the seeds, and at most {2 * TOLERANCE:g} below it for every seed. A much higher score shows that the task "
+    "is not the paper's, as on corpora that were generated again. If the paper has no score for a model, it is "
+    "compared with a model of the same corpus and encoder that has one. In tables about what a change does to the "
+    "score, such as uniform weights or an adversary's loss, only the original model must reach it; in tables that "
+    "compare other measures of two models, both must.",
     "Seeds that were added to a row after the plan are *dropped*: no number includes them.",
-    "If the paper leaves a corpus out of a table, the corpus is marked as *not in the paper*. Its rows are shown, but "
+    f"If the paper leaves a corpus out of a table, the corpus is marked as *{NOT_IN_PAPER}*. Its rows are shown, but "
     "no claim about this table uses them.",
     "Claims are judged by confidence intervals over seeds. The intervals of a claim are corrected for their number by "
     "Holm's method. A row with a single seed has no interval.",
@@ -46,14 +55,14 @@ VERDICTS = (
     "A claim is *not run* if no row that it needs was run.",
     "Some claims are about the share of settings that support them. The whole interval of this share must be above one "
     "half.",
-    "docs/reproduction.md has the rules in full.",
+    "The rules in full are in docs/reproduction.md, in the repository of attnaudit.",
 )
 OPEN = "Why claims are undecided, and what would decide them"
 OPEN_HEAD = ("cause", "claims", "what would decide them")
 #: Cause -> its description, and what would decide the claim.
 CAUSES: Mapping[OpenCause, tuple[str, str]] = {
     "untrained": (
-        "Rows were run, but none counts: in one or more rows, a model missed the paper's score",
+        "Rows were run, but none counts: in one or more rows, the score of a model is too far from the paper's",
         "models that reach the paper's score, from the paper's word vectors and full training data; more seeds do not "
         "help",
     ),
@@ -132,8 +141,18 @@ def heading(report: Reproduction) -> str:
     return f"{paper_heading(report)}{vectors}"
 
 
+def head(table: Table) -> tuple[str, str, str, str, str]:
+    """Return the names of the columns of a table."""
+    return ("quantity", table.compared_with, "ours", "difference", "n")
+
+
+def row_title(table: Table, row: Row) -> str:
+    """Return the title of a row in its table, and whether the paper leaves out its corpus."""
+    return f"{row.title} ({NOT_IN_PAPER})" if row.corpus in table.left_out else row.title
+
+
 def cells(line: Line) -> tuple[str, str, str, str, str]:
-    """Return the cells of one line of a table, one cell for each column in HEAD."""
+    """Return the cells of one line of a table, one cell for each column of `head`."""
     return (
         line.words,
         paper_number(line),
@@ -163,8 +182,11 @@ def evidence_parts(finding: Finding) -> tuple[str, list[str]]:
 
 
 def not_counted(finding: Finding) -> str:
-    """Return how many rows were run but do not count, as a sentence. It is "" if all count."""
-    count = len(finding.left_out)
+    """Return how many rows were run but do not count, as a sentence.
+
+    It is "" if all count. It is also "" if none counts, because the reason for the verdict then says so.
+    """
+    count = len(finding.left_out) if finding.evidence else 0
     return f"{plural(count, 'row')} {'does' if count == 1 else 'do'} not count." if count else ""
 
 
@@ -219,7 +241,7 @@ def closeness_cells(table: Table) -> list[tuple[str, ...]]:
             *_closeness(one.every),
             *_closeness(one.counted),
         )
-        for one in closeness_of_rows(table.rows)
+        for one in closeness_of_rows(table.rows, left_out=table.left_out)
     ]
 
 

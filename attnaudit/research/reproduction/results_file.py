@@ -60,7 +60,8 @@ class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=
     """One measured quantity of a row.
 
     Attributes:
-        n: The number of instances that a value is computed from, averaged over seeds. None if there are no seeds.
+        n: The number of instances that a value is computed from, averaged over the seeds with a defined value. None if
+            no value is defined.
         values: One value per seed. A value is None if it is undefined.
     """
 

@@ -1,16 +1,19 @@
 """Find the rows that may decide a claim: those whose models were all trained well, with all planned seeds.
 
 A model counts as trained if its score on the test part is close enough to its score in the paper: at most TOLERANCE
-below it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. Models that differ only in their
-seed are judged together. If the paper gives no score for a model, the model is compared with the best score that was
-measured here for the same corpus and encoder. Only models that are as good as in the paper count for this best score.
-If there is no such model, the best score of the paper for the corpus and the encoder is used. If the paper has no score
-for the encoder, a score of another paper for a comparable encoder is used (`Paper.comparable_scores`). A model is never
-compared with itself.
+away from it on average over the seeds, and at most 2 × TOLERANCE below it for every seed. A much higher score shows
+that the task differs from the paper's, as on corpora that were generated again. If tables give several scores for the
+same model, it is compared with the highest one. Models that differ only in their seed are judged together. If the paper
+gives no score for a model, the model is compared with the best score that was measured here for the same corpus and
+encoder. Only models that are as good as in the paper count for this best score. If there is no such model, the best
+score of the paper for the corpus and the encoder is used. If the paper has no score for the encoder, a score of another
+paper for a comparable encoder is used (`Paper.comparable_scores`). A model is never compared with itself. Only
+published scores are also upper limits.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from attnaudit.research.reproduction.model_plans import PLAIN, Plan
 from attnaudit.research.reproduction.paper_tables import MODEL, Paper, RowPlan
 from attnaudit.research.reproduction.results_file import MeasuredRow
 
-#: The mean score of a trained model may be at most this far below the score that it is compared with.
+#: The mean score of a trained model may be at most this far from the published score that it is compared with.
 TOLERANCE = 0.03
 UNRECORDED = "was not recorded"
 #: (name of a table, name of a row)
@@ -46,7 +49,7 @@ class Standards:
 
     Attributes:
         score: The name of the score, "accuracy" or "f1".
-        published: Plan, with seed 0 -> score in the paper.
+        published: Plan, with seed 0 -> score in the paper, the highest one if there are several.
         best: (corpus, encoder) -> score that models without a score in the paper are compared with.
         comparable: (corpus, encoder) -> score of another paper, for encoders without a score in this paper.
         here: (corpus, encoder) -> plan, with seed 0 -> mean score measured here, for encoders without any published
@@ -60,7 +63,7 @@ class Standards:
     here: Mapping[tuple[str, str], Mapping[Plan, float]]
 
     def expected(self, plan: Plan) -> tuple[float | None, str]:
-        """Return the score that a model is compared with, and a description of it.
+        """Return the score that a model must reach, and a description of it.
 
         The score is None if none is known for the corpus and the encoder.
         """
@@ -73,6 +76,12 @@ class Standards:
             return self.comparable[group], "for a comparable encoder in another paper"
         others = [score for other, score in self.here.get(group, {}).items() if other != plan]
         return max(others, default=None), "is the best for this encoder"
+
+    def limit(self, plan: Plan) -> float | None:
+        """Return the published score that a model must not exceed by more than TOLERANCE. None if there is none."""
+        if plan.with_seed(0) in self.published:
+            return self.published[plan.with_seed(0)]
+        return None if _group(plan) in self.best else self.comparable.get(_group(plan))
 
 
 def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[str]) -> dict[RowKey, RowExclusion]:
@@ -94,13 +103,12 @@ def row_exclusions(rows: Sequence[MeasuredRow], paper: Paper, corpora: Sequence[
 
 
 def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], corpora: Sequence[str]) -> Standards:
-    published = {
-        row.models[quantity.score_of].with_seed(0): row.paper[quantity.name]
-        for table in paper.tables
-        for row in table.rows(corpora)
-        for quantity in table.quantities
-        if quantity.score_of in row.models and quantity.name in row.paper
-    }
+    published: dict[Plan, float] = {}
+    for table in paper.tables:
+        for row, quantity in itertools.product(table.rows(corpora), table.quantities):
+            if quantity.score_of in row.models and quantity.name in row.paper:
+                plan = row.models[quantity.score_of].with_seed(0)
+                published[plan] = max(row.paper[quantity.name], published.get(plan, 0.0))
     of_paper = _best((plan, score) for plan, score in published.items() if plan.variant == PLAIN)
     plain = [
         (plan, [score for score in scores if score is not None])
@@ -116,7 +124,7 @@ def _standards(paper: Paper, measured: Iterable[tuple[RowPlan, MeasuredRow]], co
     trained = _best(
         (plan, statistics.fmean(scores))
         for plan, scores in plain
-        if scores and plan in published and _close(scores, published[plan])
+        if scores and plan in published and _reaches(scores, published[plan])
     )
     return Standards(
         score=paper.score,
@@ -146,8 +154,12 @@ def _best(scores: Iterable[tuple[Plan, float]]) -> dict[tuple[str, str], float]:
     return best
 
 
-def _close(scores: Sequence[float], expected: float) -> bool:
+def _reaches(scores: Sequence[float], expected: float) -> bool:
     return expected - statistics.fmean(scores) <= TOLERANCE and expected - min(scores) <= 2 * TOLERANCE
+
+
+def _exceeds(scores: Sequence[float], expected: float) -> bool:
+    return statistics.fmean(scores) - expected > TOLERANCE
 
 
 def _exclusion(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> RowExclusion | None:
@@ -160,8 +172,12 @@ def _exclusion(row_plan: RowPlan, row: MeasuredRow, standards: Standards) -> Row
             reasons.append(problem if role == MODEL else f"{_words(role)}: {problem}")
     if not reasons:
         return None
-    more = f" (and {plural(len(reasons) - 1, 'other model')} of the row)" if len(reasons) > 1 else ""
-    return RowExclusion(reason=reasons[0] + more, unrecorded=all(reason.endswith(UNRECORDED) for reason in reasons))
+    missed = [reason for reason in reasons if not reason.endswith(UNRECORDED)]
+    first, *others = missed or reasons
+    more = f" (and {plural(len(others), 'other model')} of the row)" if others else ""
+    if missed and len(missed) < len(reasons):
+        more += f"; the score of {plural(len(reasons) - len(missed), 'other model')} {UNRECORDED}"
+    return RowExclusion(reason=first + more, unrecorded=not missed)
 
 
 def _words(role: str) -> str:
@@ -179,7 +195,8 @@ def _problem(plan: Plan, scores: Sequence[float | None], standards: Standards) -
     expected, where = standards.expected(plan)
     if expected is None:
         return ""
-    if _close(known, expected):
+    limit = standards.limit(plan)
+    if _reaches(known, expected) and (limit is None or not _exceeds(known, limit)):
         return ""
     values = ", ".join(number(score) for score in known)
     return f"{name} {values}; {number(expected)} {where}"

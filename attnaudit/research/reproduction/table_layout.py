@@ -145,6 +145,7 @@ def _table(table: TablePlan, results: Results, paper: Paper, texts: RowTexts) ->
         rows=[*rows, *further],
         figures=figures,
         left_out=tuple(table.left_out),
+        compared_with=table.compared_with,
     )
 
 

@@ -123,7 +123,7 @@ def _retrained_attends_elsewhere(report: Reproduction) -> Answer:
 CLAIMS = (
     Claim(
         name="influence is spread",
-        sentence="Every token influences a hidden state: the normalised entropy H̃ of the influence is high in all "
+        sentence="The influence on a hidden state is spread over many inputs: its normalised entropy H̃ is high in all "
         f"settings (here: above {LOWEST:g}, the lowest value that the paper calls high).",
         paper="table 1",
         read=_influence_is_spread,

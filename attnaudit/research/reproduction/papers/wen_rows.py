@@ -43,18 +43,6 @@ ADVERSARIES = {
     "agnews": (0.96, 0.009, 0.664, 0.05),
     "20news": (0.90, 0.037, 0.391, 0.09),
 }
-#: Table 5: (form of the corpus, alignment) -> share of settings in which τ is raised or kept.
-GUMBEL = {
-    ("text", "deep"): 20 / 21,
-    ("text", "dot"): 19 / 21,
-    ("text", "additive"): 20 / 21,
-    ("question", "deep"): 6 / 9,
-    ("question", "dot"): 6 / 9,
-    ("question", "additive"): 8 / 9,
-    ("pair", "deep"): 2 / 3,
-    ("pair", "dot"): 1 / 3,
-    ("pair", "additive"): 3 / 3,
-}
 #: Variant of the model in table 2 -> description.
 FIXES = {
     "imposed_attention": "attention of each text fixed to the learnt weights, the rest retrained",
@@ -137,7 +125,7 @@ def gumbel_rows(corpora: Sequence[str]) -> list[RowPlan]:
     def paper(name: str, *parts: str) -> dict[str, float]:
         if name == EMBEDDED:
             return {}
-        return {"kept": GUMBEL[corpus(name).form, parts[1]], **(_accuracy(name) if parts == CENTRAL else {})}
+        return _accuracy(name) if parts == CENTRAL else {}
 
     return _grid(corpora, _gumbel, paper)
 

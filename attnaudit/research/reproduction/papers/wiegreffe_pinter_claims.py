@@ -87,9 +87,8 @@ CLAIMS = (
             "F1 with the BiLSTM's weights minus F1 with weights that the MLP learns",
         ),
         explanations={
-            "sst/*": "On SST, the BiLSTM's weights apply to states that mix the words of a short sentence, and its "
-            "output hardly depends on these weights. For single words, weights that the MLP learns itself "
-            "may fit better. This was not tested."
+            "sst/*": "The cause is unknown. One possibility: on SST, the BiLSTM's weights apply to states that mix the "
+            "words of a short sentence, and its output hardly depends on these weights."
         },
     ),
     Claim(

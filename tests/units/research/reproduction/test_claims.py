@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from attnaudit.research.reproduction import paper_pages
 from attnaudit.research.reproduction.claim_cases import (
@@ -163,7 +164,7 @@ def test_a_claim_about_scores_does_not_hold_if_rows_were_left_out_for_their_scor
     answer = holds_in_every_case([*cases(CLEAR, CLEAR), UNTRAINED], what="F1", about_scores=True)
     assert answer.verdict == "undecided"
     assert answer.reason == (
-        "The interval is above 0 in all 2 rows that count, but a claim about scores cannot hold if rows do "
+        "The interval is above 0 in both rows that count, but a claim about scores cannot hold if rows do "
         "not count because of their scores."
     )
     assert answer.cause == "scores"
@@ -257,19 +258,20 @@ def test_the_evidence_names_every_row_with_its_interval() -> None:
     assert single.reason == "The only row has a single seed."
     assert single.evidence == "drop: mean over 1 seed; 1 row with a single seed. snli +0.500 (one seed)"
     saturated = holds_in_every_case([*cases(CLEAR), AT_THE_END], what="drop")
-    assert "not counted: 1 row at the end of the scale" in saturated.evidence
+    assert "1 row with both values at the end of the scale is left out" in saturated.evidence
     assert holds_in_every_case([], what="drop").reason == "No row that this claim needs has been run here."
     assert holds_in_every_case([UNTRAINED], what="drop").reason == (
-        "The only row that was run does not count: a model missed the required score (see “Rows that do not count”)."
+        "The only row that was run does not count: the score of a model is too far from the paper's. The report lists "
+        "these rows."
     )
     unfinished = replace(UNTRAINED, unfinished=True)
     assert holds_in_every_case([UNTRAINED, ALSO_UNTRAINED, replace(unfinished, name="u")], what="drop").reason == (
-        "None of the 3 rows that were run counts: a model missed the required score in 2 rows, and planned seeds or "
-        "recorded scores are missing in 1 row (see “Rows that do not count”)."
+        "None of the 3 rows that were run counts: the score of a model is too far from the paper's in 2 rows, and "
+        "planned seeds or recorded scores are missing in 1 row. The report lists these rows."
     )
     assert holds_in_every_case([unfinished], what="drop").reason == (
-        "The only row that was run does not count: planned seeds or recorded scores are missing (see “Rows that do "
-        "not count”)."
+        "The only row that was run does not count: planned seeds or recorded scores are missing. The report lists "
+        "these rows."
     )
 
 
@@ -359,18 +361,21 @@ def test_every_format_lists_the_rows_that_cannot_decide_a_claim() -> None:
         paper_pages.markdown(left_out),
         paper_pages.html({"synthetic": left_out}),
     ):
-        assert "1 row does not count." in " ".join(text.split())
+        assert "The report lists these rows." in " ".join(text.split())
         assert "sst/tying/dot (t, u)" in text
         assert "F1 0.500; 0.900 in the paper" in text
     page = paper_pages.claims_page({"synthetic": left_out})
     assert "| [synthetic](synthetic.md) | 0 | 0 | 1 | 0 | 0 |" in page
     assert (
-        "| Rows were run, but none counts: in one or more rows, a model missed the paper's score. | 1 | models that "
-        "reach" in page
+        "| Rows were run, but none counts: in one or more rows, the score of a model is too far from the paper's. | 1 |"
+        in page
     )
     index = paper_pages.index_html({"synthetic": left_out})
     assert '<a href="synthetic.html">Synthetic</a>' in index
     assert "Tying | makes &lt;fragile&gt;." in index
-    assert left_out.findings[0].reason in index
-    assert "Rows were run, but none counts: in one or more rows, a model missed the paper&#39;s score." in index
+    assert escape(left_out.findings[0].reason) in index
+    assert (
+        "Rows were run, but none counts: in one or more rows, the score of a model is too far from the paper&#39;s."
+        in index
+    )
     assert "http" not in index.replace("http-equiv", "")

@@ -25,8 +25,8 @@ def compared(name: str, paper: float | None, ours: float, *, excluded: str = "",
 
 
 def result(read: ReadGoal, *rows: Row) -> tuple[GoalVerdict, str]:
-    (found,) = goal_results([Goal(sentence="s", read=read)], reproduction(t=list(rows)))
-    return found.verdict, found.numbers
+    (found,) = goal_results([Goal(sentence="s", read=read, cause="Why.")], reproduction(t=list(rows)))
+    return found.verdict, found.numbers.removesuffix(". Why.")
 
 
 def test_every_number_that_counts_must_be_close() -> None:
@@ -86,15 +86,15 @@ def test_an_order_of_numbers_at_the_end_of_their_scale_says_nothing() -> None:
 
 def test_the_page_of_claims_the_report_and_the_terminal_list_the_goals() -> None:
     goals = (
-        Goal(sentence="near", read=within("t", ("tau",), 0.05)),
-        Goal(sentence="far", read=within("t", ("tau",), 0.01)),
-        Goal(sentence="absent", read=within("u", ("tau",), 0.05)),
+        Goal(sentence="near", read=within("t", ("tau",), 0.05), cause="Why."),
+        Goal(sentence="far", read=within("t", ("tau",), 0.01), cause="Why."),
+        Goal(sentence="absent", read=within("u", ("tau",), 0.05), cause="Why."),
     )
     one = reproduction(t=[compared("sst/additive", 0.3, 0.34)])
     one = msgspec.structs.replace(one, goals=goal_results(goals, one))
     page = paper_pages.claims_page({"made": one})
     assert "| made | near | met | ours minus the paper's: sst/additive +0.040 |" in page
-    assert "| made | far | missed |" in page
+    assert "| made | far | missed | ours minus the paper's: sst/additive +0.040. Why. |" in page
     assert "| made | absent | not measured |" in page
     assert "| near | met | ours minus the paper's: sst/additive +0.040 |" in paper_pages.markdown(one)
     printed = summary(one, width=120)

@@ -81,7 +81,9 @@ def excluded(*rows: MeasuredRow) -> dict[tuple[str, str], str]:
     ("scores", "counts"),
     [
         ([0.8, 0.81], True),
-        ([0.9, 0.9], True),
+        ([0.82, 0.83], True),
+        ([0.83, 0.84], False),
+        ([0.9, 0.9], False),
         ([0.771, 0.771], True),
         ([0.76, 0.79], True),
         ([0.745, 0.80], True),
@@ -119,10 +121,36 @@ def test_a_row_without_a_number_in_the_paper_is_compared_with_the_same_model_or_
     found = excluded(measured("scores", "sst/cnn/additive", model=[0.6, 0.6]), other_cnn)
     assert found == {("scores", "sst/cnn/additive"): "accuracy 0.600, 0.600; 0.700 is the best for this encoder"}
     best = excluded(
-        measured("scores", "sst/bilstm/additive", model=[0.86, 0.86]),
-        measured("scores", "sst/bilstm/dot", model=[0.8, 0.8]),
+        measured("scores", "sst/bilstm/additive", model=[0.82, 0.82]),
+        measured("scores", "sst/bilstm/dot", model=[0.78, 0.78]),
     )
-    assert best == {("scores", "sst/bilstm/dot"): "accuracy 0.800, 0.800; 0.860 is the best for this encoder"}
+    assert best == {("scores", "sst/bilstm/dot"): "accuracy 0.780, 0.780; 0.820 is the best for this encoder"}
+    better = excluded(measured("scores", "sst/bilstm/dot", model=[0.9, 0.9]))  # the paper has no score for this model
+    assert better == {}
+
+
+def test_a_score_far_above_the_papers_does_not_count() -> None:
+    found = excluded(measured("alone", "sst/bilstm/additive", model=[0.84, 0.84]))
+    assert found == {("alone", "sst/bilstm/additive"): "accuracy 0.840, 0.840; 0.800 in the paper"}
+    elsewhere = replace(PAPER, comparable_scores={("sst", "cnn"): 0.75})
+    rows = [measured("scores", "sst/cnn/additive", model=[0.79, 0.79])]
+    assert list(row_exclusions(rows, elsewhere, ("sst",))) == [("scores", "sst/cnn/additive")]
+
+
+def test_a_model_with_several_published_scores_is_compared_with_the_highest_one() -> None:
+    tables = (table("scores", SCORED), table("again", [row_plan("sst/bilstm/additive", paper=0.82, model=BILSTM)]))
+    for order in (tables, tables[::-1]):
+        rows = [measured(name, "sst/bilstm/additive", model=[0.785, 0.785]) for name in ("scores", "again")]
+        found = row_exclusions(rows, replace(PAPER, tables=order), ("sst",))
+        assert {one.reason for one in found.values()} == {"accuracy 0.785, 0.785; 0.820 in the paper"}
+        assert len(found) == 2
+
+
+def test_a_reason_tells_a_missed_score_from_one_that_was_not_recorded() -> None:
+    found = excluded(measured("twins", "sst/must", model=[0.7, 0.7]))
+    assert found == {
+        ("twins", "sst/must"): "accuracy 0.700, 0.700; 0.800 in the paper; the score of 1 other model was not recorded"
+    }
 
 
 def test_a_row_without_a_number_in_the_paper_is_not_compared_with_better_models_of_the_paper_only() -> None:

@@ -61,8 +61,8 @@ def test_the_numbers_of_the_paper_are_in_the_right_rows() -> None:
         "jsd": 0.664,
         "change tau twin": 0.05,
     }
-    assert paper("gumbel", "snli/mlp/dot") == {"kept": pytest.approx(1 / 3)}
-    assert paper("gumbel", "snli/bilstm/additive") == {"kept": 1.0, "accuracy": 0.78}
+    assert paper("gumbel", "snli/mlp/dot") == {}  # table 5 has one number for all data sets and encoders of a task
+    assert paper("gumbel", "snli/bilstm/additive") == {"accuracy": 0.78}
     assert [row.corpus for row in TABLES["adversarial"].rows(PAPER.corpora)] == ["sst", "imdb", "agnews", "20news"]
 
 
