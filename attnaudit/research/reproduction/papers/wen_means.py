@@ -68,15 +68,16 @@ MEANS = {
 def means_and_boxes(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
     """Return rows with the means that the paper reports, and figure 2 with one picture per corpus.
 
-    All means are over the same corpora. A corpus is left out if it lacks a setting that another corpus has. A mean is
-    computed from at least two rows. The paper's mean over encoders is compared only with a mean over all encoders. A
-    corpus on which no τ is defined has no picture.
+    All means are over the same corpora. A corpus is left out if it lacks a setting that two other corpora have, and a
+    setting is left out if only one of several corpora has it. A mean is computed from at least two rows. The paper's
+    mean over encoders is compared only with a mean over all encoders. A corpus on which no τ is defined has no picture.
     """
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
     by_name = {row.name: row for row in rows}
     settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
-    measured = [setting for setting in settings if any(f"{name}/{setting}" in by_name for name in names)]
+    counts = {setting: sum(f"{name}/{setting}" in by_name for name in names) for setting in settings}
+    measured = [setting for setting, count in counts.items() if count >= min(2, max(counts.values()))]
     complete = [name for name in names if all(f"{name}/{setting}" in by_name for setting in measured)]
     groups = [
         *((alignment, [one for one in measured if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),

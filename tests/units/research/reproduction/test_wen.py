@@ -155,6 +155,17 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     ]
 
 
+def test_a_setting_of_one_corpus_takes_no_corpus_from_the_means() -> None:
+    across = TABLES["ranking"].across
+    assert across is not None
+    rows = [ranked(f"{name}/mlp/additive", [0.3]) for name in ("sst", "20news")]
+    with_cnn, _ = across([*rows, ranked("sst/cnn/additive", [0.9])])
+    assert [(one.name, one.title) for one in with_cnn] == [
+        ("mean/additive", "Mean over SST, 20News: MLP, additive"),
+        ("mean/mlp/additive", "Mean over SST, 20News: MLP, additive"),
+    ]
+
+
 def claim(name: str) -> Callable[[Reproduction], Answer]:
     one: Claim = next(one for one in CLAIMS if one.name == name)
     return one.read
