@@ -1,4 +1,7 @@
-"""Draw curves as shapes: a thin line for every seed, and a thick line with labelled points for the mean over seeds."""
+"""Draw curves as shapes: a thin line for every seed, and a thick line with labelled points for the mean over seeds.
+
+Numbers that others have published are squares with a label.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from collections.abc import Sequence
 
 from attnaudit.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Drawing, Scale, Shape, axes, nice_ticks
 from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Curves
+from attnaudit.research.reproduction.label_placement import GLYPH, Box, Position, place_labels
 
 #: The y coordinate of the upper end of the vertical axis, in pixels.
 TOP = 26.0
 STYLES = 6
-#: The approximate width of a character of a label, in pixels.
-GLYPH = 7.0
+#: The width of a square, and the distance between labels and the axes, in pixels.
+SQUARE, GAP = 7.0, 3.0
+#: The CSS classes of published numbers.
+PUBLISHED = "published"
 
 
 def curve_plots(record: Curves) -> Drawing | None:
@@ -32,23 +38,38 @@ def curve_plots(record: Curves) -> Drawing | None:
         mean = mean_curve(curve)
         shapes.append(Shape(kind="path", css=f"stroke {css}", text=_path(mean, x, y)))
         for point in mean:
-            words = f"{curve.name}, {point.label}: {point.x:.3f}, {point.y:.3f}"
+            words = _in_words(curve, point)
             shapes.append(Shape(kind="dot", css=f"fill {css}", x=x(point.x), y=y(point.y), width=3, text=words))
-    for point in mean_curve(drawn[0]):
-        shapes.append(_label(point, x, y))
-    legend = tuple((css, curve.name) for css, curve in zip(styles, drawn, strict=True))
-    label = f"{record.y_label} against {record.x_label}: {'; '.join(curve.name for curve in drawn)}"
-    return Drawing(width=WIDTH, height=HEIGHT, label=label, shapes=tuple(shapes), legend=legend)
-
-
-def _label(point: CurvePoint, x: Scale, y: Scale) -> Shape:
-    """Draw the label of a point: to its right, or to its left if there is no room on the right."""
-    right = x(point.x) + 4 + GLYPH * len(point.label) <= WIDTH
-    anchor = "start" if right else "end"
-    text = point.label.replace("=-", "=−")
-    return Shape(
-        kind="text", css="tick", x=x(point.x) + (4 if right else -4), y=y(point.y) - 5, text=text, anchor=anchor
+    published = [(curve, point) for curve in record.published for point in mean_curve(curve)]
+    shapes += [_square(x(point.x), y(point.y), _in_words(curve, point)) for curve, point in published]
+    labelled = [*mean_curve(drawn[0]), *(point for _, point in published)]
+    for label in place_labels(
+        [(point.label.replace("=-", "=−"), (x(point.x), y(point.y))) for point in labelled],
+        inside=Box(left=x.start + GAP, top=GAP, right=WIDTH - GAP, bottom=y.start - GAP),
+        taken=[Box(left=0.0, top=0.0, right=GLYPH * (len(record.y_label) + 1), bottom=y.end - GAP)],
+        points=[
+            *((x(point.x), y(point.y)) for curve in drawn for point in mean_curve(curve)),
+            *((x(point.x), y(point.y)) for _, point in published),
+        ],
+        lines=[_corners(mean_curve(curve), x, y) for curve in drawn],
+    ):
+        shapes += label.shapes()
+    legend = (
+        *((css, curve.name) for css, curve in zip(styles, drawn, strict=True)),
+        *((f"{PUBLISHED} square", curve.name) for curve in record.published),
     )
+    names = "; ".join(curve.name for curve in (*drawn, *record.published))
+    label_of_all = f"{record.y_label} against {record.x_label}: {names}"
+    return Drawing(width=WIDTH, height=HEIGHT, label=label_of_all, shapes=tuple(shapes), legend=legend)
+
+
+def _in_words(curve: Curve, point: CurvePoint) -> str:
+    return f"{curve.name}, {point.label}: {point.x:.3f}, {point.y:.3f}"
+
+
+def _square(x: float, y: float, words: str) -> Shape:
+    left, top = x - SQUARE / 2, y - SQUARE / 2
+    return Shape(kind="rect", css=f"fill {PUBLISHED}", x=left, y=top, width=SQUARE, height=SQUARE, text=words)
 
 
 def mean_curve(curve: Curve) -> list[CurvePoint]:
@@ -65,5 +86,10 @@ def mean_curve(curve: Curve) -> list[CurvePoint]:
     ]
 
 
+def _corners(points: Sequence[CurvePoint], x: Scale, y: Scale) -> list[Position]:
+    return [(x(one.x), y(one.y)) for one in points]
+
+
 def _path(points: Sequence[CurvePoint], x: Scale, y: Scale) -> str:
-    return " ".join(f"{'L' if place else 'M'}{x(one.x):.1f} {y(one.y):.1f}" for place, one in enumerate(points))
+    corners = enumerate(_corners(points, x, y))
+    return " ".join(f"{'L' if place else 'M'}{across:.1f} {down:.1f}" for place, (across, down) in corners)

@@ -84,12 +84,14 @@ class Strip(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         values: The measured values, one per seed.
         paper: The number of the paper. None if it has none.
         counts: Whether the row may decide a claim.
+        seeds: The seed of each value. It is empty if a value does not belong to one seed.
     """
 
     label: str
     values: list[float]
     paper: float | None
     counts: bool
+    seeds: tuple[int, ...] = ()
 
 
 class Strips(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -145,6 +147,7 @@ class Curves(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         y_low: The smallest number that the vertical axis must cover.
         y_high: The largest number that the vertical axis must cover.
         curves: The curves.
+        published: Curves with numbers that others have published. Their points are squares, and are labelled too.
     """
 
     x_label: str
@@ -154,6 +157,7 @@ class Curves(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     y_low: float
     y_high: float
     curves: list[Curve]
+    published: tuple[Curve, ...] = ()
 
 
 class Counterfactual(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,9 @@ from attnaudit.report.heatmaps import Heatmap, token_row
 from attnaudit.report.markdown import LONGEST_REASON, escape
 from attnaudit.research.reproduction import paper_coverage
 from attnaudit.research.reproduction import paper_wording as wording
+from attnaudit.research.reproduction.chart_numbers import ChartNumbers, chart_numbers
 from attnaudit.research.reproduction.corpora import EMBEDDED, corpus_title
+from attnaudit.research.reproduction.figure_captions import full_caption
 from attnaudit.research.reproduction.figure_records import Counterfactual, Figure
 from attnaudit.research.reproduction.glossary import SYMBOLS, Symbol, symbols_in
 from attnaudit.research.reproduction.paper_figures import draw
@@ -30,11 +32,15 @@ class Picture:
         figure: The record of the figure.
         drawing: The shapes of the figure. None for a counterfactual, and for an empty figure.
         heatmap: The coloured tokens of a counterfactual. None for all other figures.
+        numbers: The numbers of the drawing as a table. None if there is no drawing.
+        caption: The text below the figure.
     """
 
     figure: Figure
     drawing: Drawing | None
     heatmap: Heatmap | None
+    numbers: ChartNumbers | None
+    caption: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,16 +193,25 @@ def by_setting(reports: Mapping[str, Reproduction]) -> dict[str, Reproduction]:
 def _pictures(report: Reproduction, highest: Mapping[tuple[str, str], float]) -> dict[str, list[Picture]]:
     return {
         table.name: sorted(
-            (_picture(figure, highest[table.name, figure.name]) for figure in table.figures),
+            (
+                _picture(figure, highest[table.name, figure.name], full_caption(figure, table, report.data))
+                for figure in table.figures
+            ),
             key=lambda picture: picture.heatmap is None,
         )
         for table in report.tables
     }
 
 
-def _picture(figure: Figure, highest: float) -> Picture:
-    heatmap = None if figure.counterfactual is None else _heatmap(figure.counterfactual)
-    return Picture(figure=figure, drawing=draw(figure, highest=highest), heatmap=heatmap)
+def _picture(figure: Figure, highest: float, caption: str) -> Picture:
+    drawing = draw(figure, highest=highest)
+    return Picture(
+        figure=figure,
+        drawing=drawing,
+        heatmap=None if figure.counterfactual is None else _heatmap(figure.counterfactual),
+        numbers=None if drawing is None else chart_numbers(figure),
+        caption=caption,
+    )
 
 
 def _heatmap(pair: Counterfactual) -> Heatmap:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from attnaudit.research.reproduction.corpora import corpus_title
 from attnaudit.research.reproduction.figure_records import Curve, CurvePoint, Curves, Figure, Strip, Strips
@@ -40,6 +40,8 @@ class CurvePlan:
         y_label: The label of the vertical axis.
         caption: The text below the figure.
         lines: Name of a curve -> its points. The points of the first curve are labelled.
+        published: Name of a corpus -> a curve with numbers that others have published for it.
+        about_published: Sentences that explain these numbers. They are part of the caption of figures that show them.
     """
 
     name: str
@@ -48,9 +50,11 @@ class CurvePlan:
     y_label: str
     caption: str
     lines: Mapping[str, Sequence[PointPlan]]
+    published: Mapping[str, Curve] = field(default_factory=dict)
+    about_published: str = ""
 
 
-def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
+def strip_figures(rows: Sequence[Row], drawn: Sequence[str], *, left_out: Collection[str] = ()) -> list[Figure]:
     """Return one figure for each quantity that has a number in the paper, or that is in `drawn`.
 
     A figure has one strip for each row. Figures of quantities of the same kind, such as accuracies, have the same axis.
@@ -58,6 +62,7 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
     Args:
         rows: The measured rows of one table.
         drawn: Names of further quantities.
+        left_out: The corpora that the paper leaves out of the table. Their rows do not count.
     """
     pairs = [(row, line) for row in rows for line in row.lines]
     known = dict.fromkeys(line.quantity for _, line in pairs if line.paper is not None or line.quantity in drawn)
@@ -67,7 +72,7 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str]) -> list[Figure]:
         if not name.endswith(SPREAD)
     }
     shown = {name: cells for name, cells in by_quantity.items() if cells}
-    strips = {name: [_strip(row, line) for row, line in cells] for name, cells in shown.items()}
+    strips = {name: [_strip(row, line, left_out) for row, line in cells] for name, cells in shown.items()}
     axes = {name: cells[0][1].axis for name, cells in shown.items()}
     numbers: dict[str, list[float]] = {}
     for name, axis in axes.items():
@@ -105,9 +110,16 @@ def _ends(strip: Strip) -> list[float]:
     return [*strip.values, *([] if strip.paper is None else [strip.paper])]
 
 
-def _strip(row: Row, line: Line) -> Strip:
-    values = [value for value in line.values if value is not None]
-    return Strip(label=row.label or row.title, values=values, paper=line.paper, counts=not row.excluded)
+def _strip(row: Row, line: Line, left_out: Collection[str]) -> Strip:
+    seeds = row.provenance.seeds if row.provenance is not None else []
+    defined = [place for place, value in enumerate(line.values) if value is not None]
+    return Strip(
+        label=row.label or row.title,
+        values=[value for value in line.values if value is not None],
+        paper=line.paper,
+        counts=not row.excluded and row.corpus not in left_out,
+        seeds=tuple(seeds[place] for place in defined) if len(seeds) == len(line.values) else (),
+    )
 
 
 def curve_figures(rows: Sequence[Row], plans: Sequence[CurvePlan]) -> list[Figure]:
@@ -119,15 +131,26 @@ def curve_figures(rows: Sequence[Row], plans: Sequence[CurvePlan]) -> list[Figur
     """
     figures = []
     for plan in plans:
-        by_row = [(row, curves) for row in rows if (curves := _curves(row, plan))]
-        points = [one for _, curves in by_row for curve in curves for seed in curve.seeds for one in seed]
+        by_row = [
+            (row, curves, (plan.published[row.corpus],) if row.corpus in plan.published else ())
+            for row in rows
+            if (curves := _curves(row, plan))
+        ]
+        shown = [curve for _, curves, published in by_row for curve in (*curves, *published)]
+        points = [one for curve in shown for seed in curve.seeds for one in seed]
         xs, ys = [one.x for one in points], [one.y for one in points]
         figures += [
             Figure(
                 name=plan.name,
                 row=row.name,
                 title=f"{row.title}: {plan.title}",
-                caption=f"{plan.caption} Thin lines: one per seed; thick line: their mean.",
+                caption=" ".join(
+                    (
+                        plan.caption,
+                        "Thin lines: one per seed; thick line: their mean.",
+                        *([plan.about_published] if published else []),
+                    )
+                ),
                 curves=Curves(
                     x_label=plan.x_label,
                     y_label=plan.y_label,
@@ -136,9 +159,10 @@ def curve_figures(rows: Sequence[Row], plans: Sequence[CurvePlan]) -> list[Figur
                     y_low=min(ys),
                     y_high=max(ys),
                     curves=curves,
+                    published=published,
                 ),
             )
-            for row, curves in by_row
+            for row, curves, published in by_row
         ]
     return figures
 

@@ -11,7 +11,10 @@ GLYPH = 6.3
 #: Whether a row counts -> the CSS classes of its dots. A row that does not count has grey rings instead of dots.
 STYLES = {True: "s0", False: "s5 ring"}
 #: Whether a row counts -> the CSS classes of its key in the legend, and the text of the legend.
-LEGEND = {True: ("s0 dot", "ours, one dot per value"), False: ("s5 ring", "ours, in a row that does not count")}
+LEGEND = {
+    True: ("s0 dot", "ours, one dot per value"),
+    False: ("s5 ring", "ours, in a row that does not count for the claims"),
+}
 
 
 def strip_plots(record: Strips) -> Drawing | None:
@@ -45,10 +48,15 @@ def _strip(strip: Strip, x: Scale, y: float, left: float) -> list[Shape]:
     if strip.paper is not None:
         at = x(strip.paper)
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=y - 6, x2=at, y2=y + 6))
-    return [
-        *shapes,
-        *(Shape(kind="dot", css=f"fill {css}", x=x(v), y=y, width=2.6, text=_in_words(strip)) for v in strip.values),
-    ]
+    dots = zip(strip.values, _names(strip), strict=True)
+    return [*shapes, *(Shape(kind="dot", css=f"fill {css}", x=x(v), y=y, width=2.6, text=name) for v, name in dots)]
+
+
+def _names(strip: Strip) -> list[str]:
+    """Return the tooltip of each value."""
+    seeds = [f", seed {seed}" for seed in strip.seeds] or [""] * len(strip.values)
+    paper = "" if strip.paper is None else f" (paper {strip.paper:.3f})"
+    return [f"{strip.label}{seed}: {v:.3f}{paper}" for v, seed in zip(strip.values, seeds, strict=True)]
 
 
 def _in_words(strip: Strip) -> str:

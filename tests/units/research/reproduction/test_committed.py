@@ -65,6 +65,17 @@ def test_the_committed_page_of_a_paper_is_of_these_results(name: str, reports: d
     assert (FOLDER / PAGES / f"{name}.html").read_text(encoding="utf-8") == page, "run `attnaudit reproduce --render`"
 
 
+def test_rows_of_corpora_that_a_paper_leaves_out_are_drawn_as_rows_that_do_not_count(
+    reports: dict[str, Reproduction],
+) -> None:
+    tables = [table for report in reports.values() for table in report.tables if table.left_out]
+    strips = [(table, figure.strips) for table in tables for figure in table.figures if figure.strips is not None]
+    assert strips
+    for table, record in strips:
+        titles = {row.label or row.title for row in table.rows if row.corpus in table.left_out}
+        assert not [strip.label for strip in record.strips if strip.counts and strip.label in titles], table.name
+
+
 def test_the_committed_index_is_of_these_results(reports: dict[str, Reproduction]) -> None:
     assert (FOLDER / PAGES / INDEX_PAGE).read_text(encoding="utf-8") == paper_pages.index_html(reports)
 

@@ -252,7 +252,7 @@ def test_every_table_of_a_paper_page_fits_a_narrow_screen() -> None:
     narrow = page[page.index("@media screen and (max-width: 640px) {") :].partition("{")[2]
     fits = re.findall(r"([^{}]+){[^{}]*min-width: 0 !important", narrow)
     tables = set(re.findall(r'<table class="([a-z]+)"', page))
-    assert tables == {"claims", "closeness", "quantities", "reasons"}
+    assert tables == {"claims", "closeness", "quantities", "reasons", "values"}
     assert tables <= set(re.findall(r"\.([a-z]+)", " ".join(fits)))
 
 
@@ -337,6 +337,40 @@ def test_the_page_is_escaped_and_draws_every_figure() -> None:
     assert page.count("<svg") == 2
     assert "http://" not in page
     assert "https://" not in page
+
+
+def test_the_numbers_of_a_chart_are_one_table_with_escaped_names() -> None:
+    one = reproduction()
+    strip = Strip(label="<b>SST", values=[0.1, 0.3], paper=0.2, counts=True, seeds=(0, 1))
+    strips = Strips(x_label="tau", low=0.0, high=1.0, strips=[strip])
+    figure = Figure(name="strips tau", row="", title="A <i>title", caption="c", strips=strips)
+    table = msgspec.structs.replace(one.tables[0], figures=[figure])
+    page = paper_pages.html({"synthetic": msgspec.structs.replace(one, tables=[table])})
+    assert page.count("Numbers of this chart") == 1
+    shown = page[page.index("Numbers of this chart") :]
+    shown = shown[: shown.index("</details>")]
+    assert re.findall(r'<th scope="(?:col|row)"[^>]*>(.*?)</th>', shown) == [
+        "row",
+        "seed 0",
+        "seed 1",
+        "paper",
+        "&lt;b&gt;SST",
+    ]
+    assert re.findall(r'<td class="num">(.*?)</td>', shown) == ["0.100", "0.300", "0.200"]
+    assert "<i>title" not in page
+
+
+def test_the_caption_of_a_stored_figure_names_its_seeds() -> None:
+    one = reproduction()
+    counted = [Series(name=f"predicted {name} (n=800)", x=[0], y=[1]) for name in ("no", "yes")]
+    chart = Chart(title="t", x_label="x", y_label="y", kind="bar", series=counted)
+    figure = Figure(name="bars", row="a", title="Bars", caption="Shares.", chart=chart)
+    provenance = msgspec.structs.replace(PROVENANCE, instances=None)
+    (first, *others) = one.tables[0].rows
+    rows = [msgspec.structs.replace(first, provenance=provenance), *others]
+    table = msgspec.structs.replace(one.tables[0], rows=rows, figures=[figure])
+    page = paper_pages.html({"synthetic": msgspec.structs.replace(one, tables=[table])})
+    assert "Shares. Only the model of the first seed (0) is shown; the table has 2 seeds." in page
 
 
 def test_the_page_of_a_paper_shows_all_its_reports_with_shared_axes() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
 from attnaudit.research.reproduction import quantity_axes as axes
+from attnaudit.research.reproduction.chart_numbers import chart_numbers
 from attnaudit.research.reproduction.curve_plots import mean_curve
+from attnaudit.research.reproduction.figure_records import Curve, CurvePoint
 from attnaudit.research.reproduction.paper_figures import draw
 from attnaudit.research.reproduction.paper_report import Row
 from attnaudit.research.reproduction.papers import PAPERS, paper
@@ -49,7 +53,7 @@ def test_a_strip_has_a_dot_per_value_and_a_mark_at_the_papers_number() -> None:
     # The keys are dots and rings, as in the plot, and their colours are not those of box plots.
     assert drawn.legend == (
         ("s0 dot", "ours, one dot per value"),
-        ("s5 ring", "ours, in a row that does not count"),
+        ("s5 ring", "ours, in a row that does not count for the claims"),
     )
     assert "paper" in drawn.note
 
@@ -146,7 +150,53 @@ def test_a_curve_has_a_line_for_every_seed_and_their_mean() -> None:
     drawn = draw(figures[0])
     assert drawn is not None
     assert sum(shape.css == "stroke seed s0" for shape in drawn.shapes) == 2
-    assert {shape.text for shape in drawn.shapes if shape.anchor == "start"} >= {"λ=1", "λ=2"}
+    assert [shape.text for shape in drawn.shapes if shape.css == "tick label"] == ["λ=1", "λ=2"]
+
+
+def test_published_numbers_are_squares_with_a_label_in_the_figures_of_their_corpus() -> None:
+    published = Curve(name="of others", seeds=[[CurvePoint(label="Others 2022", x=4.0, y=-7.0)]])
+    plan = dataclasses.replace(PLAN, published={"imdb": published}, about_published="Squares are of others.")
+    other = row("imdb/bilstm", {"x 1": [0.3], "y 1": [2.0]}, corpus="imdb")
+    figures = curve_figures([MEASURED, other], (plan,))
+    assert [("Squares" in figure.caption) for figure in figures] == [False, True]
+    for figure in figures:
+        assert figure.curves is not None
+        assert (figure.curves.x_high, figure.curves.y_low) == (4.0, -7.0)  # the axes cover the squares of all figures
+    without, drawn = map(draw, figures)
+    assert without is not None
+    assert drawn is not None
+    assert "published square" not in dict(without.legend)
+    assert dict(drawn.legend)["published square"] == "of others"
+    (square,) = (shape for shape in drawn.shapes if shape.kind == "rect")
+    assert square.text == "of others, Others 2022: 4.000, -7.000"
+    assert "Others 2022" in [shape.text for shape in drawn.shapes if shape.css == "tick label"]
+    numbers = chart_numbers(figures[1])
+    assert numbers is not None
+    assert numbers.rows[-1] == ("of others", "Others 2022", "4.000", "−7.000")
+
+
+def test_rows_of_corpora_that_the_paper_leaves_out_do_not_count() -> None:
+    rows = [row(f"{corpus}/bilstm", {"tau": [0.1]}, corpus=corpus) for corpus in ("sst", "agnews")]
+    (figure,) = strip_figures(rows, ("tau",), left_out=("agnews", "20news"))
+    assert figure.strips is not None
+    assert [strip.counts for strip in figure.strips.strips] == [True, False]
+
+
+def test_the_values_of_a_strip_name_their_seeds() -> None:
+    rows = [
+        row("sst/bilstm", {"tau": [0.1, None, 0.3]}, seeds=[0, 1, 2]),
+        row("imdb/bilstm", {"tau": [0.2]}, seeds=[0, 1, 2]),  # one value for all seeds
+    ]
+    (figure,) = strip_figures(rows, ("tau",))
+    assert figure.strips is not None
+    assert [strip.seeds for strip in figure.strips.strips] == [(0, 2), ()]
+    drawn = draw(figure)
+    assert drawn is not None
+    assert [shape.text for shape in drawn.shapes if shape.kind == "dot"] == [
+        "sst/bilstm, seed 0: 0.100",
+        "sst/bilstm, seed 2: 0.300",
+        "imdb/bilstm: 0.200",
+    ]
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -54,6 +54,14 @@ def test_the_adversary_is_compared_with_the_numbers_of_wen_et_al() -> None:
     assert row.paper == {"accuracy": 0.92, "accuracy adversary": 0.9, "tvd": 0.037, "jsd": 0.391}
 
 
+def test_the_curve_shows_the_numbers_of_wen_et_al() -> None:
+    (plan,) = TABLES["curve"].curves
+    compared = {row.corpus: (row.paper["tvd"], row.paper["jsd"]) for row in TABLES["adversary"].rows(PAPER.corpora)}
+    shown = {corpus: curve.seeds[0][0] for corpus, curve in plan.published.items()}
+    assert {corpus: (point.x, point.y) for corpus, point in shown.items()} == compared
+    assert {point.label for point in shown.values()} == {"Wen et al. 2022"}
+
+
 @pytest.mark.parametrize("of", sorted(LAMBDA))
 def test_models_are_valid_and_shared_between_tables(of: str) -> None:
     found = plans(of, 3)
