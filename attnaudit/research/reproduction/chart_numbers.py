@@ -65,7 +65,7 @@ def _of_strips(record: Strips) -> ChartNumbers:
             "row",
             *(f"seed {seed}" for seed in seeds),
             *(["over all seeds" if seeds else "ours"] if without_seeds else []),
-            *(["paper"] if with_paper else []),
+            *([record.compared_with] if with_paper else []),
         ),
         rows=[cells(strip) for strip in record.strips],
     )

@@ -102,12 +102,14 @@ class Strips(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         low: The smallest number that the axis must cover.
         high: The largest number that the axis must cover.
         strips: The lanes.
+        compared_with: Whose numbers the marks show: "paper" or "other paper".
     """
 
     x_label: str
     low: float
     high: float
     strips: list[Strip]
+    compared_with: str = "paper"
 
 
 class CurvePoint(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -54,7 +54,9 @@ class CurvePlan:
     about_published: str = ""
 
 
-def strip_figures(rows: Sequence[Row], drawn: Sequence[str], *, left_out: Collection[str] = ()) -> list[Figure]:
+def strip_figures(
+    rows: Sequence[Row], drawn: Sequence[str], *, left_out: Collection[str] = (), compared_with: str = "paper"
+) -> list[Figure]:
     """Return one figure for each quantity that has a number in the paper, or that is in `drawn`.
 
     A figure has one strip for each row. Figures of quantities of the same kind, such as accuracies, have the same axis.
@@ -63,6 +65,7 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str], *, left_out: Collec
         rows: The measured rows of one table.
         drawn: Names of further quantities.
         left_out: The corpora that the paper leaves out of the table. Their rows do not count.
+        compared_with: Whose numbers ours are compared with (see `TablePlan`).
     """
     pairs = [(row, line) for row in rows for line in row.lines]
     known = dict.fromkeys(line.quantity for _, line in pairs if line.paper is not None or line.quantity in drawn)
@@ -88,6 +91,7 @@ def strip_figures(rows: Sequence[Row], drawn: Sequence[str], *, left_out: Collec
                 low=axes[name].start(numbers[axes[name].label]),
                 high=max(axes[name].high, *numbers[axes[name].label]),
                 strips=strips[name],
+                compared_with=compared_with,
             ),
         )
         for name, cells in shown.items()

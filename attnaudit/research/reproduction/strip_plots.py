@@ -35,7 +35,8 @@ def strip_plots(record: Strips) -> Drawing | None:
     counted = sorted({strip.counts for strip in record.strips}, reverse=True)
     legend = tuple(LEGEND[counts] for counts in counted)
     label = f"{record.x_label}. " + "; ".join(map(_in_words, record.strips))
-    note = "The vertical mark is the paper's number." if any(one.paper is not None for one in record.strips) else ""
+    whose = "the paper's number" if record.compared_with == "paper" else f"the number of the {record.compared_with}"
+    note = f"The vertical mark is {whose}." if any(one.paper is not None for one in record.strips) else ""
     return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend, note=note)
 
 

@@ -132,7 +132,9 @@ def _table(table: TablePlan, results: Results, paper: Paper, texts: RowTexts) ->
     with_lines = [row for row in rows if row.lines]
     further, pictures = table.across(with_lines) if table.across is not None and with_lines else ((), ())
     figures = [
-        *strip_figures([*with_lines, *further], table.drawn, left_out=table.left_out),
+        *strip_figures(
+            [*with_lines, *further], table.drawn, left_out=table.left_out, compared_with=table.compared_with
+        ),
         *curve_figures(with_lines, table.curves),
         *pictures,
         *(one.figure for one in results.figures if one.table == table.name),

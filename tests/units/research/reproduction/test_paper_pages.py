@@ -247,6 +247,21 @@ def test_closeness_is_shown_with_descriptions_and_a_head_for_each_group_of_rows(
         assert f'class="group" colspan="3">{group}</th>' in page
 
 
+def test_every_format_says_which_rows_are_not_in_the_paper_and_whose_numbers_are_compared() -> None:
+    one = reproduction()
+    strip = Strip(label="a", values=[0.2], paper=0.1, counts=True)
+    strips = Strips(x_label="a", low=0, high=1, strips=[strip], compared_with="other paper")
+    figure = Figure(name="strips a", row="", title="A", caption="C.", strips=strips)
+    table = msgspec.structs.replace(one.tables[0], left_out=("sst",), compared_with="other paper", figures=[figure])
+    one = msgspec.structs.replace(one, tables=[table])
+    page = paper_pages.html({"synthetic": one})
+    for text in (summary(one, width=140), paper_pages.markdown(one), page):
+        assert " (not in the paper)" in text
+        assert "other paper" in text.lower()
+    assert "The vertical mark is the number of the other paper." in page
+    assert all(cells[4] == "0" for cells in paper_wording.closeness_rows(table))  # none of these rows counts
+
+
 def test_every_table_of_a_paper_page_fits_a_narrow_screen() -> None:
     page = paper_pages.html(both_reports())
     narrow = page[page.index("@media screen and (max-width: 640px) {") :].partition("{")[2]
