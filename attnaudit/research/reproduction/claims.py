@@ -46,6 +46,7 @@ class Answer:
         cause: Why the claim is undecided. None for all other verdicts.
         seeds_needed: How many seeds the settings whose intervals contain 0 would need, if their means and spreads
             stayed the same. None if this is not known, or if no such number of seeds would be enough.
+        alone: Whether the claim holds, and a single row counts.
     """
 
     verdict: ClaimVerdict
@@ -55,6 +56,7 @@ class Answer:
     against: tuple[str, ...] = ()
     cause: OpenCause | None = None
     seeds_needed: int | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,7 @@ def answer_claims(claims: Sequence[Claim], report: Reproduction) -> tuple[Findin
                 left_out=answer.left_out,
                 cause=answer.cause,
                 seeds_needed=answer.seeds_needed,
+                alone=answer.alone,
                 ours=claim.ours,
             )
         )
@@ -196,6 +199,7 @@ def holds_in_every_case(cases: Sequence[Case], *, what: str, digits: int = 3, ab
         against=tuple(case.name for case in against),
         cause=cause,
         seeds_needed=needed,
+        alone=verdict == "holds" and len(_rows(counted)) == 1,
     )
 
 

@@ -144,6 +144,11 @@ class Index:
         return wording.open_claims([part.report for paper in self.papers for part in paper.parts])
 
     @property
+    def alone(self) -> str:
+        """A sentence with the number of claims that rest on a single row."""
+        return wording.rests_on_one_row(part.report for paper in self.papers for part in paper.parts)
+
+    @property
     def totals(self) -> str:
         """Sentences with the number of rows that have numbers."""
         return paper_coverage.totals(part.report for paper in self.papers for part in paper.parts)
@@ -306,7 +311,8 @@ def _counts(reports: Mapping[str, Reproduction]) -> list[str]:
         for stem, report in reports.items()
         if report.findings
     ]
-    return markdown_table(("report", *verdicts), cells, numeric=verdicts)
+    alone = wording.rests_on_one_row(reports.values())
+    return [*markdown_table(("report", *verdicts), cells, numeric=verdicts), *([alone, ""] if alone else [])]
 
 
 def _open_claims(reports: Mapping[str, Reproduction]) -> list[str]:

@@ -185,6 +185,7 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         cause: Why the claim is undecided. None for all other verdicts.
         seeds_needed: How many seeds the rows whose intervals contain 0 would need, if their means and spreads stayed
             the same. None if this is not known, or if no such number of seeds would be enough.
+        alone: Whether the claim holds, and a single row counts.
         ours: Whether the claim is ours instead of the paper's. It is then not counted.
     """
 
@@ -197,6 +198,7 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     left_out: tuple[str, ...] = ()
     cause: OpenCause | None = None
     seeds_needed: int | None = None
+    alone: bool = False
     ours: bool = False
 
 

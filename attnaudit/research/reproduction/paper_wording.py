@@ -204,6 +204,18 @@ def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
     return [(f"{CAUSES[cause][0]}.", str(count), CAUSES[cause][1]) for cause, count in counts.most_common()]
 
 
+def rests_on_one_row(reports: Iterable[Reproduction]) -> str:
+    """Return how many of the claims that hold rest on a single row, as a sentence. It is "" if no claim holds."""
+    holding = [one for report in reports for one in report.findings if not one.ours and one.verdict == "holds"]
+    alone = sum(one.alone for one in holding)
+    if not holding:
+        return ""
+    verb = "rests" if alone == 1 else "rest"
+    return (
+        f"Of the {plural(len(holding), 'claim')} that hold, {alone} {verb} on a single row, and may not hold in others."
+    )
+
+
 def goal_cells(stem: str, report: Reproduction) -> list[tuple[str, str, str, str]]:
     """Return rows that say which goals a report meets. GOALS_HEAD names the columns.
 

@@ -342,6 +342,22 @@ def test_every_format_shows_the_findings() -> None:
     assert "<li>tie &lt;each&gt; state</li>" in html
 
 
+def test_the_pages_say_how_many_claims_rest_on_a_single_row() -> None:
+    one, two = holds_in_every_case(cases(CLEAR), what="drop"), holds_in_every_case(cases(CLEAR, CLEAR), what="drop")
+    assert (one.verdict, one.alone, two.verdict, two.alone) == ("holds", True, "holds", False)
+    same_row = [case.renamed(f"{case.name} {what}") for case in cases(CLEAR) for what in ("a", "b")]
+    assert holds_in_every_case(same_row, what="drop").alone
+    assert not holds_in_every_case(cases([-1.0, -1.1, -1.2]), what="drop").alone
+    claims = [
+        replace(CLAIM, name=str(i), read=lambda _, answer=answer: answer) for i, answer in enumerate((one, one, two))
+    ]
+    report = msgspec.structs.replace(ONE, findings=answer_claims(claims, ONE))
+    sentence = "Of the 3 claims that hold, 2 rest on a single row, and may not hold in others."
+    assert sentence in paper_pages.claims_page({"synthetic": report})
+    assert sentence in paper_pages.index_html({"synthetic": report})
+    assert "rest on a single row" not in paper_pages.claims_page({"synthetic": ONE})
+
+
 def test_a_report_without_claims_does_not_mention_them() -> None:
     for text in (summary(ONE, width=80), paper_pages.markdown(ONE), paper_pages.html({"synthetic": ONE})):
         assert "whether they hold" not in text
