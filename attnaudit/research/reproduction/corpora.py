@@ -205,7 +205,7 @@ CORPORA: dict[str, Corpus] = {
                 instance=_question,
                 deviations=(
                     f"bAbI-{task}: regenerated with the task generator; these are not the published files. Scores far "
-                    "above the paper's suggest that the generated stories are easier.",
+                    "above the paper's may come from easier stories, or from models that were trained in another way.",
                     SMALLER,
                 ),
             )

@@ -36,8 +36,8 @@ RULES = "How claims are judged"
 VERDICTS = (
     "A row *counts* if all of its planned seeds were run and its models were trained well enough.",
     f"A model was trained well enough if its accuracy or F1 is at most {TOLERANCE:g} away from the paper's on average "
-    f"over the seeds, and at most {2 * TOLERANCE:g} below it for every seed. A much higher score shows that the task "
-    "is not the paper's, as on corpora that were generated again. If the paper has no score for a model, it is "
+    f"over the seeds, and at most {2 * TOLERANCE:g} below it for every seed. A much higher score may show that the "
+    "task is not the paper's, as on corpora that were generated again. If the paper has no score for a model, it is "
     "compared with a model of the same corpus and encoder that has one. In tables about what a change does to the "
     "score, such as uniform weights or an adversary's loss, only the original model must reach it; in tables that "
     "compare other measures of two models, both must.",

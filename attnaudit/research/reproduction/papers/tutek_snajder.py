@@ -305,7 +305,7 @@ PAPER = Paper(
         "paper names. It names δ = 1 in its text, but not in its table 4. The last two tables show the other "
         "values.",
         "The paper adjusts η to the average length of the texts of a corpus (section 3.1). Here, η is the same on all "
-        "corpora, except in the last table.",
+        "corpora. The last table shows the other values on every corpus.",
         "The published code that the paper builds on adds up the losses of the 32 texts of a batch, while the paper "
         "averages the tying loss over tokens. Here, both are means, so the paper's δ may correspond to our δ/32. On "
         "SST (GloVe, additive attention, one seed), F1 on dev was .80, .77 and .78 for δ = 1/32, 10/32 and 30/32.",
@@ -316,8 +316,8 @@ PAPER = Paper(
         Goal(
             sentence="the drops in F1 under permuted attention have a rank correlation of at least .9 with the paper's",
             read=ranked("fragility", "permuted", 0.9),
-            cause="The cause is not known for all rows. With dot attention, our models hardly depend on it; no row "
-            "with tying counts (see docs/reproduction.md).",
+            cause="With dot attention, our models hardly depend on it (see docs/reproduction.md), so these rows do not "
+            "have the paper's order. Why this is so is unknown.",
         ),
     ),
     tables=(
