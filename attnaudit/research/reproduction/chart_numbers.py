@@ -73,7 +73,7 @@ def _of_strips(record: Strips) -> ChartNumbers:
 
 def _of_curves(record: Curves) -> ChartNumbers:
     several = any(len(curve.seeds) > 1 for curve in record.curves)
-    mean = " (mean over seeds)" if several else ""
+    mean = f" ({'ours: ' if record.published else ''}mean over seeds)" if several else ""
     return ChartNumbers(
         head=("curve", "point", f"{record.x_label}{mean}", f"{record.y_label}{mean}"),
         rows=[

@@ -46,7 +46,7 @@ class Answer:
         cause: Why the claim is undecided. None for all other verdicts.
         seeds_needed: How many seeds the settings whose intervals contain 0 would need, if their means and spreads
             stayed the same. None if this is not known, or if no such number of seeds would be enough.
-        alone: Whether the claim holds, and a single row counts.
+        alone: Whether the claim holds, and a single row, or pair of compared rows, counts.
     """
 
     verdict: ClaimVerdict

@@ -6,6 +6,7 @@ more seeds since then. The numbers of texts in the figure show whether this is t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -46,12 +47,16 @@ def _about_seeds(row: Row, count: int, texts: int) -> str:
     seeds = row.provenance.seeds if row.provenance is not None else []
     if count == 0 or len(seeds) < 2:
         return ""
-    if count <= texts:
-        if all(len(line.values) == 1 for line in row.lines):
-            return f"The texts are shown once, with the model of the first seed ({seeds[0]})."
-        return f"Only the model of the first seed ({seeds[0]}) is shown; the table has {len(seeds)} seeds."
+    if count <= texts and all(len(line.values) == 1 for line in row.lines):
+        return f"The texts are shown once, with the model of the first seed ({seeds[0]})."
     # A few texts may be left out, because their value is undefined or because their group is too small.
-    return f"The texts of all {len(seeds)} seeds are pooled." if count > texts * (len(seeds) - 1) else ""
+    pooled = math.ceil(count / texts)
+    if pooled == 1:
+        return f"Only the model of the first seed ({seeds[0]}) is shown; the table has {len(seeds)} seeds."
+    if pooled < len(seeds):
+        return ""
+    # More seeds than in the table: seeds that were added after the plan are dropped from the numbers.
+    return f"The texts of {'all ' if pooled == len(seeds) else ''}{pooled} seeds are pooled."
 
 
 def _texts(row: Row, data: Mapping[str, Mapping[str, int]]) -> int:

@@ -134,9 +134,8 @@ def place_labels(
         ]
         for text, point in named
     ]
-    places = list(range(len(choices)))
-    turned = [places[start:] + places[:start] for start in places]
-    attempts = [_place(choices, order) for one in turned for order in (one, one[::-1])]
+    places = range(len(choices))
+    attempts = [_place(choices, order) for order in (places, places[::-1])]
     return [label for label in min(attempts, key=lambda attempt: attempt[0], default=(0.0, []))[1] if label is not None]
 
 

@@ -145,7 +145,7 @@ class Index:
 
     @property
     def alone(self) -> str:
-        """A sentence with the number of claims that rest on a single row."""
+        """A sentence with the number of claims that rest on a single row or pair of rows."""
         return wording.rests_on_one_row(part.report for paper in self.papers for part in paper.parts)
 
     @property
@@ -378,7 +378,11 @@ def _table(table: Table) -> list[str]:
     closeness = wording.closeness_rows(table)
     if closeness:
         columns = wording.CLOSENESS_HEAD
-        lines += [f"### {wording.CLOSENESS}", "", *markdown_table(columns, closeness, numeric=columns[1:])]
+        lines += [
+            f"### {wording.closeness_heading(table)}",
+            "",
+            *markdown_table(columns, closeness, numeric=columns[1:]),
+        ]
     for why, names in wording.missing_rows(table):
         lines += [f"{', '.join(f'`{name}`' for name in names)}: {escape(why, LONGEST_REASON)}", ""]
     return lines

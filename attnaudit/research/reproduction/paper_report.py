@@ -185,7 +185,7 @@ class Finding(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         cause: Why the claim is undecided. None for all other verdicts.
         seeds_needed: How many seeds the rows whose intervals contain 0 would need, if their means and spreads stayed
             the same. None if this is not known, or if no such number of seeds would be enough.
-        alone: Whether the claim holds, and a single row counts.
+        alone: Whether the claim holds, and a single row, or pair of compared rows, counts.
         ours: Whether the claim is ours instead of the paper's. It is then not counted.
     """
 

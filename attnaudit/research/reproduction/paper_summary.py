@@ -68,7 +68,7 @@ def _print_closeness(table: Table, console: Console) -> None:
 
     rows = wording.closeness_rows(table)
     if rows:
-        console.print(wording.CLOSENESS)
+        console.print(wording.closeness_heading(table))
         grid = terminal_table(wording.CLOSENESS_HEAD)
         for row in rows:
             grid.add_row(*(Text(cell) for cell in row))

@@ -101,7 +101,6 @@ CAUSES: Mapping[OpenCause, tuple[str, str]] = {
 SYMBOLS = "Symbols"
 SYMBOLS_HEAD = ("symbol", "meaning")
 INDEX = "Reproduced papers, and which of their claims hold"
-CLOSENESS = "How close our numbers are to the paper's"
 #: The columns of the table are repeated for each group of rows.
 CLOSENESS_GROUPS = ("all measured rows", "rows that count")
 CLOSENESS_COLUMNS = ("cells", "Spearman ρ", "median absolute difference")
@@ -144,6 +143,11 @@ def heading(report: Reproduction) -> str:
 def head(table: Table) -> tuple[str, str, str, str, str]:
     """Return the names of the columns of a table."""
     return ("quantity", table.compared_with, "ours", "difference", "n")
+
+
+def closeness_heading(table: Table) -> str:
+    """Return the heading of the comparison of our numbers with the published ones."""
+    return f"How close our numbers are to the {table.compared_with}'s"
 
 
 def row_title(table: Table, row: Row) -> str:
@@ -205,14 +209,18 @@ def open_claims(reports: Iterable[Reproduction]) -> list[tuple[str, str, str]]:
 
 
 def rests_on_one_row(reports: Iterable[Reproduction]) -> str:
-    """Return how many of the claims that hold rest on a single row, as a sentence. It is "" if no claim holds."""
+    """Return how many of the claims that hold rest on a single row or pair of rows, as a sentence.
+
+    It is "" if no claim holds.
+    """
     holding = [one for report in reports for one in report.findings if not one.ours and one.verdict == "holds"]
     alone = sum(one.alone for one in holding)
     if not holding:
         return ""
-    verb = "rests" if alone == 1 else "rest"
+    rest = "rests" if alone == 1 else "rest"
     return (
-        f"Of the {plural(len(holding), 'claim')} that hold, {alone} {verb} on a single row, and may not hold in others."
+        f"Of the {plural(len(holding), 'claim')} that hold, {alone} {rest} on a single row or pair of rows, and may "
+        "not hold in others."
     )
 
 

@@ -61,7 +61,7 @@ class MeasuredQuantity(Record, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         n: The number of instances that a value is computed from, averaged over the seeds with a defined value. None if
-            no value is defined.
+            it is not known.
         values: One value per seed. A value is None if it is undefined.
     """
 

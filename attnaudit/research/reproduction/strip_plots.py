@@ -31,16 +31,16 @@ def strip_plots(record: Strips) -> Drawing | None:
         shapes.append(Shape(kind="line", css="grid", x=x(tick), y=TOP, x2=x(tick), y2=base))
         shapes.append(Shape(kind="text", css="tick", x=x(tick), y=base + 16, text=text))
     for place, strip in enumerate(record.strips):
-        shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left)
+        shapes += _strip(strip, x, TOP + LANE * (place + 0.5), left, record.compared_with)
     counted = sorted({strip.counts for strip in record.strips}, reverse=True)
     legend = tuple(LEGEND[counts] for counts in counted)
-    label = f"{record.x_label}. " + "; ".join(map(_in_words, record.strips))
+    label = f"{record.x_label}. " + "; ".join(_in_words(strip, record.compared_with) for strip in record.strips)
     whose = "the paper's number" if record.compared_with == "paper" else f"the number of the {record.compared_with}"
     note = f"The vertical mark is {whose}." if any(one.paper is not None for one in record.strips) else ""
     return Drawing(width=WIDTH, height=height, label=label, shapes=tuple(shapes), legend=legend, note=note)
 
 
-def _strip(strip: Strip, x: Scale, y: float, left: float) -> list[Shape]:
+def _strip(strip: Strip, x: Scale, y: float, left: float, compared_with: str) -> list[Shape]:
     css = STYLES[strip.counts]
     shapes = [
         Shape(kind="text", css="tick", x=left - 8, y=y + 3.5, text=strip.label, anchor="end"),
@@ -49,18 +49,18 @@ def _strip(strip: Strip, x: Scale, y: float, left: float) -> list[Shape]:
     if strip.paper is not None:
         at = x(strip.paper)
         shapes.append(Shape(kind="line", css="mark threshold", x=at, y=y - 6, x2=at, y2=y + 6))
-    dots = zip(strip.values, _names(strip), strict=True)
+    dots = zip(strip.values, _names(strip, compared_with), strict=True)
     return [*shapes, *(Shape(kind="dot", css=f"fill {css}", x=x(v), y=y, width=2.6, text=name) for v, name in dots)]
 
 
-def _names(strip: Strip) -> list[str]:
+def _names(strip: Strip, compared_with: str) -> list[str]:
     """Return the tooltip of each value."""
     seeds = [f", seed {seed}" for seed in strip.seeds] or [""] * len(strip.values)
-    paper = "" if strip.paper is None else f" (paper {strip.paper:.3f})"
+    paper = "" if strip.paper is None else f" ({compared_with} {strip.paper:.3f})"
     return [f"{strip.label}{seed}: {v:.3f}{paper}" for v, seed in zip(strip.values, seeds, strict=True)]
 
 
-def _in_words(strip: Strip) -> str:
+def _in_words(strip: Strip, compared_with: str) -> str:
     ours = ", ".join(f"{value:.3f}" for value in strip.values)
-    paper = "" if strip.paper is None else f"; paper {strip.paper:.3f}"
+    paper = "" if strip.paper is None else f"; {compared_with} {strip.paper:.3f}"
     return f"{strip.label}: {ours}{paper}"

@@ -194,7 +194,7 @@ def _line(quantity: Quantity, plan: RowPlan, measured: MeasuredRow) -> Line:
         ours=statistics.fmean(known) if known else None,
         std=statistics.stdev(known) if len(known) > 1 else None,
         values=found.values,
-        n=found.n,
+        n=found.n if known else None,
         digits=quantity.digits,
     )
 

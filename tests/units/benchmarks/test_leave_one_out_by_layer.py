@@ -52,13 +52,15 @@ def test_a_left_out_embedding_is_as_if_it_were_padding(projection: str) -> None:
 
 
 @torch.no_grad()
-def test_attended_states_are_left_out_as_in_an_audit() -> None:
-    """With fixed states, leaving one out is softmax attention over the others."""
-    model = transformer("softmax")
+@pytest.mark.parametrize("projection", ["softmax", "sparsemax"])
+def test_attended_states_are_left_out_as_in_an_audit(projection: str) -> None:
+    """With fixed states, the other weights are renormalised. Without any, the context is zero."""
+    model = transformer(projection)
     attention, _, found = outputs_without_each(model, IDS, SPECIAL)
     hidden = model.trace(IDS, torch.ones_like(IDS, dtype=torch.bool), SPECIAL).hidden[0]
     for place in range(IDS.shape[1]):
         weights = attention.clone()
         weights[place] = 0
-        context = (weights / weights.sum()) @ hidden
+        total = float(weights.sum())
+        context = (weights / total if total > 0 else weights) @ hidden
         torch.testing.assert_close(found[ATTENDED][place], model.decode(context).sigmoid()[0], atol=1e-6, rtol=0)

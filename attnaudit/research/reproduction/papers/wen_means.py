@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from attnaudit.research.reproduction import quantity_axes as axes
-from attnaudit.research.reproduction.corpora import EMBEDDED, corpus
+from attnaudit.research.reproduction.corpora import corpus
 from attnaudit.research.reproduction.figure_records import Box, Boxes, Figure
 from attnaudit.research.reproduction.paper_report import Line, Provenance, Row
 from attnaudit.research.reproduction.papers.wen_claims import ALIGNMENTS, ENCODERS, MEAN
@@ -68,25 +69,29 @@ MEANS = {
 def means_and_boxes(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
     """Return rows with the means that the paper reports, and figure 2 with one picture per corpus.
 
-    All means are over the same corpora. A corpus is left out if it lacks a setting that two other corpora have, and a
-    setting is left out if only one of several corpora has it. A mean is computed from at least two rows. The paper's
-    mean over encoders is compared only with a mean over all encoders. A corpus on which no τ is defined has no picture.
+    All means are over the same corpora, at least two: those that have the most rows in common, which are then the rows
+    of the means. The paper's mean over encoders is compared only with a mean over all encoders. A corpus on which no τ
+    is defined has no picture.
     """
     names = list(dict.fromkeys(row.corpus for row in rows))
     boxes = [_boxes([row for row in rows if row.corpus == name]) for name in names]
     by_name = {row.name: row for row in rows}
     settings = [f"{encoder}/{alignment}" for alignment in ALIGNMENTS for encoder in ENCODERS]
-    counts = {setting: sum(f"{name}/{setting}" in by_name for name in names) for setting in settings}
-    measured = [setting for setting, count in counts.items() if count >= min(2, max(counts.values()))]
-    complete = [name for name in names if all(f"{name}/{setting}" in by_name for setting in measured)]
+
+    def common(over: Sequence[str]) -> list[str]:
+        return [setting for setting in settings if all(f"{name}/{setting}" in by_name for name in over)]
+
+    choices = [over for n in range(2, len(names) + 1) for over in itertools.combinations(names, n)]
+    over = max(choices, key=lambda over: (len(over) * len(common(over)), len(over)), default=())
+    measured = common(over) if over else []
     groups = [
         *((alignment, [one for one in measured if one.endswith(f"/{alignment}")]) for alignment in ALIGNMENTS),
         *((setting, [setting]) for setting in measured),
     ]
     means = [
-        _mean(name, [by_name[f"{of}/{setting}"] for of in complete for setting in group])
+        _mean(name, [by_name[f"{of}/{setting}"] for of in over for setting in group])
         for name, group in groups
-        if group
+        if len(group) > 1 or "/" in name  # the mean over one encoder is that of its setting
     ]
     return [row for row in means if row is not None], [figure for figure in boxes if figure is not None]
 
@@ -94,20 +99,20 @@ def means_and_boxes(rows: Sequence[Row]) -> tuple[list[Row], list[Figure]]:
 def _mean(name: str, rows: Sequence[Row]) -> Row | None:
     """Return a row with the means over the rows in which τ is defined.
 
-    The result is None if there are fewer than two such rows, or if they have no seed in common. If one of the rows does
-    not count, neither does the mean.
+    The result is None if these rows are of fewer than two corpora, or if they have no seed in common. If one of the
+    rows does not count, neither does the mean.
     """
     ranked = [row for row in rows if any(value is not None for value in _line_of(row, "tau").values)]
     made = [row.provenance for row in ranked if row.provenance is not None]
     seeds = sorted(set.intersection(*(set(one.seeds) for one in made))) if made else []
-    if not seeds or len(ranked) < 2:
+    over = list(dict.fromkeys(row.corpus for row in ranked))
+    if not seeds or len(over) < 2:
         return None
     alignment = name.rpartition("/")[2]
     encoders = [one for one in ENCODERS if any(row.name.split("/")[1] == one for row in ranked)]
     as_in_paper = "/" in name or len(encoders) == len(ENCODERS)
     which = f"{' and '.join(ENCODERS[encoder] for encoder in encoders)}, {alignment}"
-    over = list(dict.fromkeys(row.corpus for row in ranked))
-    compared = name if as_in_paper and over != [EMBEDDED] else None
+    compared = name if as_in_paper else None
     return Row(
         name=f"{MEAN}/{name}",
         title=f"Mean over {', '.join(corpus(one).title for one in over)}: {which}",
@@ -127,6 +132,7 @@ def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: s
     """Return a line with one value per seed: the mean over the rows in which the quantity is defined for the seed."""
     statistic = STATISTICS[quantity]
     lines = [(_line_of(row, quantity), row.provenance) for row in rows]
+    counts = [line.n for line, _ in lines]
     values: list[float | None] = []
     for seed in seeds:
         found = [line.values[made.seeds.index(seed)] for line, made in lines if made is not None]
@@ -142,7 +148,7 @@ def _mean_line(quantity: str, rows: Sequence[Row], seeds: Sequence[int], name: s
         ours=statistics.fmean(defined) if defined else None,
         std=statistics.stdev(defined) if len(defined) > 1 else None,
         values=values,
-        n=sum(line.n or 0 for line, _ in lines),
+        n=None if None in counts else sum(count for count in counts if count is not None),
     )
 
 

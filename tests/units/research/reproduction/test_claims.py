@@ -352,7 +352,7 @@ def test_the_pages_say_how_many_claims_rest_on_a_single_row() -> None:
         replace(CLAIM, name=str(i), read=lambda _, answer=answer: answer) for i, answer in enumerate((one, one, two))
     ]
     report = msgspec.structs.replace(ONE, findings=answer_claims(claims, ONE))
-    sentence = "Of the 3 claims that hold, 2 rest on a single row, and may not hold in others."
+    sentence = "Of the 3 claims that hold, 2 rest on a single row or pair of rows, and may not hold in others."
     assert sentence in paper_pages.claims_page({"synthetic": report})
     assert sentence in paper_pages.index_html({"synthetic": report})
     assert "rest on a single row" not in paper_pages.claims_page({"synthetic": ONE})

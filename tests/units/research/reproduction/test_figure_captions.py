@@ -51,6 +51,7 @@ def table(made: Row) -> Table:
         (of_classes(100, 100), "Shares."),  # two seeds, or three seeds with many undefined values
         (of_classes(100, 100, name="measure"), f"Shares. {FIRST}"),  # two measures of the same texts
         (of_classes(300, 300, name="measure"), f"Shares. {ALL}"),
+        (of_classes(200, 300), "Shares. The texts of 5 seeds are pooled."),  # two seeds were dropped from the numbers
         (violins(40, 60), f"Shares. {FIRST}"),
         (violins(120, 179), f"Shares. {ALL}"),
     ],

@@ -125,13 +125,23 @@ def test_a_row_without_a_number_in_the_paper_is_compared_with_the_same_model_or_
         measured("scores", "sst/bilstm/dot", model=[0.78, 0.78]),
     )
     assert best == {("scores", "sst/bilstm/dot"): "accuracy 0.780, 0.780; 0.820 is the best for this encoder"}
-    better = excluded(measured("scores", "sst/bilstm/dot", model=[0.9, 0.9]))  # the paper has no score for this model
-    assert better == {}
+    better = excluded(measured("scores", "sst/bilstm/dot", model=[0.9, 0.9]))
+    assert better == {
+        (
+            "scores",
+            "sst/bilstm/dot",
+        ): "accuracy 0.900, 0.900; only 0.800 is the highest published score for this encoder"
+    }
 
 
 def test_a_score_far_above_the_papers_does_not_count() -> None:
     found = excluded(measured("alone", "sst/bilstm/additive", model=[0.84, 0.84]))
-    assert found == {("alone", "sst/bilstm/additive"): "accuracy 0.840, 0.840; 0.800 in the paper"}
+    assert found == {("alone", "sst/bilstm/additive"): "accuracy 0.840, 0.840; only 0.800 in the paper"}
+    others = excluded(
+        measured("scores", "sst/bilstm/additive", model=[0.9, 0.9]),  # too good, so it sets no standard
+        measured("scores", "sst/bilstm/dot", model=[0.78, 0.78]),
+    )
+    assert list(others) == [("scores", "sst/bilstm/additive")]
     elsewhere = replace(PAPER, comparable_scores={("sst", "cnn"): 0.75})
     rows = [measured("scores", "sst/cnn/additive", model=[0.79, 0.79])]
     assert list(row_exclusions(rows, elsewhere, ("sst",))) == [("scores", "sst/cnn/additive")]
@@ -144,6 +154,21 @@ def test_a_model_with_several_published_scores_is_compared_with_the_highest_one(
         found = row_exclusions(rows, replace(PAPER, tables=order), ("sst",))
         assert {one.reason for one in found.values()} == {"accuracy 0.785, 0.785; 0.820 in the paper"}
         assert len(found) == 2
+
+
+@pytest.mark.parametrize("score", [0.77, 0.83])
+def test_a_score_that_is_exactly_as_far_away_as_allowed_counts(score: float) -> None:
+    for paper in (0.8, 0.82, 0.87, 0.75):
+        tables = (table("scores", [row_plan("sst/bilstm/additive", paper=paper, model=BILSTM)]),)
+        rows = [measured("scores", "sst/bilstm/additive", model=[paper + score - 0.8] * 2)]
+        assert row_exclusions(rows, replace(PAPER, tables=tables), ("sst",)) == {}
+
+
+def test_a_number_of_another_paper_is_named_as_such() -> None:
+    tables = (replace(table("scores", SCORED), compared_with="other paper"),)
+    rows = [measured("scores", "sst/bilstm/additive", model=[0.7, 0.7])]
+    (found,) = row_exclusions(rows, replace(PAPER, tables=tables), ("sst",)).values()
+    assert found.reason == "accuracy 0.700, 0.700; 0.800 in another paper"
 
 
 def test_a_reason_tells_a_missed_score_from_one_that_was_not_recorded() -> None:

@@ -155,15 +155,16 @@ def test_means_are_over_the_corpora_that_have_every_setting_and_common_seeds() -
     ]
 
 
-def test_a_setting_of_one_corpus_takes_no_corpus_from_the_means() -> None:
+def test_a_further_row_does_not_take_the_means_away() -> None:
+    """The means are over the corpora that have the most rows in common, and over at least two."""
     across = TABLES["ranking"].across
     assert across is not None
-    rows = [ranked(f"{name}/mlp/additive", [0.3]) for name in ("sst", "20news")]
-    with_cnn, _ = across([*rows, ranked("sst/cnn/additive", [0.9])])
-    assert [(one.name, one.title) for one in with_cnn] == [
-        ("mean/additive", "Mean over SST, 20News: MLP, additive"),
-        ("mean/mlp/additive", "Mean over SST, 20News: MLP, additive"),
-    ]
+    rows = [ranked(f"{name}/mlp/{one}", [0.3]) for name in ("sst", "20news") for one in ("additive", "deep", "dot")]
+    titles = [f"Mean over SST, 20News: MLP, {one}" for one in ("additive", "deep", "dot")]
+    further = ["sst/cnn/additive", "imdb/cnn/additive", "agnews/mlp/additive"]
+    for n in range(len(further) + 1):
+        assert [one.title for one in across([*rows, *(ranked(name, [0.9]) for name in further[:n])])[0]] == titles
+    assert across(rows[:3])[0] == []  # a single corpus
 
 
 def claim(name: str) -> Callable[[Reproduction], Answer]:
