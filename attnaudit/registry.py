@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar
 
 from attnaudit.errors import AuditError, nearest
 
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=16)
+def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of a group. The files of all packages in the folders of sys.path are read for it."""
+    return entry_points(group=group)
 
 
 class Registry(Generic[T]):
@@ -80,7 +88,7 @@ class Registry(Generic[T]):
             importlib.import_module(f"{self._package}.{module.name}")
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self.group)}
+        return {point.name: point for point in _installed(self.group, tuple(sys.path))}
 
     def names(self) -> list[str]:
         """Return all names in alphabetical order, without importing the objects of entry points."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,11 @@ def render(page: Page, explorer: ExplorerView | None = None) -> str:
     return environment().get_template("report.html.j2").render(page=page, explorer=explorer)
 
 
+@cache
 def environment(*packages: str) -> Environment:
     """Return a Jinja environment that escapes every value and makes invisible characters visible.
+
+    Each environment is made once in a process, because it keeps the compiled templates.
 
     Templates can use these functions as filters: `number`, `plural`, `duration` and `moment` of `attnaudit.formatting`,
     and the functions of `attnaudit.report.audited_rows`.

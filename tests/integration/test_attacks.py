@@ -112,6 +112,7 @@ def test_a_collected_class_may_replace_the_gate_of_its_base(project: pytest.Pyte
     assert project.runpytest("--model", "tiny").ret == 0
 
 
+@pytest.mark.slow
 def test_a_gate_that_is_not_collected_is_open_in_every_session_of_a_process(project: pytest.Pytester) -> None:
     project.makepyfile(test_audit=NOT_COLLECTED.format(declaration="@audit(strict)\ndef other(check): pass"))
     options = ["-q", "--model", "tiny", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]

@@ -71,7 +71,8 @@ def test_a_model_of_ones_own(outputs: int) -> None:
     compare(lambda: PooledAttentionAdapter(**parts(outputs)), NO_MASK)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["bert", pytest.param("t5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "t5"])
 def test_transformers(name: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
     from tests import architectures
@@ -82,8 +83,8 @@ def test_transformers(name: str, tmp_path: Path) -> None:
     compare(lambda: load_model(str(folder)).adapter, [*needs, "uniform.everywhere.live"])
 
 
-@pytest.mark.parametrize("needs", [(), ("gradient.meister.inputs",)])
-@pytest.mark.parametrize("name", ["bert", "gpt2"])
+@pytest.mark.parametrize("needs", [(), pytest.param(("gradient.meister.inputs",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_a_batch_waits_for_the_device_a_few_times_however_many_rows_it_has(
     name: str, needs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ WITHOUT_AND_WITH_WORKERS = [
 ]
 
 
+@pytest.mark.slow
 def test_the_case_that_crashed_a_worker_is_missing_and_the_others_have_verdicts(project: pytest.Pytester) -> None:
     project.makeconftest(
         PROJECT_CONFTEST

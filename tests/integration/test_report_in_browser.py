@@ -88,7 +88,9 @@ def test_the_content_security_policy_stops_an_injected_script(
     assert page.evaluate("typeof window.marker") == "undefined"
 
 
-@pytest.mark.parametrize("name", ["one", "two", "hostile", "comparison", "hostile comparison"])
+@pytest.mark.parametrize(
+    "name", ["one", pytest.param("two", marks=pytest.mark.slow), "hostile", "comparison", "hostile comparison"]
+)
 def test_the_page_fits_any_window_without_errors(
     opened: Callable[..., Any], reports: dict[str, Path], name: str
 ) -> None:
@@ -103,7 +105,9 @@ def test_the_page_fits_any_window_without_errors(
     assert [event for event in events if not event.startswith("request: ")] == []
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("two", "light"), ("two", "dark"), ("comparison", "dark")])
+@pytest.mark.parametrize(
+    ("name", "scheme"), [pytest.param("two", "light", marks=pytest.mark.slow), ("two", "dark"), ("comparison", "dark")]
+)
 def test_all_text_can_be_read(opened: Callable[..., Any], reports: dict[str, Path], name: str, scheme: str) -> None:
     page = opened(reports[name], scheme=scheme)
     unfold(page)
@@ -127,7 +131,7 @@ def test_no_number_wraps_onto_a_second_line(opened: Callable[..., Any], reports:
     assert [text for text, count in cells if count != 1] == []
 
 
-@pytest.mark.parametrize("name", ["two", "comparison"])
+@pytest.mark.parametrize("name", [pytest.param("two", marks=pytest.mark.slow), "comparison"])
 def test_links_lead_to_the_section_they_name(opened: Callable[..., Any], reports: dict[str, Path], name: str) -> None:
     page = opened(reports[name])
     for link in page.locator("a[href^='#']:not([href^='#instance='])").all():

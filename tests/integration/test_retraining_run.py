@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_four_checks_are_judged_on_a_checkpoint(folder: Path, project: pytest.Pytester) -> None:
     (project.path / "policy.toml").write_text(POLICY, encoding="utf-8")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}

@@ -328,6 +328,7 @@ def test_workers_print_lines_with_their_names(slow: pytest.Pytester) -> None:
     assert any(re.match(r"gw[01] measuring slow on rows[^:]*: \d+ of 40 texts", line) for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs the pseudo-terminals of POSIX systems")
 def test_in_a_terminal_the_progress_is_a_bar_of_texts(slow: pytest.Pytester) -> None:
     shown = in_terminal(slow.path, "--model", "slow")

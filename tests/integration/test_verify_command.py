@@ -329,6 +329,7 @@ def test_a_model_with_equal_weights_and_another_vocabulary_is_not_verified(
     assert "other" in Verified(capsys, "--model", str(other)).reasons()[0]
 
 
+@pytest.mark.slow
 def test_every_label_of_a_checkpoint_is_compared_by_its_content(
     reports: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

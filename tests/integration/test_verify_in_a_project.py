@@ -31,7 +31,7 @@ def test_faithful(check):
 """
 
 
-@pytest.mark.parametrize("model", ["tiny", "={}"], ids=["registered", "hash"])
+@pytest.mark.parametrize("model", [pytest.param("tiny", marks=pytest.mark.slow), "={}"], ids=["registered", "hash"])
 def test_a_policy_file_may_name_checks_of_a_conftest(audited: AuditedProject, model: str) -> None:
     audited.write("policy.toml", POLICY.format(least=1))
     audited.write("test_audit.py", APPLY)
@@ -92,6 +92,7 @@ def test_a_folder_that_cannot_be_read_is_a_run_only_if_it_has_the_name_of_one(
     assert "20990101-000000-0000 is a newer run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_before_a_resumption_that_was_refused_is_not_verified(audited: AuditedProject) -> None:
     assert audited.pytest().status == 0
     assert audited.verify().status == 0

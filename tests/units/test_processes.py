@@ -51,6 +51,7 @@ if __name__ == "__main__":
     wait_until(lambda: not any(Path("/proc", file.name).exists() for file in tmp_path.iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for another process")
 def test_an_interrupt_does_not_wait_for_the_tasks_that_are_running(tmp_path: Path) -> None:
     code = f"""
@@ -115,6 +116,7 @@ def test_the_error_of_the_first_task_that_fails_is_raised(threads: int) -> None:
         in_threads(invert, [1, -3, 2, -4], most=9)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}), reason="the C library is not glibc")
 def test_training_does_not_get_new_memory_for_every_large_array() -> None:
     code = """

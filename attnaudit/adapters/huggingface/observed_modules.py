@@ -66,6 +66,7 @@ class Observation:
     calls: Counter[nn.Module] = field(default_factory=Counter)
     logits: Tensor | None = None
     _running: list[tuple[nn.Module, int, bool]] = field(default_factory=list)
+    _masks: dict[torch.Size, Tensor | None] = field(default_factory=dict)
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Record the tensors that a module is called with. This is a forward pre-hook."""
@@ -73,7 +74,7 @@ class Observation:
         self.calls[module] += 1
         if self.clean is not None:
             before = self.clean.inputs.get(key, [])
-            if self._running and self._mixes_before(_copies((args, kwargs)), before):
+            if self._running and self._mixes_before(_tensors((args, kwargs)), before):
                 self.found[self._running[-1][0]] = None
             if any(outer in self.found for outer, _, _ in self._running):
                 args, kwargs = self._restored((args, kwargs), before)
@@ -116,12 +117,14 @@ class Observation:
         Returns:
             A mask that broadcasts to the shape; None if no axis of the tensor is over tokens.
         """
-        mask: Tensor | None = None
-        for axis, size in enumerate(shape):
-            if size in self.changed and len(shape) > 1:
-                same = ~self.changed[size].reshape(-1, *(1,) * (len(shape) - axis - 1))
-                mask = same if mask is None else mask & same
-        return mask
+        if shape not in self._masks:
+            mask: Tensor | None = None
+            for axis, size in enumerate(shape):
+                if size in self.changed and len(shape) > 1:
+                    same = ~self.changed[size].reshape(-1, *(1,) * (len(shape) - axis - 1))
+                    mask = same if mask is None else mask & same
+            self._masks[shape] = mask
+        return self._masks[shape]
 
     def _mixes_before(self, given: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
         """Return whether the code of the running module has mixed tokens before it calls a module inside it.
@@ -153,23 +156,20 @@ class Observation:
         it may depend on all tokens.
         """
         before = [] if self.clean is None else self.clean.inputs.get(key, [])
-        masks = [self.elsewhere(one.shape) for one in given]
-        if not _alike(given, before) or all(mask is None for mask in masks):
+        if not _alike(given, before) or all(self.elsewhere(one.shape) is None for one in given):
             return False
-        differences = [differs(one, other) for one, other in zip(given, before, strict=True)]
         return not any(
-            bool((differs if mask is None else differs & mask).any())
-            for differs, mask in zip(differences, masks, strict=True)
+            _any_differs(one, other, self.elsewhere(one.shape)) for one, other in zip(given, before, strict=True)
         )
 
     def _differs_elsewhere(self, value: Tensor, clean: Tensor) -> bool:
         """Return whether a tensor differs from that of the clean run at an unchanged token."""
         mask = self.elsewhere(value.shape)
-        return mask is not None and bool((differs(value, clean) & mask).any())
+        return mask is not None and _any_differs(value, clean, mask)
 
     def _restored(self, structure: Any, clean: Sequence[Tensor]) -> Any:
         """Replace the tensors in a nested structure by those of the clean run, except at changed tokens."""
-        remaining = iter(clean if _alike(_copies(structure), clean) else ())
+        remaining = iter(clean if _alike(_tensors(structure), clean) else ())
 
         def restore(value: Tensor) -> Tensor:
             other = next(remaining, None)
@@ -202,14 +202,31 @@ def observing(model: nn.Module, observation: Observation) -> Iterator[None]:
         yield
 
 
+def _tensors(structure: Any) -> list[Tensor]:
+    """Return the tensors in a nested structure."""
+    return [one for one in pytree.tree_leaves(structure) if isinstance(one, Tensor)]
+
+
 def _copies(structure: Any) -> list[Tensor]:
-    """Return copies of the tensors in a nested structure."""
-    return [one.detach().clone() for one in pytree.tree_leaves(structure) if isinstance(one, Tensor)]
+    """Return copies of the tensors in a nested structure. Later code may change the tensors themselves in place."""
+    return [one.detach().clone() for one in _tensors(structure)]
 
 
 def _alike(given: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
     """Return whether two lists of tensors have the same shapes and are not empty."""
     return bool(given) and [one.shape for one in given] == [one.shape for one in before]
+
+
+def _any_differs(value: Tensor, clean: Tensor, mask: Tensor | None) -> bool:
+    """Return whether a tensor differs from that of the clean run at an entry of the mask, or anywhere without a mask.
+
+    Most tensors are equal to the last bit, which is tested first because it takes the fewest operations.
+    """
+    unequal = value != clean if mask is None else (value != clean) & mask
+    if not bool(unequal.any()):
+        return False
+    differences = differs(value, clean)
+    return bool((differences if mask is None else differences & mask).any())
 
 
 def differs(value: Tensor, clean: Tensor) -> Tensor:

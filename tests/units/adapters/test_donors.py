@@ -188,7 +188,9 @@ def _effects(adapter: Any, rows: Sequence[Instance], **settings: Any) -> dict[st
     return {one.id: values[i] for i, one in enumerate(found.instances)}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "frames" else ()) for name in MODELS]
+)
 def test_the_adapter_keeps_the_contract(name: str, tmp_path: Path) -> None:
     build, rows, everything = MODELS[name]
     subject = Subject(name, lambda: build(everything(tmp_path)), rows(tmp_path))

@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("captum")
 
 
+@pytest.mark.slow
 def test_both_programs_give_the_same_numbers_and_are_timed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,10 +47,8 @@ def test_pooled_comparisons_agree(small: None, label: str, monkeypatch: pytest.M
         assert sum(one.their_passes.values()) >= 1
 
 
-@pytest.mark.parametrize(
-    "family",
-    [ranks.kendall, *(pytest.param(one, marks=pytest.mark.slow) for one in (ranks.weighted, ranks.information))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [ranks.kendall, ranks.weighted, ranks.information])
 def test_rank_comparisons_agree(family, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "STRETCH", 1e-9)
     monkeypatch.setattr(ranks, "LENGTHS", {20: (12, 12, 10.0), 60: (4, 4, 1.0)})

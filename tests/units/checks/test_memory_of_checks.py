@@ -94,6 +94,7 @@ def peak(check: Check, m: Measurements) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("check", CASES)
 def test_the_memory_does_not_grow_with_the_rows(check: Check) -> None:

@@ -103,6 +103,7 @@ def test_sources_of_rows_outside_memory_are_in_files(tmp_path: Path, small_memor
     assert without.sources is None
 
 
+@pytest.mark.slow
 def test_a_generator_of_large_rows_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnaudit.data.sources.LARGE_FILE", 1_000_000)
 

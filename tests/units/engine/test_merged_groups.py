@@ -88,7 +88,13 @@ def test_sources_are_stored_in_another_order(rows: list[str], random: object) ->
     assert ["" if code < 0 else found.names[code] for code in codes] == [rows[row] for row in order]
 
 
-@pytest.mark.parametrize("kind", ["few sources", "many sources", "contained sources", "equal rows"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "few sources",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("many sources", "contained sources", "equal rows")),
+    ],
+)
 def test_the_memory_does_not_grow_with_the_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filed_blocks, "BLOCK", 512)
     monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 20)

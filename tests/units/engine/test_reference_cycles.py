@@ -26,7 +26,9 @@ def gpt2(folder: Path) -> Any:
     return load_model(str(architectures.save("gpt2", folder))).adapter
 
 
-@pytest.mark.parametrize(("model", "policy"), [(pooled, "policy.toml"), (gpt2, "transformer.toml")])
+@pytest.mark.parametrize(
+    ("model", "policy"), [(pooled, "policy.toml"), pytest.param(gpt2, "transformer.toml", marks=pytest.mark.slow)]
+)
 def test_no_tensor_is_part_of_a_cycle(model: Any, policy: str, tmp_path: Path) -> None:
     checks = load_policy(POLICIES / policy)
     needs = sorted({need for check in checks for need in check.needs_under_reading()})

@@ -315,7 +315,9 @@ def questions(n: int, *, seed: int) -> Dataset:
 QUESTIONS = TrainingData(train=questions(400, seed=1), dev=questions(80, seed=2))
 
 
-@pytest.mark.parametrize(("form", "alignment"), [("question", "additive"), ("pair", "dot")])
+@pytest.mark.parametrize(
+    ("form", "alignment"), [("question", "additive"), pytest.param("pair", "dot", marks=pytest.mark.slow)]
+)
 def test_a_small_model_learns_to_answer(form: str, alignment: str) -> None:
     architecture = msgspec.structs.replace(TINY, form=form, alignment=alignment)
     trained = train(job(QUESTIONS, architecture, epochs=10))

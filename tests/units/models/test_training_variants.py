@@ -138,6 +138,7 @@ def test_an_adversary_gives_the_same_outputs_and_attends_elsewhere(base: Base, d
     assert jsd_large > 0.2
 
 
+@pytest.mark.slow
 def test_a_frozen_adversary_trains_attention_alone(base: Base) -> None:
     plain, moved = (
         train(as_adversary(base.job, base.model, weight=weight, frozen=True)).model for weight in (0.0, 3.0)

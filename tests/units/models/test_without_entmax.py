@@ -75,6 +75,7 @@ def test_a_checkpoint_that_needs_entmax_names_its_card_and_the_extra(
         checkpoint_folder.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_demo_is_measured_and_a_softmax_model_is_trained_without_entmax(tmp_path: Path) -> None:
     files = write(tmp_path / "train.jsonl", 40), write(tmp_path / "dev.jsonl", 20, 1000)
     options = ["--encoder", "average", "--epochs", "1", "--embedding-size", "4", "--hidden-size", "4"]

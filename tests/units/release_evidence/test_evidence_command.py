@@ -208,6 +208,7 @@ def test_the_audited_checkpoint_is_recognised_and_another_one_is_refused(evidenc
     assert model["annotations"]["foundInSubjects"] is True
 
 
+@pytest.mark.slow
 def test_the_label_of_a_checkpoint_is_compared(evidence: Evidence) -> None:
     folder = evidence.model.parent / "tagger"
     names = {"id2label": {0: "toxic", 1: "insult"}, "label2id": {}}

@@ -33,6 +33,7 @@ print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_memory_does_not_grow_with_the_row_groups(tmp_path: Path) -> None:
     def peak(groups: int) -> int:

@@ -72,6 +72,7 @@ def test_the_passes_of_few_rows_are_exactly_those_of_an_audit() -> None:
     assert cost.costs.total.passes == actual.total.passes
 
 
+@pytest.mark.slow
 def test_the_passes_of_many_rows_are_close_to_those_of_an_audit() -> None:
     """They differ because the lengths of 32 texts differ from those of all texts."""
     data = rows(256)
@@ -82,6 +83,7 @@ def test_the_passes_of_many_rows_are_close_to_those_of_an_audit() -> None:
             assert getattr(one.passes, kind) == pytest.approx(getattr(actual[one.check], kind), rel=0.25), one.check
 
 
+@pytest.mark.slow
 def test_the_number_of_rows_scales_the_passes_and_the_time() -> None:
     data = rows(40)
     cost, more = estimated(data, total=32), estimated(data, total=3200)

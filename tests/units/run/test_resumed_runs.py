@@ -296,6 +296,7 @@ def test_functions_that_a_model_keeps_in_its_attributes_belong_to_the_plan(monke
     assert code(partial(scaled, 2.0)) == code(partial(scaled, 2.0))
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_after_an_edit_of_a_base_class(tmp_path: Path) -> None:
     """The shards were measured by a class whose base class is in another file, and this file was edited since then."""
     (tmp_path / "resumed_conf.py").write_text(

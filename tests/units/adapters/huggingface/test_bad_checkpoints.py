@@ -144,7 +144,11 @@ def test_a_config_with_fewer_layers_than_the_checkpoint(copy: Path) -> None:
         ("bert", ("bert.embeddings.position_ids",)),
         ("roberta", ("roberta.embeddings.position_ids", "roberta.pooler.dense.weight")),
         ("distilbert", ("distilbert.embeddings.position_ids",)),
-        ("deberta-v2", ("deberta.embeddings.position_ids", "deberta.embeddings.position_embeddings.weight")),
+        pytest.param(
+            "deberta-v2",
+            ("deberta.embeddings.position_ids", "deberta.embeddings.position_embeddings.weight"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_weights_that_older_versions_saved_are_left_out(

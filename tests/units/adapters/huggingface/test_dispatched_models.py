@@ -62,7 +62,7 @@ def all_on_disk(name: str, dtype: torch.dtype, folder: Path) -> Any:
     ("name", "dtype", "dispatched"),
     [
         ("bert", torch.bfloat16, from_folder),
-        ("llama", torch.float32, in_memory),
+        pytest.param("llama", torch.float32, in_memory, marks=pytest.mark.slow),
         pytest.param("bert", torch.float32, from_folder, marks=pytest.mark.slow),
         pytest.param("llama", torch.bfloat16, in_memory, marks=pytest.mark.slow),
         pytest.param("llama", torch.float16, all_on_disk, marks=pytest.mark.slow),

@@ -39,7 +39,7 @@ def saved(name: str, dtype: torch.dtype, folder: Path) -> Any:
     ("name", "dtype"),
     [
         ("bert", torch.bfloat16),
-        ("gpt2-lm", torch.float16),
+        pytest.param("gpt2-lm", torch.float16, marks=pytest.mark.slow),
         ("llama", torch.bfloat16),
         pytest.param("gpt2", torch.bfloat16, marks=pytest.mark.slow),
         pytest.param("bert", torch.float16, marks=pytest.mark.slow),

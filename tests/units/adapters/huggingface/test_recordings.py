@@ -48,7 +48,10 @@ def _values(extractor: Any, instance: Instance) -> Tensor:
     return values
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow if kind in ("hubert", "unispeech_sat") else ()) for kind in KINDS],
+)
 def test_the_adapter_keeps_the_contract(kind: str, tmp_path: Path) -> None:
     settings = {"erased": "mask"} if kind == "hubert" else {}
     subject = Subject(kind, lambda: _adapter(kind, **settings), recordings(tmp_path))

@@ -34,7 +34,7 @@ def _effects(adapter: Any, reading: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("reading", ["cls@layer=-1,heads=mean", "mean@layer=0,heads=0", "rollout@query=cls"])
-@pytest.mark.parametrize("name", ["bert", "deberta"])
+@pytest.mark.parametrize("name", ["bert", pytest.param("deberta", marks=pytest.mark.slow)])
 def test_outputs_do_not_depend_on_shared_padding(
     name: str, reading: str, load_adapter: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

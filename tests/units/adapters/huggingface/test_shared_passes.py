@@ -44,7 +44,7 @@ def all_masks(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("reading", ["cls@layer=-1,heads=mean", "cls@layer=-1,heads=1", "last@layer=0,heads=mean"])
-@pytest.mark.parametrize("name", ["bert", "deberta"])
+@pytest.mark.parametrize("name", ["bert", pytest.param("deberta", marks=pytest.mark.slow)])
 def test_held_and_live_outputs_come_from_one_pass_per_text(name: str, reading: str, load_adapter: LoadAdapter) -> None:
     adapter = load_adapter(name)
     together, apart = batch_of(adapter), batch_of(adapter)

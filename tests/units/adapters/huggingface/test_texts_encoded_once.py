@@ -52,7 +52,7 @@ class _Counting:
 
 
 @pytest.mark.parametrize("needs", [("prediction", "attention"), ("gradient.meister.inputs",)])
-@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", pytest.param("t5", marks=pytest.mark.slow)])
 def test_each_text_is_encoded_once_and_once_more_if_its_row_runs_again(
     load_adapter: LoadAdapter, name: str, needs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,8 @@ def test_conformance(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("branches", "levels") else ()) for name in MODELS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in ("branches", "levels", "hops") else ()) for name in MODELS],
 )
 def test_results_do_not_depend_on_the_batch(name: str) -> None:
     make, instances = MODELS[name]

@@ -57,6 +57,7 @@ def built(small: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return folder, build(folder, WANTED)
 
 
+@pytest.mark.slow
 def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = built
     listed = {row["folder"] for row in json.loads((folder / "population.json").read_text(encoding="utf-8"))}
@@ -83,6 +84,7 @@ def test_every_kind_reaches_its_label_or_is_reported(built: tuple[Path, list[dic
     assert held["graded"] == 1
 
 
+@pytest.mark.slow
 def test_every_model_passes_the_conformance_check_as_model_takes_it(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = built
     for row in records:
@@ -92,6 +94,7 @@ def test_every_model_passes_the_conformance_check_as_model_takes_it(built: tuple
         assert loaded.adapter.capabilities.linear_decoder
 
 
+@pytest.mark.slow
 def test_a_row_holds_what_a_validation_reads(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = built
     for row in json.loads((folder / "population.json").read_text(encoding="utf-8")):
@@ -119,6 +122,7 @@ def test_a_row_holds_what_a_validation_reads(built: tuple[Path, list[dict[str, A
     ]
 
 
+@pytest.mark.slow
 def test_made_texts_are_stored_with_the_population(built: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = built
     (row,) = (row for row in records if row["kind"] == "needles_bypass")
@@ -127,6 +131,7 @@ def test_made_texts_are_stored_with_the_population(built: tuple[Path, list[dict[
     assert labels["rare"] / labels.total() == pytest.approx(0.1, abs=0.005)
 
 
+@pytest.mark.slow
 def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, records = built
 
@@ -137,6 +142,7 @@ def test_a_second_run_builds_nothing(built: tuple[Path, list[dict[str, Any]]], m
     assert build(folder, WANTED) == records
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_and_gives_the_same_models(
     built: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -159,6 +165,7 @@ def test_a_killed_run_resumes_and_gives_the_same_models(
         assert weights[0] == weights[1], plan.folder
 
 
+@pytest.mark.slow
 def test_a_changed_recipe_is_built_again(
     built: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
