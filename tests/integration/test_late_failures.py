@@ -91,6 +91,7 @@ def test_the_summary_is_removed_even_if_the_report_cannot_be(audited: AuditedPro
     assert {file.name for file in newest_run(audited.root).iterdir()} == {"measurements.parquet", "report.html"}
 
 
+@pytest.mark.slow
 def test_a_junit_file_that_cannot_be_changed_is_named(audited: AuditedProject) -> None:
     run = spoiled(audited, AFTER_THE_END, "replace_junit_file()")
     assert f"{CHANGED}. {audited.root.resolve()}/junit.xml: the failure of the run cannot be added" in run.process.err

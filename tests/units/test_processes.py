@@ -34,6 +34,7 @@ def wait_and_tell(folder: str) -> None:
     time.sleep(300)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 def test_all_processes_end_if_the_one_that_started_them_is_killed(tmp_path: Path) -> None:
     code = f"""
@@ -141,6 +142,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / pages)
     assert shares_of_new_pages("keep") < 0.1 < 1 < shares_of_new_pages()
 
 
+@pytest.mark.slow
 def test_processes_with_the_same_id_do_not_disturb_each_other_when_they_replace_a_file(tmp_path: Path) -> None:
     """Processes of two containers that share a volume may have the same id."""
     code = """

@@ -183,6 +183,7 @@ def test_a_copy_that_spoils_the_audit_is_an_error(trained: Any, kind: Any, messa
         audited(model, dev, checks.SeedVariance(seeds=1))
 
 
+@pytest.mark.slow
 def test_training_reports_its_progress(trained: Any) -> None:
     _, _, dev, folder = trained
     reported: list[str] = []

@@ -159,6 +159,7 @@ def test_the_epoch_of_an_adversary_has_the_smallest_loss_on_dev(base: Base) -> N
     assert copy.chosen_epoch == 1 + losses.index(min(losses))
 
 
+@pytest.mark.slow
 def test_an_adversary_is_trained_for_longer_until_its_loss_stops_falling(base: Base) -> None:
     steps: list[tuple[int, int]] = []
     job = replace(base.job, progress=lambda done, total, _note: steps.append((done, total)))

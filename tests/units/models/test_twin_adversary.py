@@ -105,6 +105,7 @@ def test_probabilities_of_one_logit_and_of_several() -> None:
     torch.testing.assert_close(one, probabilities(torch.tensor([[0.0, 0.0], [0.0, 2.0]])))
 
 
+@pytest.mark.slow
 def test_a_twin_gives_the_same_outputs_and_attends_elsewhere() -> None:
     training, dev = sample(split("train"), 1200, 0), sample(split("dev"), 200, 0)
     settings = Settings(epochs=6, batch_size=64, learning_rate=1e-2, weight_decay=0.0)

@@ -60,6 +60,7 @@ def audited(data: Dataset) -> CostTable:
     return cost_table(needs, measure(adapter(), data, wanted, model="m", seed=0)[1].costs)
 
 
+@pytest.mark.slow
 def test_the_passes_of_few_rows_are_exactly_those_of_an_audit() -> None:
     data = rows(32)
     cost, actual = estimated(data), audited(data)

@@ -58,14 +58,15 @@ def all_on_disk(name: str, dtype: torch.dtype, folder: Path) -> Any:
     return disk_offload(architectures.build(name)[0].to(dtype), folder, torch.device("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "dispatched"),
     [
         ("bert", torch.bfloat16, from_folder),
-        pytest.param("llama", torch.float32, in_memory, marks=pytest.mark.slow),
-        pytest.param("bert", torch.float32, from_folder, marks=pytest.mark.slow),
-        pytest.param("llama", torch.bfloat16, in_memory, marks=pytest.mark.slow),
-        pytest.param("llama", torch.float16, all_on_disk, marks=pytest.mark.slow),
+        ("llama", torch.float32, in_memory),
+        ("bert", torch.float32, from_folder),
+        ("llama", torch.bfloat16, in_memory),
+        ("llama", torch.float16, all_on_disk),
     ],
 )
 def test_a_dispatched_model_gives_the_same_results(

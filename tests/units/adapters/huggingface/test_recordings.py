@@ -50,7 +50,10 @@ def _values(extractor: Any, instance: Instance) -> Tensor:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=pytest.mark.slow if kind in ("hubert", "unispeech_sat") else ()) for kind in KINDS],
+    [
+        pytest.param(kind, marks=pytest.mark.slow if kind in ("hubert", "unispeech_sat", "wav2vec2_layer") else ())
+        for kind in KINDS
+    ],
 )
 def test_the_adapter_keeps_the_contract(kind: str, tmp_path: Path) -> None:
     settings = {"erased": "mask"} if kind == "hubert" else {}

@@ -86,6 +86,7 @@ def test_the_reason_of_a_refusal(name: str, reason: str, tmp_path: Path) -> None
         transformer(tmp_path, labels=architectures.LABELS, template=architectures.TEMPLATE)
 
 
+@pytest.mark.slow
 def test_the_stated_fix_makes_gradients_complete_and_keeps_the_logits(tmp_path: Path) -> None:
     """HRM computes most of its cycles without gradients, unless L_bp_cycles names all of them."""
     model = saved("HrmTextForCausalLM", tmp_path / "model")

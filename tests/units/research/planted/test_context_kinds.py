@@ -47,6 +47,7 @@ def test_there_are_twelve_kinds_over_six_mechanisms() -> None:
     assert len({kind.mechanism for kind in CONTEXTUAL.values()}) >= 6
 
 
+@pytest.mark.slow
 def test_a_model_with_queries_meets_its_label_and_can_be_audited(tmp_path: Path) -> None:
     record = build_one(tmp_path, PLAN)
     assert record["excluded_because"] == []

@@ -56,6 +56,7 @@ def test_a_population_can_be_read_and_loaded(population: tuple[Path, list[dict[s
     assert load_model(str(folder / marked.folder)).adapter.capabilities.mask
 
 
+@pytest.mark.slow
 def test_finished_models_are_kept_and_damaged_ones_built_again(
     population: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def run_command(*words: str) -> int:
     return plant_command.run(parser.parse_args(words))
 
 
+@pytest.mark.slow
 def test_the_command_plants_transformers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--out", str(tmp_path), "--family", "transformer", "--quick", "--kind", "sink_on_separator", "--jobs", "1")
     assert run_command(*words) == 0

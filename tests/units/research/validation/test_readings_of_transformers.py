@@ -65,6 +65,7 @@ def test_each_reading_is_measured_and_its_records_keep_the_id_without_the_readin
     assert audit() == found
 
 
+@pytest.mark.slow
 def test_a_policy_is_validated_on_the_families_that_it_states(population: Path, tmp_path: Path) -> None:
     pooled, transformer = tmp_path / "pooled.toml", tmp_path / "transformer.toml"
     for path, family in ((pooled, "pooled attention, bilstm encoder"), (transformer, "transformer")):
