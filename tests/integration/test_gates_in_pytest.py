@@ -414,7 +414,7 @@ def test_a_worker_that_dies_leaves_its_gate_open_unless_it_is_judged_by_another(
 
 
 @pytest.mark.slow
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(project=projects.filter(lambda project: not project.exitfirst))
 def test_a_run_with_workers_is_green_exactly_if_every_gate_passed(
     folder: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Project

@@ -100,7 +100,7 @@ def test_files_that_are_no_parquet_files_are_refused(tmp_path: Path) -> None:
         RowGroups(tmp_path / "absent.parquet")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_damaged_index_is_an_error_or_gives_row_groups(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
