@@ -116,6 +116,9 @@ class Registry(Generic[T]):
             return self._known[name]
         point = self._entry_points().get(name)
         if point is None:
+            _installed.cache_clear()  # A package may have been installed since.
+            point = self._entry_points().get(name)
+        if point is None:
             raise AuditError(f"Unknown {self.kind} '{name}'. {nearest(name, self.names())}")
         try:
             item: T = point.load()

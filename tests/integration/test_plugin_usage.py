@@ -138,8 +138,7 @@ def test_an_invalid_mark_is_a_usage_error(project: pytest.Pytester, mark: str, m
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [[], ["--model", "tinny"]])
+@pytest.mark.parametrize("arguments", [pytest.param([], marks=pytest.mark.slow), ["--model", "tinny"]])
 def test_a_usage_error_in_workers_is_reported_once(project: pytest.Pytester, arguments: list[str]) -> None:
     result = run_pytest(project, "-n2", *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR

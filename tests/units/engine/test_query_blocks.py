@@ -62,7 +62,6 @@ def measured(adapter: Any, needs: list[str]) -> Measurements:
     return measure(adapter, data, needs, model="small", seed=0)[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_measure_equals_that_of_weights_that_are_held(
     name: str, load: Callable[[str], Any], in_blocks: Callable[[], None], monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,6 @@ def judged(folder: Path, reports: Path, *gates: Any) -> list[Any]:
     return [session.judge(gate, folder.name, "movie-reviews") for gate in gates]
 
 
-@pytest.mark.slow
 def test_a_verdict_that_rounding_could_change_is_undefined(folder: Path, tmp_path: Path) -> None:
     gate = checks.UniformFragility(at_least=1e-5)
     (clear,) = judged(folder, tmp_path / "clear", gate)

@@ -18,7 +18,7 @@ from tests import architectures
 from tests.architectures import ARCHITECTURES, LABELS, NAMES
 
 LoadAdapter = Callable[[str], Any]
-#: One architecture of each structure; the full suite takes most of a second for each.
+#: Architectures of the main structures; the full suite takes a second or more for each.
 FULLY_TRIED = ("bert", "modernbert", "gpt2", "llama", "gemma2", "t5", "xlnet")
 
 

@@ -76,7 +76,6 @@ def test_gradients_equal_captums_saliency(load_adapter: LoadAdapter, instances: 
         np.testing.assert_allclose(found.vector("gradient.meister.inputs")[i], norms / norms.sum(), atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "gpt-oss", "t5", "bart-lm"))],
