@@ -49,8 +49,9 @@ _CAPABILITY_MEMBERS = {
     "influences": ("share", "influence"),
     "retrains": ("retrain",),
 }
-#: Attributes of modules that do not affect a model's outputs: the training mode and the path of the loaded files.
-_WITHOUT_EFFECT = ("training", "name_or_path")
+#: Attributes of modules that do not affect a model's outputs: the training mode, the path of the loaded files, and the
+#: warnings that Transformers has already shown.
+_WITHOUT_EFFECT = ("training", "name_or_path", "warnings_issued")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,8 +274,8 @@ def configuration_text(adapter: ModelAdapter) -> str:
     Two models with equal parameters can still differ, for example in the order of their classes, in their vocabularies
     or in the scale of their attention. The text contains the classes, the token limit, the sites and the attribute
     `configuration` of the adapter. If the target is not a class, it is included as well. For every module, the text
-    contains its type and its plain attributes (numbers, strings and flags). It does not contain the code of the modules
-    or of the adapter.
+    contains its type and its plain attributes (numbers, strings and flags, and collections of them). It does not
+    contain the code of the modules or of the adapter.
     """
     modules = [
         [position, name, f"{type(module).__module__}.{type(module).__qualname__}", _plain_attributes(module)]
@@ -296,15 +297,21 @@ def configuration_text(adapter: ModelAdapter) -> str:
 
 
 def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """Return the public attributes of a module that are numbers, strings or flags, or sequences of them."""
-    simple = (str, int, float, bool, type(None))
+    """Return the public attributes of a module that are numbers, strings or flags, or sequences or dicts of them."""
     return {
         name: value
         for name, value in vars(module).items()
-        if not name.startswith("_")
-        and name not in _WITHOUT_EFFECT
-        and (
-            isinstance(value, simple)
-            or (isinstance(value, (tuple, list)) and all(isinstance(one, simple) for one in value))
-        )
+        if not name.startswith("_") and name not in _WITHOUT_EFFECT and _is_plain(value)
     }
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value consists of numbers, strings and flags. A dict of them has strings as keys.
+
+    PEFT keeps the scale of each adapter in such a dict.
+    """
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return isinstance(value, (str, int, float, bool, type(None)))

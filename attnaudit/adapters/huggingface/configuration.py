@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,13 @@ from attnaudit.targets import CLASS
 _WITHOUT_EFFECT = ("transformers_version", "dtype", "torch_dtype")
 #: Entries of tokenizer.json that change when the tokenizer is called. The text encoder sets its own limit.
 _CHANGED_BY_CALLS = ("truncation", "padding")
+#: Attributes of a tokenizer that are not in tokenizer.json and change what the model reads: which end of a long text is
+#: cut off, on which side padding is, which inputs the model gets, and whether special tokens in a text are split.
+_READ_BY_CALLS = ("truncation_side", "padding_side", "model_input_names", "split_special_tokens")
+#: Names of arguments of a tokenizer's class that say where it was loaded from, or that other entries contain already.
+_NOT_AN_ARGUMENT = re.compile(
+    r"^_|_(token|file|dir|class|template|map)$|^(name_or_path|is_local|local_files_only|backend|model_max_length|verbose)$"
+)
 
 
 def configuration_text(config: Any, text_encoder: TextEncoder, head: Head) -> str:
@@ -52,15 +60,25 @@ def cleaned(value: Any) -> Any:
 
 
 def _tokenizer(tokenizer: Any) -> dict[str, Any]:
-    """Return the settings of a tokenizer that determine the token ids of a text.
+    """Return the settings of a tokenizer that determine what the model reads.
 
-    These are its class, its special tokens, and the contents of tokenizer.json, or the vocabulary if there is no such
-    file.
+    These are its class, its special tokens, the settings in `_READ_BY_CALLS`, and the contents of tokenizer.json. If
+    there is no such file, they are the vocabulary and the arguments of the class.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        rules: dict[str, Any] = {"vocabulary": tokenizer.get_vocab()}
+        rules: dict[str, Any] = {"vocabulary": tokenizer.get_vocab(), "arguments": _arguments(tokenizer)}
     else:
         rules = {key: value for key, value in json.loads(backend.to_str()).items() if key not in _CHANGED_BY_CALLS}
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
-    return {"class": type(tokenizer).__name__, "special": special, **rules}
+    settings = {name: getattr(tokenizer, name, None) for name in _READ_BY_CALLS}
+    return {"class": type(tokenizer).__name__, "special": special, **settings, **rules}
+
+
+def _arguments(tokenizer: Any) -> dict[str, Any]:
+    """Return the arguments of a tokenizer's class that are numbers, strings or flags, such as `do_lower_case`."""
+    return {
+        name: value
+        for name, value in tokenizer.init_kwargs.items()
+        if isinstance(value, (str, int, float)) and not _NOT_AN_ARGUMENT.search(name)
+    }

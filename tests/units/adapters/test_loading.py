@@ -46,8 +46,17 @@ def test_the_hash_of_a_model_covers_more_than_its_weights() -> None:
         sha256(configuration='{"vocabulary": ["good", "bad"]}'),
         sha256(max_tokens=3),
         sha256(encoder=scaled),
+        sha256(encoder=_with_scales(2.0)),
+        sha256(encoder=_with_scales(4.0)),
     ]
-    assert len({sha256(), *others}) == 5
+    assert len({sha256(), *others}) == 7
+
+
+def _with_scales(scale: float) -> object:
+    """Return an encoder whose scale is in a dict, as in the layers of PEFT."""
+    encoder = parts()["encoder"]
+    encoder.scaling = {"default": scale}  # type: ignore[attr-defined]
+    return encoder
 
 
 def _loaded(make: Callable[[], object]) -> LoadedModel:
