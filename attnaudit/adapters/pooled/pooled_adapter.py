@@ -31,6 +31,7 @@ from attnaudit.adapters.pooled.token_streams import (
     Encoding,
     TokenStreams,
     modules_among,
+    require_encoder,
     require_reading,
     require_states,
 )
@@ -137,7 +138,7 @@ class PooledAttentionAdapter(TokenStreams):
                 option is invalid.
         """
         decoder = decoder_of(target, decoder, classes)
-        self.encoder, self.attention, self.decoder = encoder, attention, decoder
+        self.encoder, self.attention, self.decoder = require_encoder(encoder), attention, decoder
         if open_classes is not None and query is None:
             raise AdapterError(
                 "open_classes is given without query. Also pass the function that encodes the query: query=..."

@@ -20,6 +20,7 @@ from attnaudit.adapters.pooled.token_streams import (
     Encoding,
     TokenStreams,
     modules_among,
+    require_encoder,
     require_reading,
     require_states,
 )
@@ -128,7 +129,7 @@ class SeveralAttentionsAdapter(TokenStreams):
                 f"sites={dict(sites)}: expected the name of each site and its number of heads, such as {{'hop 1': 1}}. "
                 "A name must not contain a comma, '=', '@' or '/'."
             )
-        self.encoder, self.pool, self.query = encoder, decoder_of(target, pool, classes), query
+        self.encoder, self.pool, self.query = require_encoder(encoder), decoder_of(target, pool, classes), query
         self._sites = tuple(Site(key=name, layer=i, heads=heads) for i, (name, heads) in enumerate(sites.items()))
         require_reading(self._sites, reading)
         super().__init__(

@@ -16,7 +16,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from attnaudit.adapters.pooled.target_decoder import decoder_of
-from attnaudit.adapters.pooled.token_streams import Encoding, TokenStreams, modules_among, require_states
+from attnaudit.adapters.pooled.token_streams import (
+    Encoding,
+    TokenStreams,
+    modules_among,
+    require_encoder,
+    require_states,
+)
 from attnaudit.adapters.protocol import QUERY, TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.errors import AdapterError
 from attnaudit.instances import Instance
@@ -81,7 +87,7 @@ class PairAttentionAdapter(TokenStreams):
         """
         if explained not in ("text", "query"):
             raise AdapterError(f"explained is {explained!r}; expected 'text' or 'query'.")
-        self.encoder, self.attention, self.explained = encoder, attention, explained
+        self.encoder, self.attention, self.explained = require_encoder(encoder), attention, explained
         self.decoder = decoder_of(target, decoder, classes)
         other = "query" if explained == "text" else "text"
         # The stream TEXT holds the explained text, whichever of the two it is.

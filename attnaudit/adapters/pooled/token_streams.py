@@ -83,6 +83,12 @@ class TokenStreams:
                 "None of the given parts of the model is an nn.Module. List the modules that hold the parameters, as "
                 "in modules=(model,), so that they can be moved, hashed and put in evaluation mode."
             )
+        for name, token in (("pad_id", pad_id), ("mask_id", mask_id)):
+            if isinstance(embedding, nn.Embedding) and token is not None and not 0 <= token < embedding.num_embeddings:
+                raise AdapterError(
+                    f"{name} is {token}, but the embedding has {embedding.num_embeddings:,} rows. Give an id from 0 to "
+                    f"{embedding.num_embeddings - 1:,}."
+                )
         self.embedding, self.tokenize, self.streams = embedding, tokenize, tuple(streams)
         self.pad_id, self.mask_id, self.attend_special = pad_id, mask_id, attend_special
         if target.kind != "class":
@@ -224,6 +230,21 @@ def _readings(site: Site, number_of_sites: int) -> list[str]:
 def modules_among(parts: Sequence[object]) -> tuple[nn.Module, ...]:
     """Return the parts of a model that are modules."""
     return tuple(part for part in parts if isinstance(part, nn.Module))
+
+
+def require_encoder(encoder: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Refuse a recurrent module of PyTorch as the encoder, because it accepts no mask. Return any other encoder.
+
+    Raises:
+        AdapterError: The encoder is an `nn.LSTM`, `nn.GRU` or `nn.RNN`.
+    """
+    if isinstance(encoder, nn.RNNBase):
+        raise AdapterError(
+            f"encoder is an nn.{type(encoder).__name__}, which accepts no mask and returns a pair. Give a function "
+            "that calls it and returns the hidden states: encoder=lambda embedded, mask: model.encoder(embedded)[0]. "
+            "Also give modules=(model,), because the parameters of a function are not found."
+        )
+    return encoder
 
 
 def require_states(states: object, expected: tuple[int, int]) -> Tensor:

@@ -105,6 +105,20 @@ def test_one_class_is_refused() -> None:
         adapter(classes=("good",))
 
 
+@pytest.mark.parametrize("module", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_a_recurrent_module_is_no_encoder(module: type[torch.nn.RNNBase]) -> None:
+    with pytest.raises(
+        AdapterError, match=rf"encoder is an nn\.{module.__name__}, which accepts no mask.*lambda embedded"
+    ):
+        adapter(encoder=module(4, 4, batch_first=True))
+
+
+@pytest.mark.parametrize(("name", "token"), [("mask_id", 10_000), ("mask_id", -1), ("pad_id", 10_000)])
+def test_an_id_without_an_embedding_is_refused(name: str, token: int) -> None:
+    with pytest.raises(AdapterError, match=rf"{name} is {token}, but the embedding has \d+ rows"):
+        adapter(**{name: token})
+
+
 def test_parts_without_parameters_are_refused() -> None:
     with pytest.raises(AdapterError, match=r"modules=\(model,\)"):
         PooledAttentionAdapter(
