@@ -14,12 +14,14 @@ from attnaudit.release_evidence.dated_report import dated_report
 from attnaudit.release_evidence.gate_results import gate_results, require_complete
 from attnaudit.release_evidence.intoto_statement import checksums, json_text, predicate, statement
 from attnaudit.release_evidence.model_card import model_card, require_huggingface_hub
-from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, shipped_files
+from attnaudit.release_evidence.shipped_files import ShippedFile, compare_checkpoints, labels_left_out, shipped_files
 from attnaudit.run.integrity import MEASUREMENTS, file_sha256, read_unedited
 from attnaudit.run.run_choice import newest_run, require_newest, require_run_folder
 
 STATEMENT, PREDICATE, CHECKSUMS = "statement.json", "predicate.json", "subjects.sha256"
 MODEL_CARD, TEST_REPORT = "model-card.md", "test-report.md"
+#: The names of all files that the command writes.
+WRITTEN = (STATEMENT, PREDICATE, CHECKSUMS, MODEL_CARD, TEST_REPORT)
 WEB_ADDRESS = re.compile(r"https?://[^\s<>]+")
 
 
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     _require_url(options.url)
     if options.out is not None:  # it may contain the evidence about another run
         _require_separate(Path(options.out), paths)
-        _remove_signable(Path(options.out))
+        _remove_earlier(Path(options.out))
     folder = newest_run(require_run_folder("evidence", given))
     out = folder / "evidence" if options.out is None else Path(options.out)
     _require_separate(out, paths)
@@ -77,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     require_complete(record, folder)
     subjects = shipped_files(paths)
     compared = compare_checkpoints(paths, record.models[0], unit=record.unit)
-    results = gate_results(record)
+    results = gate_results(record, further_warnings=labels_left_out(compared, record.models[0]))
 
     content = predicate(record, results, folder=folder, compared=bool(compared), url=options.url)
     files = {STATEMENT: json_text(statement(subjects, content)), PREDICATE: json_text(content)}
@@ -120,10 +122,10 @@ def _require_separate(out: Path, paths: list[Path]) -> None:
             )
 
 
-def _remove_signable(out: Path) -> None:
-    """Remove the files that an earlier call wrote for signing. If this call fails, no later step can sign them."""
+def _remove_earlier(out: Path) -> None:
+    """Remove the files that an earlier call wrote. If this call fails, no later step can sign or publish them."""
     try:
-        for path in (out / name for name in (STATEMENT, PREDICATE, CHECKSUMS) if out.is_dir()):
+        for path in (out / name for name in WRITTEN if out.is_dir()):
             path.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(

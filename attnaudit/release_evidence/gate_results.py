@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -45,12 +46,17 @@ class GateResults:
     warnings: tuple[str, ...]
 
 
-def gate_results(run: RunRecord) -> GateResults:
-    """Return the result of a complete run (see `require_complete`)."""
+def gate_results(run: RunRecord, *, further_warnings: Sequence[str] = ()) -> GateResults:
+    """Return the result of a complete run (see `require_complete`).
+
+    Args:
+        run: The record of the run.
+        further_warnings: Reservations that do not follow from the record, such as labels that were not audited.
+    """
     lists: dict[str, list[str]] = {"passed": [], "warned": [], "failed": []}
     for gate in run.gates:
         lists[_list_of(gate, run)].append(place(gate))
-    objections, warnings = run_objections(run), tuple(_warnings(run))
+    objections, warnings = run_objections(run), (*_warnings(run), *further_warnings)
     return GateResults(
         result="FAILED" if objections or lists["failed"] else "WARNED" if warnings else "PASSED",
         passed=tuple(lists["passed"]),

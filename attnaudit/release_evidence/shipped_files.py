@@ -12,6 +12,7 @@ from attnaudit.model_families import audited_family
 from attnaudit.records import ModelRecord
 from attnaudit.registry import checkpoint_formats
 from attnaudit.run.integrity import file_sha256
+from attnaudit.targets import labels_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +109,21 @@ def compare_checkpoints(paths: Sequence[Path], audited: ModelRecord, *, unit: st
                 "audit this one."
             )
     return folders
+
+
+def labels_left_out(folders: Sequence[Path], audited: ModelRecord) -> list[str]:
+    """Return a warning for each checkpoint folder whose attnaudit.toml lists labels that were not audited.
+
+    Args:
+        folders: The checkpoint folders that contain the audited model.
+        audited: The record of the audited model.
+    """
+    name = audited.target.name if audited.target is not None else ""
+    found = []
+    for folder in folders:
+        if others := [label for label in labels_in(folder) if label != name]:
+            found.append(
+                f"{folder.name}: only the label '{name}' was audited. The run says nothing about "
+                f"{', '.join(repr(label) for label in others)}."
+            )
+    return found

@@ -230,6 +230,10 @@ def test_the_label_of_a_checkpoint_is_compared(evidence: Evidence) -> None:
         write_record(evidence.run, msgspec.structs.replace(run, models=[record]))
         evidence.write("--subject", str(folder))
         assert "not compared" not in evidence.out
+        assert "result: WARNED" in evidence.out
+        (other,) = {"toxic", "insult"} - {name}
+        report = (evidence.run / "evidence" / "test-report.md").read_text(encoding="utf-8")
+        assert f"only the label '{name}' was audited. The run says nothing about '{other}'." in report
     assert labels[0].sha256 != labels[1].sha256
     shutil.rmtree(evidence.run / "evidence")
     write_record(evidence.run, msgspec.structs.replace(run, models=labels))
@@ -244,19 +248,19 @@ def test_files_that_are_no_checkpoint_are_not_compared(evidence: Evidence) -> No
     assert model["annotations"]["foundInSubjects"] is False
 
 
-def test_a_refused_run_leaves_nothing_to_sign(evidence: Evidence, tmp_path: Path) -> None:
+def test_a_refused_run_leaves_nothing_to_sign_or_publish(evidence: Evidence, tmp_path: Path) -> None:
     """Neither if there is no run at all, nor if latest.txt names an older run than the newest one."""
     consistent_run(evidence.run)
     subject = ("--subject", str(evidence.model / "weights.pt"), "--out", "signed")
-    signable = {"statement.json", "predicate.json", "subjects.sha256"}
+    written = {"statement.json", "predicate.json", "subjects.sha256", "model-card.md", "test-report.md"}
     for reports, reason in ((tmp_path / "none", "no such folder"), (evidence.run.parent, "is a newer run than")):
         assert cli.main(["evidence", str(evidence.run), *subject]) == 0
-        assert signable <= {path.name for path in (tmp_path / "signed").iterdir()}
+        assert written == {path.name for path in (tmp_path / "signed").iterdir()}
         (evidence.run.parent / "29990101-000000-0001" / "parts").mkdir(parents=True, exist_ok=True)
         evidence.run.parent.joinpath("latest.txt").write_text(f"{evidence.run.name}\n", encoding="utf-8")
         assert cli.main(["evidence", str(reports), *subject]) == 1
         assert reason in evidence.printed()
-        assert not signable & {path.name for path in (tmp_path / "signed").iterdir()}
+        assert not any((tmp_path / "signed").iterdir())
 
 
 def test_subjects_that_cannot_be_listed_are_refused(evidence: Evidence, tmp_path: Path) -> None:
