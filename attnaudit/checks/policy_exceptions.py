@@ -9,6 +9,7 @@ import msgspec
 
 from attnaudit.checks.base import Check
 from attnaudit.errors import CheckError, nearest
+from attnaudit.formatting import INVISIBLE
 from attnaudit.records import PolicyException, UnvalidatedRule
 
 KEYS = ("check", "reason", "model", "data")
@@ -159,7 +160,7 @@ def _exception(table: Any, place: str) -> PolicyException:
     for key, value in table.items():
         if not isinstance(value, str):
             raise CheckError(f"{place}: {key} is {value!r}, expected text.")
-        if not value.strip():
+        if not INVISIBLE.sub("", value).strip():
             remedy = "Leave it out to apply the exception to all." if key in ("model", "data") else "Fill it in."
             raise CheckError(f"{place}: {key} is empty. {remedy}")
     return msgspec.convert(dict(table), PolicyException)

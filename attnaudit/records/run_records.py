@@ -246,7 +246,7 @@ class DataRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def is_sample(self) -> bool:
         """Whether only some of the rows were audited."""
-        return self.sample_seed is not None or self.rows is None
+        return self.sample_seed is not None or self.rows is None or self.audited < self.rows
 
 
 class MeasureRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
