@@ -93,13 +93,16 @@ def note_on_classes(measurements: Measurements, classes: Classes) -> str:
     return join_remarks(remarks)
 
 
-def why_no_interval(rows: WeightedRows) -> str:
+def why_no_interval(measurements: Measurements, rows: WeightedRows) -> str:
     """Return why there is no interval: all rows of a class have the same source. Return "" if this is not the case."""
     if len(rows.groups) < 2 or rows.fewest_sources >= 2:
         return ""
+    present = np.unique(_classes(measurements)[rows.groups.rows])
+    alone = [f"'{measurements.classes[one]}'" for one, sources in zip(present, rows.sources_of_classes) if sources < 2]
+    classes, have = ("class", "has") if len(alone) == 1 else ("classes", "have")
     return (
-        "all rows of a class have the same source, but the class has as much weight as the others; add rows of this "
-        'class from other sources, or set classes = "as_sampled"'
+        f"all rows of the {classes} {' or '.join(alone)} have the same source, but the {classes} {have} as much weight "
+        "as any other"
     )
 
 

@@ -282,7 +282,7 @@ class Pointing(PerInstanceCheck):
         if value is None or len(groups) < 2:
             return ""
         return (
-            why_no_interval(self._weighted(measurements, groups))
+            why_no_interval(measurements, self._weighted(measurements, groups))
             or "too few texts have effects that differ between tokens, so the denominator of the value is not "
             "clearly above 0"
         )

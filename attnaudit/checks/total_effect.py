@@ -213,7 +213,7 @@ class TotalEffect(WhereReplaced):
     def no_interval(self, measurements: Measurements, value: float | None, groups: Groups) -> str:
         if value is None or len(groups) < 2:
             return ""
-        few = why_no_interval(self._weighted(measurements, groups))
+        few = why_no_interval(measurements, self._weighted(measurements, groups))
         return few or (
             f"the variance of the {OUTPUTS[self.on]} is too uncertain, so an index relative to it has no interval"
         )

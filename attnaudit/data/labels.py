@@ -12,6 +12,8 @@ from attnaudit.instances import Dataset, Instance, have_label_lists, labels_of
 from attnaudit.targets import CLASS, PAGE, Target
 
 _INDEX = re.compile(r"0|[1-9]\d*", re.ASCII)
+#: The names that Transformers gives to classes without names of their own.
+_UNNAMED = re.compile(r"LABEL_\d+", re.ASCII)
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 #: Messages list at most this many classes or labels of a model.
 _LISTED = 20
@@ -95,8 +97,13 @@ def _unknown_label(label: str, where: str, classes: Sequence[str]) -> DataError:
     listed = _listed(f"{position} '{shorten(name)}'" for position, name in enumerate(classes))
     if _INDEX.fullmatch(label) or label.startswith("-"):
         fix = "Correct the label, or leave it empty if the row is unlabelled."
-    else:
+    elif not all(_UNNAMED.fullmatch(name) for name in classes):
         fix = _remedy(label, classes)
+    else:
+        fix = (
+            "The classes of this model have no names of their own. Name them under 'id2label' in its config.json, or "
+            "write the index of the class into the column 'label'."
+        )
     return DataError(f"{where}: column 'label': {shorten(label)!r} is not one of the model's classes ({listed}). {fix}")
 
 

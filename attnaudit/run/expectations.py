@@ -86,8 +86,9 @@ def objections(run: RunRecord, expected: Expectations) -> list[str]:
     if expected.policy_sha256 is not None and (policy is None or policy.sha256 != expected.policy_sha256):
         actual = "none" if policy is None else policy.sha256
         found.append(
-            f"The hash of the effective policy is {actual}, expected {expected.policy_sha256} (--policy). Run the "
-            "audit again with the expected policy."
+            f"The run applied a policy with another hash ({actual}) than --policy ({expected.policy_sha256}). Give "
+            "--policy the file that the run should apply to this model, and if the run applied another one, run the "
+            "audit again."
         )
     if expected.version is not None and run.attnaudit != expected.version:
         found.append(
@@ -139,7 +140,7 @@ def _gate_objections(run: RunRecord) -> list[str]:
 
 
 _REMEDIES = {
-    "failed": "Improve the model, or change the policy.",
+    "failed": "Improve the model, or do not present its attention as a reason.",
     "open": f"Fix the reason. {RUN_AGAIN}",
     "not selected": "Run the audit again without the option that left the gate out.",
 }
@@ -190,8 +191,8 @@ def _setting_objections(run: RunRecord, expected: Expectations) -> list[str]:
         )
     if not expected.allow_sample:
         found += [
-            f"Only {audited_rows(one)} of {one.name} were audited. Run the audit again without --audit-max-instances, "
-            "or give --allow-sample."
+            f"Only {audited_rows(one)} of {one.name} were audited ({drawn(one)}). Audit all rows, without "
+            "--audit-max-instances, or give --allow-sample."
             for one in run.data
             if one.is_sample and not _is_sequential(run, one.name)
         ]

@@ -259,7 +259,7 @@ def test_a_class_with_one_source_leaves_no_interval() -> None:
     record = checks.Pointing(at_least=0.5).judge(with_rows(rows, labels=[0] * 59 + [1]))
     assert record.value is not None
     assert (record.interval, record.verdict) == (None, "inconclusive")
-    assert "all rows of a class have the same source" in record.reason + record.note
+    assert "all rows of the class 'positive' have the same source" in record.reason + record.note
     sampled = checks.Pointing(at_least=0.5, classes="as_sampled").judge(with_rows(rows, labels=[0] * 59 + [1]))
     assert sampled.interval is not None
 

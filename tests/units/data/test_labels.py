@@ -45,6 +45,7 @@ def test_indices(labels: tuple[str | None, ...], classes: tuple[str, ...], indic
         ("-1", ("negative", "positive"), "leave it empty if the row is unlabelled"),
         ("01", ("negative", "positive"), "is not one of the model's classes"),
         ("0", ("1", "2"), r"\(0 '1', 1 '2'\)"),
+        ("positive", ("LABEL_0", "LABEL_1"), r"Name them under 'id2label' in its config\.json"),
     ],
 )
 def test_unknown_label_names_row_and_classes(label: str, classes: tuple[str, ...], message: str) -> None:

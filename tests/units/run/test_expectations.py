@@ -31,7 +31,7 @@ def test_a_run_whose_model_could_not_be_loaded_is_refused_with_the_reason() -> N
 @pytest.mark.parametrize(
     ("verdict", "remedy"),
     [
-        ("fail", "Improve the model, or change the policy."),
+        ("fail", "Improve the model, or do not present its attention as a reason."),
         ("inconclusive", "Audit more rows, or improve the model."),
         ("undefined", "The report says what is missing."),
     ],
