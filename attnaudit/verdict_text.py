@@ -13,6 +13,12 @@ from attnaudit.records import CheckRecord, Interval, Planning, Reference, Requir
 from attnaudit.records.unit_names import names_of
 from attnaudit.statistics.verdict import MINIMUM_SHARE
 
+#: Name of a reference value -> its name in reports and in the terminal. All others are shown as they are.
+DISPLAYED_NAMES = {
+    "gradient_loo": "gradient vs. loo",
+    "signed_loo": "order by signed leave-one-out",
+    "label shuffle": "shuffled outputs",
+}
 #: The number of worst instances that a failure message shows.
 INSTANCES_IN_MESSAGE = 3
 
@@ -87,7 +93,7 @@ def failure_message(record: CheckRecord) -> str:
     """
     lines = [headline(record), record.in_words, f"{record.verdict}: {record.reason}."]
     lines.append(f"note: {record.note}." if record.note else "")
-    lines += [planned(record), detected(record) if record.verdict == "inconclusive" else power_warning(record)]
+    lines += [planned(record), detected(record) if record.verdict == "inconclusive" else ""]
     if record.interval is not None:
         interval = _brackets(record.interval, digits(record))
         lines.append(f"{interval} is the {record.interval.level} interval ({record.interval.method}).")
@@ -121,7 +127,17 @@ def reference_name(record: CheckRecord, reference: Reference) -> str:
     expression = record.requirement.expression if record.requirement is not None else None
     if expression and re.search(rf"\b{re.escape(reference.name)}\b", expression):
         return reference.name
-    return names_of(record.unit_names).named(reference.name.replace("_", " "))
+    return names_of(record.unit_names).named(displayed_name(reference.name))
+
+
+def displayed_name(name: str) -> str:
+    """Return the name of a reference value in words.
+
+    Examples:
+        >>> displayed_name("largest_possible")
+        'largest possible'
+    """
+    return DISPLAYED_NAMES.get(name, name.replace("_", " "))
 
 
 def failure_rule(record: CheckRecord) -> str:
@@ -179,7 +195,12 @@ def detected(record: CheckRecord) -> str:
 
 
 def power_warning(record: CheckRecord) -> str:
-    """Return a sentence that says why the sample is too small for the threshold; "" if it is large enough."""
+    """Return a sentence that says why the sample is too small for the threshold.
+
+    It is "" if the sample is large enough, or if the case passed or failed, because its interval then decides.
+    """
+    if record.verdict in ("pass", "fail"):
+        return ""
     change = record.detectable_change
     rows = names_of(record.unit_names).rows
     return sentence(f"audit more {rows}: {change.warning}") if change is not None and change.warning else ""

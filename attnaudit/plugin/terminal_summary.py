@@ -52,7 +52,9 @@ def show_run(
             terminalreporter.write_line(f"ERROR: {message}", red=True)
     run = state.run_record
     if run is not None and not state.usage_errors:
+        from attnaudit.report.audited_rows import sampled
         from attnaudit.report.gate_text import gate_notes
+        from attnaudit.report.wording import sample_notes
 
         terminalreporter.write_sep("=", "attention audit")
         _show_gates(run, terminalreporter)
@@ -67,6 +69,10 @@ def show_run(
             terminalreporter.write_line(one_line(note))
         for note in gate_notes(run):
             terminalreporter.write_line(one_line(note), red=run.status == "failed", yellow=run.status == "partial")
+        if run.status == "passed" and sampled(run):
+            rows = ", ".join(sampled(run))
+            note = " ".join([f"Only a sample was audited: {rows}.", *sample_notes(run)])
+            terminalreporter.write_line(one_line(note), yellow=True)
         devices = sorted({one.device for one in run.measured})
         if devices and shows_device and verbosity >= 0:
             terminalreporter.write_line(one_line(f"measured on {', '.join(devices)}"))

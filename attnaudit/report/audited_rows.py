@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import number, plural
-from attnaudit.records import DataRecord
+from attnaudit.records import DataRecord, RunRecord
 
 #: What the hash of a data set covers -> its name.
 HASH_NAMES = {"rows": "all rows", "file": "the file", "audited rows": "the audited rows"}
@@ -18,9 +19,29 @@ def audited_rows(data: DataRecord, noun: str = "row") -> str:
 
 def drawn(data: DataRecord) -> str:
     """Return how the audited rows of a sample were chosen."""
-    return "the first of a stream" if data.rows is None else f"drawn with seed {data.sample_seed}"
+    if data.rows is None:
+        return "the first of a stream"
+    return (
+        "chosen by the code that reads the data" if data.sample_seed is None else f"drawn with seed {data.sample_seed}"
+    )
 
 
 def row_count(data: DataRecord) -> str:
     """Return the number of rows of a data set."""
     return "unknown" if data.rows is None else number(data.rows)
+
+
+def sampled(run: RunRecord) -> list[str]:
+    """Return, for each data set of which a sample was audited, its name and the number of rows.
+
+    An example is "300 of 2,026 rows of movie-reviews". Data sets whose gates were all judged by confidence sequences
+    are left out, because their verdicts are valid for any number of rows.
+    """
+    return [
+        f"{audited_rows(data)} of {data.name}"
+        for data in run.data
+        if data.is_sample
+        and not all(
+            judged_by_sequence(check) for check in run.checks if check.data == data.name and check.severity == "gate"
+        )
+    ]

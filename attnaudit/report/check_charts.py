@@ -14,8 +14,8 @@ from attnaudit.formatting import number, plural
 from attnaudit.records import CheckRecord, Histogram
 from attnaudit.records.unit_names import names_of
 from attnaudit.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Drawing, Scale, Shape, axes, finite, nice_ticks
-from attnaudit.report.wording import reference_name, shorten
-from attnaudit.verdict_text import digits, interval_words, required_words, requirement_symbol
+from attnaudit.report.wording import shorten
+from attnaudit.verdict_text import digits, displayed_name, interval_words, required_words, requirement_symbol
 
 LANE_HEIGHT = 15.0
 CHARACTER_WIDTH = 6.2  # estimated mean width of a character in the font of the charts
@@ -64,7 +64,7 @@ def check_marks(check: CheckRecord) -> list[Mark]:
         marks.append(Mark(value=check.value, text=text, css="value"))
     for reference in check.references:
         if reference.value is not None:
-            name = names_of(check.unit_names).named(reference_name(reference.name))
+            name = names_of(check.unit_names).named(displayed_name(reference.name))
             text = f"{shorten(name, 18)} {number(reference.value)}"
             marks.append(Mark(value=reference.value, text=text, css="reference"))
     return [mark for mark in marks if math.isfinite(mark.value)]
@@ -181,9 +181,9 @@ def histogram(check: CheckRecord, record: Histogram) -> Drawing | None:
 
 
 def strip_range(checks: Iterable[CheckRecord]) -> tuple[float, float] | None:
-    """Return a range, with some padding, that covers all numbers in the strips of some checks.
+    """Return a range that covers 0 and all numbers in the strips of some checks. Ends other than 0 have some padding.
 
-    It is None if no number is defined.
+    Without 0, a short interval could fill the whole strip and look uncertain. The range is None without numbers.
     """
     numbers: list[float | None] = []
     for check in checks:
@@ -193,9 +193,9 @@ def strip_range(checks: Iterable[CheckRecord]) -> tuple[float, float] | None:
     known = finite(numbers)
     if not known:
         return None
-    low, high = min(known), max(known)
-    pad = 0.08 * (high - low) or max(abs(low) * 0.1, 0.05)
-    return low - pad, high + pad
+    low, high = min(0.0, *known), max(0.0, *known)
+    pad = 0.08 * (high - low) or 0.05
+    return low - pad if low else 0.0, high + pad if high or not low else 0.0
 
 
 def strip(check: CheckRecord, shown_range: tuple[float, float] | None) -> Drawing | None:
@@ -247,7 +247,7 @@ def _strip_description(check: CheckRecord) -> str:
     if check.requirement is not None:
         parts.append(f"required {required_words(check.requirement)}")
     parts += [
-        f"{names_of(check.unit_names).named(reference_name(reference.name))} {number(reference.value)}"
+        f"{names_of(check.unit_names).named(displayed_name(reference.name))} {number(reference.value)}"
         for reference in check.references
         if reference.value is not None and math.isfinite(reference.value)
     ]

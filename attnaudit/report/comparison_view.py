@@ -95,7 +95,7 @@ def assemble_comparison(
     return ComparisonPage(
         comparison=comparison,
         title=f"{comparison.base.run} and {comparison.candidate.run}",
-        headline=_headline(checks, lost),
+        headline=" ".join([*_changed_accuracy(subjects), _headline(checks, lost)]),
         state="fail" if lost else "neutral",
         notes=(*_task_notes(subjects), *comparison.left_out, *comparison.notes),
         subjects=tuple(
@@ -124,11 +124,34 @@ def _headline(checks: Sequence[ComparedCheck], lost: Sequence[ComparedCheck]) ->
     if lost:
         return (
             f"{found} {plural(len(lost), 'gate')} that passed in the base run no longer "
-            f"{'passes' if len(lost) == 1 else 'pass'}."
+            f"{'passes' if len(lost) == 1 else 'pass'}: {_names(lost)}."
+        )
+    gained = [check for check in checks if check.is_gate and check.base.blocks and not check.candidate.blocks]
+    if gained:
+        return (
+            f"{found} {plural(len(gained), 'gate')} that blocked the base run no longer "
+            f"{'blocks' if len(gained) == 1 else 'block'}: {_names(gained)}. No gate that passed in the base run now "
+            "blocks."
         )
     if changed:
         return f"{found} {plural(changed, 'verdict')} changed, and no gate that passed in the base run now blocks."
     return f"{found} No verdict changed."
+
+
+def _names(checks: Sequence[ComparedCheck]) -> str:
+    """Return the ids of checks, each once."""
+    return ", ".join(dict.fromkeys(check.candidate.check for check in checks))
+
+
+def _changed_accuracy(subjects: Sequence[ComparedSubject]) -> list[str]:
+    """Return a sentence for each model and data set on which the accuracy is clearly better or worse."""
+    return [
+        f"Accuracy{f' on {subject.candidate_data}' if len(subjects) > 1 else ''} is clearly {paired.meaning} "
+        f"({number(paired.base)} → {number(paired.candidate)})."
+        for subject in subjects
+        for paired in subject.task
+        if paired.name == "accuracy" and is_decided(paired) and paired.meaning in ("better", "worse")
+    ]
 
 
 def _task_notes(subjects: Sequence[ComparedSubject]) -> list[str]:
@@ -213,7 +236,8 @@ def _facts(subject: ComparedSubject) -> list[str]:
         facts.append(
             f"On {names.count_of_rows(subject.attention_compared)} with the same {names.units}, the attention weights "
             f"of the two models differ by a mean total variation distance of {number(subject.attention_distance)}. 0 "
-            f"means equal weights, and 1 means weights on other {names.units}."
+            f"means that both models give each {names.unit} the same weight, and 1 that they attend to different "
+            f"{names.units}."
         )
     else:
         facts.append(

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from attnaudit.records import GateRecord, RunRecord
 from attnaudit.report.unvalidated import blocked_reason
 
-#: State of a gate -> the words that follow the number of such gates, in the order of the text.
+#: State of a gate, or verdict on it -> the words that follow the number of such gates, in the order of the text.
 COUNTED_STATES = {
     "passed": "passed",
     "failed": "failed",
+    "inconclusive": "inconclusive",
+    "undefined": "undefined",
     "open": "without a verdict",
     "excepted": "excepted by the policy",
     "informational": "informational for this family of models",
@@ -26,9 +28,17 @@ def excepted_gates(run: RunRecord) -> set[tuple[str, str, str]]:
 
 
 def gate_counts(run: RunRecord) -> str:
-    """Return how many gates are in each state, such as "2 passed, 1 failed"."""
-    counts: Counter[str] = Counter(gate.state for gate in run.gates)
+    """Return how many gates are in each state, such as "2 passed, 1 failed".
+
+    A failed gate whose verdict is inconclusive or undefined is counted under its verdict.
+    """
+    verdicts = {check.key[:3]: check.verdict for check in run.checks}
+    counts = Counter(_counted_as(gate, verdicts.get(_key(gate), "")) for gate in run.gates)
     return ", ".join(f"{counts[state]} {words}" for state, words in COUNTED_STATES.items() if counts[state])
+
+
+def _counted_as(gate: GateRecord, verdict: str) -> str:
+    return verdict if gate.state == "failed" and verdict in ("inconclusive", "undefined") else gate.state
 
 
 def gate_notes(run: RunRecord) -> list[str]:
@@ -43,7 +53,7 @@ def gate_notes(run: RunRecord) -> list[str]:
         lines.append("This run is partial. It does not decide on the release.")
     if run.status == "informational":
         none = "Every gate is informational for its model" if run.gates else "No check of this run is a gate"
-        lines.append(f"{none}, so the run decides nothing.")
+        lines.append(f"{none}, so this run neither allows nor blocks a release.")
     missing = {(case.model, case.data, case.check) for case in run.missing}
     for state, intro in (
         ("open", "no verdict"),

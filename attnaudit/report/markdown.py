@@ -73,9 +73,10 @@ def _escaped_block(start: re.Match[str]) -> str:
 def summary(run: RunRecord, *, report: str) -> str:
     """Return the Markdown summary of a run, for a comment on a pull request or the page of a CI job.
 
-    A line with the decision comes first. Below it are the changes since earlier releases, if the run compared any, and
-    the gates that did not pass. Everything else is folded: notes and remedies, the models and data, the table of
-    verdicts, the cases without a verdict, and what identifies the run. The path of the report comes last.
+    A line with the decision comes first. Below it are the problem that ended the run, the changes since earlier
+    releases, if the run compared any, and the gates that did not pass. Everything else is folded: notes and remedies,
+    the models and data, the table of verdicts, the cases without a verdict, and what identifies the run. The path of
+    the report comes last.
 
     Args:
         run: The record of the run.
@@ -89,8 +90,10 @@ def summary(run: RunRecord, *, report: str) -> str:
     several = len({(check.model, check.data, check.seed) for check in run.checks}) > 1
     first, *others = [escape(text, LONGEST_REASON) for text in (decided.lead, decided.headline) if text]
     decision = " ".join([f"**{VERDICT_SYMBOLS[decided.state]} {first}**", *others])
-    top = ["## Attention audit", "", decision, "", *_comparison_lines(comparisons, several), *_blocking_lines(run)]
-    lines = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes_below_lead, *remedies_in_short(run))]
+    notes = [f"{escape(note, LONGEST_REASON)}\n" for note in (*decided.notes_below_lead, *remedies_in_short(run))]
+    told, lines = (notes[:1], notes[1:]) if run.problem else ([], notes)  # a problem comes first among the notes
+    top = ["## Attention audit", "", decision, "", *told, *_comparison_lines(comparisons, several)]
+    top += _blocking_lines(run)
     lines += [f"* Model {escape(model.name)} (sha256 {escape(model.sha256[:12])})" for model in run.models]
     lines += [
         f"* Data {escape(data.name)}: {audited_rows(data)} (sha256 {escape(data.sha256[:12])})" for data in run.data

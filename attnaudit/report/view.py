@@ -27,6 +27,7 @@ from attnaudit.verdict_text import (
     defined_sentence,
     detected,
     digits,
+    displayed_name,
     interval_range,
     interval_words,
     planned,
@@ -347,7 +348,7 @@ def _case(
         required=requirement_symbol(record.requirement) if record.requirement else wording.BETTER[record.better],
         references=tuple(
             ReferenceView(
-                name=names.named(wording.reference_name(reference.name)),
+                name=names.named(displayed_name(reference.name)),
                 value=number(reference.value),
                 meaning=reference.meaning,
                 count="" if reference.n is None else number(reference.n),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, RunRecord
+from attnaudit.report.audited_rows import sampled
 from attnaudit.report.baseline_text import baseline_notes
 from attnaudit.report.gate_text import excepted_gates
 from attnaudit.report.questions import lead, notes_below_lead, policy_notes
@@ -66,16 +67,6 @@ def shorten(text: str, limit: int) -> str:
         'leave…'
     """
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def reference_name(name: str) -> str:
-    """Return the name of a reference value in words.
-
-    Examples:
-        >>> reference_name("largest_possible")
-        'largest possible'
-    """
-    return name.replace("_", " ")
 
 
 def column_name(name: str) -> str:
@@ -153,8 +144,8 @@ class Outcome:
         notes: Sentences that explain or qualify the decision.
         notes_below_lead: The notes without the sentences that repeat what `lead` says.
         remedies: Changes that are known to help if a gate did not pass.
-        counts: One entry for each verdict that occurs: the verdict, its name next to a number (such as "failed"), and
-            the number of cases.
+        counts: One entry for each verdict on a gate that occurs: the verdict, its name next to a number (such as
+            "failed"), and the number of gates. Checks that are no gates are counted together as informational.
     """
 
     lead: str
@@ -168,9 +159,12 @@ class Outcome:
 
 def outcome(run: RunRecord) -> Outcome:
     """Describe what a run decided. The text gives checks and counts, and never calls a model faithful."""
-    counts: Counter[str] = Counter(check.verdict for check in run.checks)
+    gates = [check for check in run.checks if check.severity == "gate"]
+    counts: Counter[str] = Counter(gate.verdict for gate in gates)
+    counts["informational"] = len(run.checks) - len(gates)
     counts["missing"] = len(run.missing)
     notes = [run.problem[0].upper() + run.problem[1:]] if run.problem else []
+    notes += sample_notes(run)
     return Outcome(
         lead=lead(run),
         headline=_headline(run),
@@ -203,7 +197,7 @@ def _headline(run: RunRecord) -> str:
         verb = "is" if excepted == 1 else "are"
         return f"No gate blocks this release: {passed}{excepted} {verb} excepted by the policy."
     if run.status == "passed":
-        return _clear_gates_sentence(gates)
+        return _passed_sentence(run, gates)
     if run.status == "partial":
         left_out = len(run.gates) > len(gates)
         ran = f"Partial run: {len(gates)} of {plural(len(run.gates), 'gate')} ran." if left_out else "Partial run."
@@ -251,6 +245,24 @@ def _blocking_sentence(gates: Sequence[CheckRecord], blocking: Sequence[CheckRec
     if len(gates) == 1:
         return f"The only gate {what}"
     return f"{len(blocking)} of {len(gates)} gates {what}"
+
+
+def _passed_sentence(run: RunRecord, gates: Sequence[CheckRecord]) -> str:
+    """Return a sentence about the gates of a run that passed. It says so if only a sample was audited."""
+    sentence = _clear_gates_sentence(gates)
+    rows = sampled(run)
+    if rows:
+        return f"{sentence} Only a sample was audited: {', '.join(rows)}."
+    if any(gate.verdict != "pass" for gate in gates):  # the sentence says already that no gate blocks the release
+        return sentence
+    return f"{sentence} This audit does not block the release."
+
+
+def sample_notes(run: RunRecord) -> list[str]:
+    """Return a note if a run passed, but only a sample of the data was audited."""
+    if run.status != "passed" or not sampled(run):
+        return []
+    return ["Audit all rows before the release. `attnaudit verify` refuses a sample, unless --allow-sample is given."]
 
 
 def _clear_gates_sentence(gates: Sequence[CheckRecord], which: str = "") -> str:

@@ -25,6 +25,7 @@ from attnaudit.verdict_text import (
     headline,
     interval_words,
     planned,
+    power_warning,
     reason_in_full,
     reference_name,
     required_words,
@@ -307,17 +308,19 @@ def test_the_detectable_change_is_given_on_both_sides_of_the_threshold() -> None
 
 def test_an_impossible_side_is_left_out_and_the_warning_is_added() -> None:
     change = DetectableChange(to_pass=None, to_fail=0.2, power=0.8, warning="even the largest value would pass rarely")
-    assert detected(check_record(detectable_change=change)) == (
+    assert detected(check_record(verdict="inconclusive", detectable_change=change)) == (
         "With 80% probability, the check fails if the true value is at least 0.20 below the threshold. Audit more "
         "texts: even the largest value would pass rarely."
     )
     assert detected(check_record()) == ""
 
 
-def test_a_failure_message_gives_the_change_of_an_inconclusive_gate_and_the_warning_of_every_gate() -> None:
+def test_only_an_undecided_gate_gets_the_change_and_the_advice_to_audit_more_texts() -> None:
     warned = DetectableChange(to_pass=0.1, to_fail=0.2, power=0.8, warning="the margin is too small")
     inconclusive = failure_message(check_record(verdict="inconclusive", detectable_change=warned)).splitlines()
     assert any(line.startswith("With 80% probability, the check fails if") for line in inconclusive)
-    failed = failure_message(check_record(verdict="fail", detectable_change=warned)).splitlines()
-    assert "Audit more texts: the margin is too small." in failed
-    assert not any(line.startswith("With 80%") for line in failed)
+    assert any(line.endswith("Audit more texts: the margin is too small.") for line in inconclusive)
+    failed = failure_message(check_record(verdict="fail", detectable_change=warned))
+    assert "Audit more texts" not in failed
+    assert "With 80%" not in failed
+    assert power_warning(check_record(verdict="pass", detectable_change=warned)) == ""

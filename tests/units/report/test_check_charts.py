@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -87,6 +88,11 @@ def test_strips_of_one_check_share_a_range_that_holds_every_number() -> None:
     assert low < -0.5
     assert high > 0.61
     assert strip_range([check_record(value=None, interval=None, references=[], requirement=None)]) is None
+    precise = check_record(value=0.065, interval=Interval(low=0.063, high=0.069, confidence=0.95, method="m"))
+    alone = msgspec.structs.replace(precise, references=[], requirement=None)
+    low, high = strip_range([alone]) or (1, 1)
+    assert low == 0
+    assert (0.069 - 0.063) / (high - low) < 0.1
     assert strip(check_record(), None) is None
 
 
@@ -105,5 +111,5 @@ def test_a_strip_describes_what_it_shows() -> None:
     drawing = strip(check_record(), (0.0, 1.0))
     assert drawing is not None
     assert drawing.label == (
-        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient loo 0.610"
+        "value 0.213, interval 0.199 to 0.226, required at least 0.30, floor 0.001, gradient vs. loo 0.610"
     )

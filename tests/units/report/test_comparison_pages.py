@@ -16,6 +16,7 @@ from attnaudit.records.comparison_records import PairedValue
 from attnaudit.report import build
 from attnaudit.report.baseline_tables import baseline_tables
 from attnaudit.report.comparison_pages import write_comparison
+from attnaudit.report.comparison_view import assemble_comparison
 from attnaudit.report.difference_strip import difference_strip
 from attnaudit.report.paired_heatmaps import paired_map
 from attnaudit.report.run_files import MeasuredInstance, MeasurementsFile
@@ -42,12 +43,14 @@ def test_the_page_and_the_markdown_agree(tmp_path: Path) -> None:
     shown = words_of(page.read_text(encoding="utf-8"))
     summary = page.with_suffix(".md").read_text(encoding="utf-8").replace("\\", "")
     for text in (
-        "The candidate is clearly worse on 2 of 6 compared checks and clearly better on 2. No verdict changed.",
+        "Accuracy is clearly worse (0.810 → 0.790). The candidate is clearly worse on 2 of 6 compared checks and "
+        "clearly better on 2. No verdict changed.",
         "Accuracy: 0.810 in the base run, 0.790 in the candidate run; difference −0.020 (−0.030 to −0.010, 95%",
         "2,026 instances from 812 sources were paired by id.",
         "4 instances that only one of the runs audited were left out.",
         "The predicted class differs on 61 instances (3%).",
-        "mean total variation distance of 0.310. 0 means equal weights",
+        "mean total variation distance of 0.310. 0 means that both models give each token the same weight, and 1 that "
+        "they attend to different tokens.",
         "Not comparable",
         "the runs audited different readings of attention",
         "there are only 8 independent sources",
@@ -81,6 +84,24 @@ def test_the_headline_says_how_many_differences_are_clear(
     write_comparison(msgspec.structs.replace(comparison, subjects=[subject]), runs, tmp_path / "comparison.html")
     summary = (tmp_path / "comparison.md").read_text(encoding="utf-8")
     assert f"The candidate is {found}" in summary
+
+
+def test_the_headline_names_accuracy_and_the_gates_that_changed(tmp_path: Path) -> None:
+    runs = realistic(tmp_path / "base"), realistic(tmp_path / "candidate")
+    comparison = example_comparison(*runs, text="negative")
+    (subject,) = comparison.subjects
+    gate = next(check for check in subject.checks if check.base.blocks)
+    passed = msgspec.structs.replace(gate.base, verdict="pass", blocks=False)
+    for base, candidate, changed in (
+        (gate.base, passed, "1 gate that blocked the base run no longer blocks"),
+        (passed, gate.base, "1 gate that passed in the base run no longer passes"),
+    ):
+        one = msgspec.structs.replace(gate, base=base, candidate=candidate)
+        changes = msgspec.structs.replace(subject, checks=[one], task=[paired_value("accuracy", -0.03, -0.01)])
+        files = [MeasurementsFile(run / "measurements.parquet") for run in runs]
+        view = assemble_comparison(msgspec.structs.replace(comparison, subjects=[changes]), *files)
+        assert view.headline.startswith("Accuracy is clearly worse (0.810 → 0.790). The candidate is ")
+        assert f"{changed}: {gate.candidate.check}." in view.headline
 
 
 def test_hostile_text_is_escaped(tmp_path: Path) -> None:

@@ -57,7 +57,10 @@ def test_one_line_decides_and_the_gates_that_did_not_pass_follow() -> None:
 
 def test_a_run_that_passed_shows_one_line() -> None:
     shown, _ = parts([check_record(**PASSED)])
-    assert [line for line in shown.splitlines() if line] == ["## Attention audit", "**✓ The only gate passed.**"]
+    assert [line for line in shown.splitlines() if line] == [
+        "## Attention audit",
+        "**✓ The only gate passed. This audit does not block the release.**",
+    ]
 
 
 def test_changes_since_earlier_releases_are_shown_before_the_rest() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from attnaudit.records import GateRecord, Interval, MissingCase, Planning
 from attnaudit.report import build, wording
 from attnaudit.report.gate_text import gate_notes
 from attnaudit.report.markdown import FOLD, UNFOLD, escape, summary
+from attnaudit.statistics.confidence_sequence import METHOD
 from tests.units.report.example_checks import check_record, seven_checks
 from tests.units.report.example_runs import HOSTILE, run_record, write_run
 
@@ -47,9 +49,9 @@ INFORMATIONAL = check_record(verdict="informational", severity="report", require
             [],
             "3 of 6 gates did not pass: 1 failed, 1 is inconclusive and 1 is undefined. This release is blocked.",
         ),
-        ([PASSED], [], "The only gate passed."),
-        ([PASSED, PASSED], [], "Both gates passed."),
-        ([PASSED, PASSED, PASSED], [], "All 3 gates passed."),
+        ([PASSED], [], "The only gate passed. This audit does not block the release."),
+        ([PASSED, PASSED], [], "Both gates passed. This audit does not block the release."),
+        ([PASSED, PASSED, PASSED], [], "All 3 gates passed. This audit does not block the release."),
         ([check_record()], [], "The only gate failed. This release is blocked."),
         (
             [PASSED, check_record(verdict="undefined")],
@@ -70,6 +72,31 @@ INFORMATIONAL = check_record(verdict="informational", severity="report", require
 )
 def test_the_headline_says_what_the_run_decided(checks: list, missing: list, headline: str) -> None:  # type: ignore[type-arg]
     assert wording.outcome(run_record(checks, missing=missing)).headline == headline
+
+
+def test_a_sample_that_passed_is_called_one() -> None:
+    """Also if the code that reads the data left rows out, and not for gates that confidence sequences judged."""
+    run = run_record([PASSED, INFORMATIONAL], exit_status=0)
+    for changes in ({"audited": 300, "sample_seed": 7}, {"audited": 300}):
+        (data,) = run.data
+        sampled = msgspec.structs.replace(run, data=[msgspec.structs.replace(data, **changes)])
+        outcome = wording.outcome(sampled)
+        assert outcome.headline == (
+            "The only gate passed. Only a sample was audited: 300 of 2,026 rows of movie-reviews."
+        )
+        assert "Audit all rows before the release." in outcome.notes[0]
+        interval = Interval(low=0.4, high=0.5, confidence=0.95, method=METHOD)
+        sequential = msgspec.structs.replace(sampled, checks=[msgspec.structs.replace(PASSED, interval=interval)])
+        assert wording.outcome(sequential).headline == "The only gate passed. This audit does not block the release."
+
+
+def test_only_gates_are_counted_by_verdict() -> None:
+    undefined = check_record(verdict="undefined", severity="report", requirement=None, blocks=False)
+    inconclusive = check_record(verdict="inconclusive")
+    counts = wording.outcome(run_record([inconclusive, undefined, INFORMATIONAL])).counts
+    assert counts == (("inconclusive", "inconclusive", 1), ("informational", "informational", 2))
+    gate = GateRecord(model="demo", data="movie-reviews", check=inconclusive.check, state="failed", reason="r")
+    assert gate_notes(run_record([inconclusive], gates=[gate]))[0] == "gates: 1 inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +147,12 @@ def test_a_run_that_failed_for_another_reason_than_a_gate_says_so() -> None:
     outcome = wording.outcome(run_record([PASSED], exit_status=1))
     assert outcome.state == "fail"
     assert outcome.headline == "The run failed for a reason other than a gate. This release is blocked."
+
+
+def test_the_summary_shows_why_an_audit_did_not_start() -> None:
+    run = run_record([], exit_status=4, problem="--data nope.csv: there is no such file.")
+    shown, _, _ = summary(run, report="report.html").partition(FOLD[0])
+    assert "\\-\\-data nope.csv: there is no such file." in shown or "--data nope.csv: there is no such file." in shown
 
 
 def test_a_run_whose_process_ended_decided_nothing() -> None:
@@ -188,7 +221,7 @@ def test_the_summary_names_models_only_where_there_are_several() -> None:
     assert "Report: reports/x/report.html" in one
     assert (
         "✗ Fail | agreement.gradient.meister.inputs | 0.213 | 0.199 to 0.226 | ≥ 0.30 | "
-        "floor 0.001, gradient loo 0.610 | 2,026 | 45 | gate, blocks the release" in one
+        "floor 0.001, gradient vs. loo 0.610 | 2,026 | 45 | gate, blocks the release" in one
     )
 
 
