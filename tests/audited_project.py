@@ -116,7 +116,6 @@ class AuditedProject:
 
     def pytest(self, *arguments: str, models: Sequence[str] = ("tiny",), env: Mapping[str, str] | None = None) -> Run:
         """Run pytest in a new process, and let it write JUnit's file."""
-        (self.root / "junit.xml").unlink(missing_ok=True)
         words = ["-p", "no:hypothesispytest", "--junitxml=junit.xml", *(f"--model={model}" for model in models)]
         if not any(word.startswith("--randomly") for word in arguments):
             words += ["-p", "no:randomly"]

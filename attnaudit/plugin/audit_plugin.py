@@ -21,7 +21,7 @@ from attnaudit.plugin.closing import amend_run, close_run
 from attnaudit.plugin.command_line import KEYS, names_a_model
 from attnaudit.plugin.displayed_paths import displayed_path
 from attnaudit.plugin.interrupts import TerminationHandler
-from attnaudit.plugin.junit_file import junit_path
+from attnaudit.plugin.junit_file import junit_path, remove_earlier
 from attnaudit.plugin.mistyped_names import mistyped_keys
 from attnaudit.plugin.planning_cases import plan_cases
 from attnaudit.plugin.selection import in_ci, is_audit_run, showing_option
@@ -73,6 +73,7 @@ class AuditPlugin:
         self._junit_file = junit_path(self.config)
         try:
             state.options.require_writable_reports()
+            remove_earlier(self._junit_file)
             begin_run(state.folder, state.context, resume=state.options.resume is not None)
         except AuditError as error:
             raise pytest.UsageError(shown_error(error)) from error

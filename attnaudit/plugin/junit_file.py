@@ -1,4 +1,4 @@
-"""Add a failure to a JUnit file that pytest has already written."""
+"""Remove the JUnit file of an earlier run, and add a failure to the one that pytest has written."""
 
 from __future__ import annotations
 
@@ -20,6 +20,24 @@ def junit_path(config: pytest.Config) -> Path | None:
 
     written = config.stash.get(xml_key, None)
     return None if written is None else Path(written.logfile)
+
+
+def remove_earlier(path: Path | None) -> None:
+    """Remove the JUnit file of an earlier run.
+
+    pytest replaces it only at its end. If the process is killed before, the file would still show the earlier results.
+
+    Raises:
+        ReportError: The file cannot be removed.
+    """
+    try:
+        if path is not None and path.is_file():
+            path.unlink()
+    except OSError as error:
+        raise ReportError(
+            f"--junitxml {path}: the file of an earlier run cannot be removed ({error.strerror or error}). Remove it, "
+            "or choose another path."
+        ) from error
 
 
 def add_failure(path: Path | None, name: str, message: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 from attnaudit.plugin.command_line import names_a_model
 from attnaudit.plugin.workers import is_worker
 
-#: Destination of an option that makes pytest show something and run no test -> how it is written.
+#: Destinations of options with which pytest reads no other options.
+ALONE = ("help", "version")
+#: Destination of any other option that makes pytest show something and run no test -> how it is written.
 SHOWING = {
-    "help": "--help",
-    "version": "--version",
     "showfixtures": "--fixtures",
     "show_fixtures_per_test": "--fixtures-per-test",
     "markers": "--markers",
@@ -32,7 +32,7 @@ SELECTING = {
 
 def is_audit_run(config: pytest.Config) -> bool:
     """Return whether this process runs an audit: a model is named, and pytest has no option such as --help."""
-    shows = any(getattr(config.option, name, None) for name in SHOWING)
+    shows = any(getattr(config.option, name, None) for name in (*ALONE, *SHOWING))
     return names_a_model(config) and not shows and not is_worker(config)
 
 
