@@ -12,7 +12,8 @@ from attnaudit.checks.evidence import Evidence, Mask, join_remarks
 from attnaudit.engine.measurements import Measurements
 from attnaudit.formatting import plural
 from attnaudit.records import CheckRecord, Direction, Interval, Requirement
-from attnaudit.statistics.confidence_sequence import METHOD, ConfidenceSequence
+from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
+from attnaudit.statistics.confidence_sequence import ConfidenceSequence
 from attnaudit.statistics.independent_units import keyed_order
 from attnaudit.statistics.interval_estimate import IntervalEstimate, normal_quantile
 from attnaudit.statistics.threshold import Expression
@@ -167,7 +168,7 @@ def is_settled(record: CheckRecord) -> bool:
 
 def judged_by_sequence(record: CheckRecord) -> bool:
     """Return whether the interval of a record comes from a confidence sequence."""
-    return record.interval is not None and record.interval.method == METHOD
+    return record.interval is not None and record.interval.is_sequence
 
 
 def _estimate(found: RowSequence, value: float, confidence: float) -> IntervalEstimate | None:
@@ -176,7 +177,7 @@ def _estimate(found: RowSequence, value: float, confidence: float) -> IntervalEs
     def interval_at(level: float) -> Interval:
         interval = found.sequence.interval(confidence=level)
         low, high = (1 - interval.high, 1 - interval.low) if found.negated else (interval.low, interval.high)
-        return Interval(low=min(low, value), high=max(high, value), confidence=level, method=METHOD)
+        return Interval(low=min(low, value), high=max(high, value), confidence=level, method=CONFIDENCE_SEQUENCE)
 
     nominal = interval_at(confidence)
     if not math.isfinite(nominal.high - nominal.low):

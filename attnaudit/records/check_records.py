@@ -20,6 +20,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The base class of all records. Records are immutable, and reject unknown fields and positional arguments."""
 
 
+#: The method of an interval that comes from a confidence sequence.
+CONFIDENCE_SEQUENCE = "betting confidence sequence"
+
+
 class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A two-sided confidence interval.
 
@@ -34,6 +38,11 @@ class Interval(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     high: float
     confidence: float
     method: str
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the interval comes from a confidence sequence, so that it is valid after any number of rows."""
+        return self.method == CONFIDENCE_SEQUENCE
 
     @property
     def level(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from attnaudit.checks.sequential import judged_by_sequence
 from attnaudit.formatting import number, plural
 from attnaudit.records import DataRecord, RunRecord
 
@@ -42,6 +41,8 @@ def sampled(run: RunRecord) -> list[str]:
         for data in run.data
         if data.is_sample
         and not all(
-            judged_by_sequence(check) for check in run.checks if check.data == data.name and check.severity == "gate"
+            check.interval is not None and check.interval.is_sequence
+            for check in run.checks
+            if check.data == data.name and check.severity == "gate"
         )
     ]

@@ -26,6 +26,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.records import Interval, Requirement
+from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
 
 Side = Literal["above", "below"]
 
@@ -33,8 +34,6 @@ Side = Literal["above", "below"]
 LARGEST_STAKE = 0.75
 #: The number of bisection steps that search for an end of an interval.
 STEPS = 80
-#: The name of the method, as shown in reports.
-METHOD = "betting confidence sequence"
 #: Because of rounding, values may exceed their bounds by this fraction of the largest possible value.
 ROUNDING = 1e-9
 
@@ -194,7 +193,7 @@ class ConfidenceSequence:
             _boundary(lambda ratio: excluded(ratio, "above"), lowest, highest),
             _boundary(lambda ratio: not excluded(ratio, "below"), lowest, highest),
         )
-        return Interval(low=min(ends), high=max(ends), confidence=confidence, method=METHOD)
+        return Interval(low=min(ends), high=max(ends), confidence=confidence, method=CONFIDENCE_SEQUENCE)
 
     def settle(self, requirement: Requirement, *, fail_confidence: float | None = None, least: int = 1) -> Settlement:
         """Return the first verdict that the sequence reaches on a threshold.

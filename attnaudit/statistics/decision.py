@@ -19,7 +19,6 @@ from attnaudit.records import (
     Severity,
     VerdictName,
 )
-from attnaudit.statistics.confidence_sequence import METHOD
 from attnaudit.statistics.detectable_change import detectable_change
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.sample_size import plan
@@ -115,7 +114,7 @@ def decision(
     detectable = None
     # A detectable change refers to a fixed number of rows. A gate that stops as soon as it is decided has no such
     # number.
-    fixed = interval is not None and interval.method != METHOD
+    fixed = interval is not None and not interval.is_sequence
     enough = n_defined >= max(MINIMUM_DEFINED, MINIMUM_SHARE * n)
     if value is not None and estimate and requirement and enough and fixed:
         detectable = detectable_change(

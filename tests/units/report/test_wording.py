@@ -12,10 +12,10 @@ from markdown_it import MarkdownIt
 
 from attnaudit.formatting import visible, without_commands
 from attnaudit.records import GateRecord, Interval, MissingCase, Planning
+from attnaudit.records.check_records import CONFIDENCE_SEQUENCE
 from attnaudit.report import build, wording
 from attnaudit.report.gate_text import gate_notes
 from attnaudit.report.markdown import FOLD, UNFOLD, escape, summary
-from attnaudit.statistics.confidence_sequence import METHOD
 from tests.units.report.example_checks import check_record, seven_checks
 from tests.units.report.example_runs import HOSTILE, run_record, write_run
 
@@ -85,7 +85,7 @@ def test_a_sample_that_passed_is_called_one() -> None:
             "The only gate passed. Only a sample was audited: 300 of 2,026 rows of movie-reviews."
         )
         assert "Audit all rows before the release." in outcome.notes[0]
-        interval = Interval(low=0.4, high=0.5, confidence=0.95, method=METHOD)
+        interval = Interval(low=0.4, high=0.5, confidence=0.95, method=CONFIDENCE_SEQUENCE)
         sequential = msgspec.structs.replace(sampled, checks=[msgspec.structs.replace(PASSED, interval=interval)])
         assert wording.outcome(sequential).headline == "The only gate passed. This audit does not block the release."
 
