@@ -23,7 +23,7 @@ from unittest import mock
 
 import torch
 
-from attnaudit.adapters.huggingface.equal_states import FirstLinears
+from attnaudit.adapters.huggingface.passes.equal_states import FirstLinears
 from attnaudit.adapters.protocol import TEXT, Inputs
 from attnaudit.engine import repeated_pass, shard_measuring
 from attnaudit.engine.shard_measuring import ShardMeasurer

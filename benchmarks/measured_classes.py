@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from attnaudit.adapters.huggingface.checkpoint_files import quiet
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.adapters.loading import load_model
 from attnaudit.conformance import full
 from attnaudit.errors import AuditError

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import nn
 
-from attnaudit.adapters.huggingface.checkpoint_files import quiet
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.data.labels import label_indices, require_two_classes
 from attnaudit.data.row_parsing import ordered_classes
 from attnaudit.errors import AuditError, DataError, ModelError, require_seed

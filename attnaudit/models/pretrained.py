@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from attnaudit.adapters.huggingface.checkpoint_files import quiet
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.errors import DataError, ModelError
 from attnaudit.instances import Dataset, Instance
 from attnaudit.models.base_encoders import Base

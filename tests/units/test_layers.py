@@ -57,6 +57,12 @@ FLOORS = {
     "commands": 9,
     "cli": 9,
 }
+#: The folders and modules of `adapters/huggingface`: each imports only from itself and from those before it.
+LAYERS_OF_TRANSFORMERS = (
+    *("forward_hooks", "half_precision", "wrapped_models", "checkpoints", "attention", "outputs", "texts", "passes"),
+    *("probes", "transformer_adapter", "pictures_and_recordings", "precision_choice", "build", "checkpoint_format"),
+    "__init__",
+)
 #: Folders that the core finds through registries and never imports.
 SIDE_ROOMS = {"data", "models"}
 
@@ -109,6 +115,25 @@ def test_nothing_imports_upward(path: Path) -> None:
 def test_every_folder_has_a_floor() -> None:
     rooms = {room(path) for path in INNER}
     assert rooms == set(FLOORS)
+
+
+def test_the_rooms_for_transformers_are_layered() -> None:
+    """Imports inside functions and under TYPE_CHECKING count as well."""
+    folder, package = PACKAGE / "adapters" / "huggingface", "attnaudit.adapters.huggingface."
+    paths = {path: path.relative_to(folder).with_suffix("").parts[0] for path in sorted(folder.rglob("*.py"))}
+    assert set(paths.values()) == set(LAYERS_OF_TRANSFORMERS)
+    for path, here in paths.items():
+        below = LAYERS_OF_TRANSFORMERS[: LAYERS_OF_TRANSFORMERS.index(here) + 1]
+        for name, _ in imports(path):
+            if name.startswith(package):
+                other = name.removeprefix(package).split(".")[0]
+                other = other if other in LAYERS_OF_TRANSFORMERS else "__init__"
+                assert other in below, f"{path}: {here} imports {name}"
+
+
+def test_every_room_for_transformers_says_what_belongs_there() -> None:
+    for path in sorted((PACKAGE / "adapters" / "huggingface").rglob("__init__.py")):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
 def test_the_core_does_not_import_research() -> None:

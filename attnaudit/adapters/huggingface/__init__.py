@@ -1,4 +1,8 @@
-"""Adapters for Hugging Face Transformers models. An audit can read the attention of every layer and head."""
+"""Adapters for Hugging Face Transformers models. An audit can read the attention of every layer and head.
+
+Each folder says in its first lines what belongs there. All folders use `forward_hooks`, `half_precision` and
+`wrapped_models`. `transformer_adapter` and `build` join the folders.
+"""
 
 from __future__ import annotations
 

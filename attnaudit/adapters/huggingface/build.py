@@ -12,30 +12,29 @@ from torch import nn
 
 from attnaudit.adapters.dispatched_models import is_dispatched, stored_value
 from attnaudit.adapters.donors import InDistribution
-from attnaudit.adapters.huggingface import (
-    attention_interface,
-    checkpoint_files,
-    peft_folder,
-    picture_build,
-    preprocessors,
-    recording_build,
-)
-from attnaudit.adapters.huggingface.attention_kernels import prepare_kernel
-from attnaudit.adapters.huggingface.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.attention import attention_interface
+from attnaudit.adapters.huggingface.attention.attention_kernels import prepare_kernel
+from attnaudit.adapters.huggingface.checkpoints import checkpoint_files, peft_folder, preprocessors
 from attnaudit.adapters.huggingface.half_precision import HALF_TYPES, in_float32, precision_of, type_of
-from attnaudit.adapters.huggingface.head_choice import head_for, query_order, template_for
-from attnaudit.adapters.huggingface.input_builder import InputBuilder
-from attnaudit.adapters.huggingface.logit_comparison import close, largest_difference
-from attnaudit.adapters.huggingface.original_model import FLEX, OriginalModel
+from attnaudit.adapters.huggingface.outputs.logit_comparison import close, largest_difference
+from attnaudit.adapters.huggingface.outputs.target_heads import SpanHead, TagHead
+from attnaudit.adapters.huggingface.passes.runner import prepare_runner
+from attnaudit.adapters.huggingface.pictures_and_recordings import picture_build, recording_build
 from attnaudit.adapters.huggingface.precision_choice import Precision, can_be_shipped, require_runs_in_half
-from attnaudit.adapters.huggingface.probe import probe_model
-from attnaudit.adapters.huggingface.runner import prepare_runner
-from attnaudit.adapters.huggingface.target_heads import SpanHead, TagHead
-from attnaudit.adapters.huggingface.target_inputs import TargetInputs
-from attnaudit.adapters.huggingface.tokenization import TextEncoder, longest_input
-from attnaudit.adapters.huggingface.tokenizer_ids import choose_pad_id, position_offset, require_matching_vocabulary
+from attnaudit.adapters.huggingface.probes.original_model import FLEX, OriginalModel
+from attnaudit.adapters.huggingface.probes.probe import probe_model
+from attnaudit.adapters.huggingface.probes.trial_failure import trial_failure
+from attnaudit.adapters.huggingface.texts.decoder_inputs import DecoderInputs
+from attnaudit.adapters.huggingface.texts.head_choice import head_for, query_order, template_for
+from attnaudit.adapters.huggingface.texts.input_builder import InputBuilder
+from attnaudit.adapters.huggingface.texts.target_inputs import TargetInputs
+from attnaudit.adapters.huggingface.texts.tokenization import TextEncoder, longest_input
+from attnaudit.adapters.huggingface.texts.tokenizer_ids import (
+    choose_pad_id,
+    position_offset,
+    require_matching_vocabulary,
+)
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
-from attnaudit.adapters.huggingface.trial_failure import trial_failure
 from attnaudit.adapters.huggingface.wrapped_models import (
     CustomModel,
     ReadLogits,

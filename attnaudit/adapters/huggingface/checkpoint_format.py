@@ -56,7 +56,7 @@ def load(folder: Path, label: str = "") -> HuggingFaceAdapter:
     """
     require_transformers("a Transformers model")
     from attnaudit.adapters.huggingface.build import from_folder
-    from attnaudit.adapters.huggingface.language_model_settings import read_settings
+    from attnaudit.adapters.huggingface.checkpoints.language_model_settings import read_settings
 
     settings = read_settings(Path(folder))
     return from_folder(

@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from attnaudit.adapters.huggingface import attention_interface
-from attnaudit.adapters.huggingface.checkpoint_files import first_line
-from attnaudit.adapters.huggingface.original_model import AS_FLOAT32
-from attnaudit.adapters.huggingface.runner import Runner
+from attnaudit.adapters.huggingface.attention import attention_interface
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import first_line
+from attnaudit.adapters.huggingface.passes.runner import Runner
+from attnaudit.adapters.huggingface.probes.original_model import AS_FLOAT32
 from attnaudit.errors import AdapterError, ModelError
 from attnaudit.precision import FLOAT32
 

@@ -14,19 +14,20 @@ from torch import Tensor, nn
 
 from attnaudit.adapters.dispatched_models import value_of
 from attnaudit.adapters.donors import Donors
-from attnaudit.adapters.huggingface import original_model, prefix_cache, query_replay
-from attnaudit.adapters.huggingface.facts import Facts
+from attnaudit.adapters.huggingface.attention.recorder import expand_groups
 from attnaudit.adapters.huggingface.forward_hooks import frozen_parameters
 from attnaudit.adapters.huggingface.half_precision import in_float32, widened
-from attnaudit.adapters.huggingface.layer_states import LayerStates
-from attnaudit.adapters.huggingface.original_model import OriginalModel
-from attnaudit.adapters.huggingface.read_tokens import read_positions, require_other_end
-from attnaudit.adapters.huggingface.recorder import expand_groups
-from attnaudit.adapters.huggingface.repeated_runs import require_same_results
-from attnaudit.adapters.huggingface.replay_probe import ReplayForms
-from attnaudit.adapters.huggingface.runner import Runner
-from attnaudit.adapters.huggingface.target_heads import OneLogitHead
-from attnaudit.adapters.huggingface.target_reference import reference_logits
+from attnaudit.adapters.huggingface.outputs.read_tokens import read_positions, require_other_end
+from attnaudit.adapters.huggingface.outputs.target_heads import OneLogitHead
+from attnaudit.adapters.huggingface.outputs.target_reference import reference_logits
+from attnaudit.adapters.huggingface.passes import prefix_cache, query_replay
+from attnaudit.adapters.huggingface.passes.layer_states import LayerStates
+from attnaudit.adapters.huggingface.passes.runner import Runner
+from attnaudit.adapters.huggingface.probes import original_model
+from attnaudit.adapters.huggingface.probes.facts import Facts
+from attnaudit.adapters.huggingface.probes.original_model import OriginalModel
+from attnaudit.adapters.huggingface.probes.repeated_runs import require_same_results
+from attnaudit.adapters.huggingface.probes.replay_probe import ReplayForms
 from attnaudit.adapters.padding import repeated
 from attnaudit.adapters.protocol import TEXT, Capabilities, Inputs, Intervention, Site, Trace
 from attnaudit.adapters.query_blocks import BlockIntervention, too_large_to_hold

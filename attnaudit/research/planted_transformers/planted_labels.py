@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from attnaudit.adapters.huggingface.checkpoint_files import quiet
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.adapters.loading import load_model
 from attnaudit.data import label_indices, load

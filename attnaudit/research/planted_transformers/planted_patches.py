@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.checkpoint_files import quiet
+from attnaudit.adapters.huggingface.checkpoints.checkpoint_files import quiet
 from attnaudit.adapters.huggingface.transformer_adapter import HuggingFaceAdapter
 from attnaudit.instances import Dataset, Instance
 from attnaudit.research.planted_transformers.circuit_parts import CircuitPlan, Design, LabelledReading

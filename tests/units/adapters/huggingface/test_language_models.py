@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.adapters.huggingface.output_heads import label_token_ids
+from attnaudit.adapters.huggingface.outputs.output_heads import label_token_ids
 from attnaudit.adapters.loading import load_model
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.errors import ModelError
