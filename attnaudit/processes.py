@@ -15,8 +15,8 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
+from attnaudit.disk_arrays.mapped_arrays import release_libraries, release_mapped
 from attnaudit.errors import AuditError
-from attnaudit.mapped_arrays import release_libraries, release_mapped
 
 #: The number of kernels that oneDNN keeps.
 KERNELS = 64
@@ -183,8 +183,8 @@ def return_free_memory(*, libraries: bool = True) -> None:
 
     Allocators keep free memory for later. Without this call, the memory of a process can therefore grow to the sum of
     what its steps needed. With it, the memory stays near the maximum of a single step. The arrays of
-    `attnaudit.mapped_arrays` are removed from memory as well, and are read again from their files. If there are such
-    arrays, the same is done with the libraries.
+    `attnaudit.disk_arrays.mapped_arrays` are removed from memory as well, and are read again from their files. If there
+    are such arrays, the same is done with the libraries.
 
     Args:
         libraries: Whether to remove the code of torch from memory, which takes about 10 ms.

@@ -14,7 +14,7 @@ import numpy as np
 
 from attnaudit.checks import AdversarialDivergence, Agreement, Conicity, UniformFragility
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.records import (

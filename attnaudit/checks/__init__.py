@@ -17,7 +17,7 @@ from attnaudit.checks.custom_check import CheckFactory, CustomCheck, check
 from attnaudit.checks.decorator import CheckFailed, InconclusiveWarning, audit, enforce
 from attnaudit.checks.evidence import Evidence, ReferenceValues
 from attnaudit.checks.per_instance import PerInstanceCheck
-from attnaudit.checks.policy import Policy, from_tables, load_policy, to_table
+from attnaudit.checks.policies.policy import Policy, from_tables, load_policy, to_table
 from attnaudit.errors import nearest
 from attnaudit.registry import checks as _registry
 

@@ -23,9 +23,9 @@ from attnaudit.checks.evidence import (
     standard_deviation,
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.disk_arrays.filed_arrays import filled, from_numbers
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.filed_arrays import filled, from_numbers
 from attnaudit.formatting import number
 from attnaudit.records import Direction
 from attnaudit.unit_samples import FEWEST_DIFFERENT, FEWEST_SAMPLED, MOST_SAMPLED, units_measured, with_sample

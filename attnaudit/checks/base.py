@@ -26,7 +26,6 @@ from attnaudit.checks.reading_sweep import evidence_over_readings
 from attnaudit.checks.relative_threshold import relative_to_references
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence
 from attnaudit.checks.unit_texts import with_unit_names
-from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.readings import named
@@ -35,6 +34,7 @@ from attnaudit.registry import checks
 from attnaudit.seeding import keyed_generator
 from attnaudit.statistics.decision import decision
 from attnaudit.statistics.threshold import Expression, parse
+from attnaudit.statistics.vacuous_thresholds import why_vacuous
 from attnaudit.statistics.verdict import blocks
 
 LN2 = math.log(2)

@@ -9,8 +9,8 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Mask, number_or_none
+from attnaudit.disk_arrays.filed_arrays import from_numbers
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import from_numbers
 from attnaudit.records import Breakdown, Part
 
 #: Edges of the bins of the largest class probability.

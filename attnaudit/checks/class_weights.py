@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from attnaudit.arrays import Integers
 from attnaudit.checks.evidence import join_remarks
 from attnaudit.checks.sequential import NotYet, rows_in_order
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.independent_units import balanced_units

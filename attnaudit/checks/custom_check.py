@@ -16,9 +16,9 @@ from attnaudit.arrays import Floats
 from attnaudit.checks.base import HOW_TO_READ, TOKEN_COLUMNS
 from attnaudit.checks.evidence import Mask
 from attnaudit.checks.per_instance import PerInstanceCheck
+from attnaudit.disk_arrays.filed_arrays import FiledArray
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError, CheckError, nearest, raised_at
-from attnaudit.filed_arrays import FiledArray
 from attnaudit.readings import split
 from attnaudit.records import WorstOrder
 from attnaudit.registry import checks

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import validation_of
-from attnaudit.checks.policy import Policy, first_duplicate
-from attnaudit.checks.policy_choice import require_families_of_several
-from attnaudit.checks.policy_exceptions import exceptions_from_reasons, require_families, require_gates
+from attnaudit.checks.policies.effective_policy import validation_of
+from attnaudit.checks.policies.policy import Policy, first_duplicate
+from attnaudit.checks.policies.policy_choice import require_families_of_several
+from attnaudit.checks.policies.policy_exceptions import exceptions_from_reasons, require_families, require_gates
 from attnaudit.errors import CheckError
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import CheckRecord, PolicyException, UnvalidatedRule

@@ -31,8 +31,8 @@ from attnaudit.checks.evidence import (
 )
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence
+from attnaudit.disk_arrays.filed_arrays import filled, written
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled, written
 from attnaudit.formatting import percentage
 from attnaudit.records import Chart, CheckRecord, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups

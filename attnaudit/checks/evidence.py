@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats
+from attnaudit.disk_arrays.filed_arrays import first_rows
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import first_rows
 from attnaudit.formatting import marked_tokens
 from attnaudit.readings import named
 from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder

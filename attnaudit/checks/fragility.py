@@ -25,8 +25,8 @@ from attnaudit.checks.evidence import (
     predictions_of_model,
 )
 from attnaudit.checks.where_replaced import WhereReplaced
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.f1_drop import F1Drop

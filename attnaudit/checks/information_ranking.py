@@ -11,8 +11,8 @@ import numpy as np
 from attnaudit.arrays import Floats, Integers
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Detail, Evidence, number_or_none
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.records import Chart, Direction, Reference, Series
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.half_sampling import FEWEST_TO_HALVE, from_half_samples, half_samples

@@ -10,8 +10,8 @@ import numpy as np
 from attnaudit.arrays import Integers
 from attnaudit.checks.base import Check, registered
 from attnaudit.checks.evidence import Evidence
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.half_sampling import subsampling_interval
 

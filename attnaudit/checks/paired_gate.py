@@ -13,9 +13,9 @@ from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import CheckArguments, Parameter
 from attnaudit.checks.evidence import Detail, Evidence, mean_of, with_note
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
-from attnaudit.filed_arrays import filled
 from attnaudit.formatting import number
 from attnaudit.records import Anchor, BaselineComparison, CheckRecord, Direction, Requirement, WorstOrder
 from attnaudit.statistics.interval_estimate import point

@@ -10,8 +10,8 @@ import numpy as np
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import registered
 from attnaudit.checks.fragility import Fragility
+from attnaudit.disk_arrays.filed_arrays import written
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import written
 
 #: `draws` -> the measure that the check uses.
 MEASURES = {"published": "permutation", "distinct": "rearrangement"}

@@ -22,8 +22,8 @@ from attnaudit.checks.class_weights import (
 from attnaudit.checks.evidence import Detail, Evidence, Mask, Typical, join_remarks, no_real_attention, single_token
 from attnaudit.checks.per_instance import PerInstanceCheck
 from attnaudit.checks.sequential import RowSequence
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
 from attnaudit.records import Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows

@@ -10,8 +10,8 @@ import numpy as np
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.evidence import Mask
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.formatting import listed
 from attnaudit.records import CheckRecord
 from attnaudit.statistics.balanced_rows import WeightedRows

@@ -10,8 +10,8 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.evidence import Evidence, count_reasons, join_remarks, mean_of
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
-from attnaudit.filed_arrays import filled
 from attnaudit.readings import Reading, parse
 from attnaudit.records import Matrix
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket

@@ -33,9 +33,9 @@ from attnaudit.checks.evidence import (
 from attnaudit.checks.predicted_classes import FrequentClasses, with_texts_of
 from attnaudit.checks.sequential import RowSequence
 from attnaudit.checks.where_replaced import WhereReplaced
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedColumn
-from attnaudit.filed_arrays import filled
 from attnaudit.formatting import percentage
 from attnaudit.records import CheckRecord, Direction, Reference
 from attnaudit.statistics.balanced_rows import WeightedRows

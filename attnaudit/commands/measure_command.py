@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from attnaudit.command_parser import require_writable_folder, whole_number
 from attnaudit.commands.conformance_command import read_conftests
+from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import plural, terminal_safe
 from attnaudit.progress import progress_bar
-from attnaudit.temporary_files import temporary_folder
 
 if TYPE_CHECKING:
     from attnaudit.run import AuditOptions
@@ -67,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
     Returns:
         The exit status: 0 if the shards were measured, 2 if not.
     """
-    from attnaudit.checks.effective_policy import effective_policy_of_file
-    from attnaudit.checks.policy import load_policy
+    from attnaudit.checks.policies.effective_policy import effective_policy_of_file
+    from attnaudit.checks.policies.policy import load_policy
     from attnaudit.plugin.command_line import DEFAULT_DATA
     from attnaudit.run import AuditOptions
     from attnaudit.run.partial_measurement import measure_part

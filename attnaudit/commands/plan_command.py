@@ -9,10 +9,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.command_parser import whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.devices import AUTO, NAMES, chosen_device, gpu_name, require_device
+from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import AuditError, CheckError, shown_error
 from attnaudit.formatting import duration, plural, terminal_safe
 from attnaudit.records import CheckCost
@@ -22,7 +23,6 @@ from attnaudit.run.gate_planning import DEFAULT_EFFECT, GatePlan, plan_gates
 from attnaudit.run.integrity import read_unedited
 from attnaudit.run.run_choice import newest_run, require_run_folder
 from attnaudit.statistics.sample_size import POWER
-from attnaudit.temporary_files import temporary_folder
 
 #: Number of rows from which the time of an audit is estimated.
 PROBE_ROWS = 32

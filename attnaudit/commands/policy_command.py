@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from attnaudit.checks.effective_policy import effective_policy_of_file, hash_of
-from attnaudit.checks.policy_diff import SUSPECT, Change, differences
+from attnaudit.checks.policies.effective_policy import effective_policy_of_file, hash_of
+from attnaudit.checks.policies.policy_diff import SUSPECT, Change, differences
 from attnaudit.errors import AuditError, CheckError, ReportError, UnknownCheckError, require_reachable
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import EffectivePolicy

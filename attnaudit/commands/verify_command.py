@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import ANCHORS
+from attnaudit.checks.policies.effective_policy import effective_policy_of_file
 from attnaudit.command_parser import one_of, whole_number
 from attnaudit.commands.conformance_command import read_conftests
 from attnaudit.errors import AuditError, UnknownCheckError, require_reachable, require_text, shown_error

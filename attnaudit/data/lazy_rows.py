@@ -15,8 +15,8 @@ from attnaudit.data.row_parsing import dataset_of, ordered_labels
 from attnaudit.data.sorted_strings import StoredStrings, StringWriter, in_order, stored
 from attnaudit.data.stored_rows import JsonLines, StoredRows
 from attnaudit.data.stored_sources import stored_sources
+from attnaudit.disk_arrays.filed_arrays import ArrayWriter, blocks, release
 from attnaudit.errors import DataError
-from attnaudit.filed_arrays import ArrayWriter, blocks, release
 from attnaudit.instances import Dataset, Instance
 
 #: Number of rows that are read at once.

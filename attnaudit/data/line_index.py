@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from attnaudit.data.files import BYTE_ORDER_MARK, empty, refuse_other_formats, unreadable
+from attnaudit.disk_arrays.filed_arrays import ArrayWriter, release
 from attnaudit.errors import DataError
-from attnaudit.filed_arrays import ArrayWriter, release
 
 #: The number of bytes that are searched at a time.
 CHUNK = 1 << 20

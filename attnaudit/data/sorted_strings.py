@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit import filed_blocks
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import ArrayWriter, blocks, filled, in_memory, number_of_blocks, release
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import ArrayWriter, blocks, filled, in_memory, number_of_blocks, release
 
 if TYPE_CHECKING:
     import pyarrow as pa

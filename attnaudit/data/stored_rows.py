@@ -14,10 +14,10 @@ from attnaudit.data.column_names import Column
 from attnaudit.data.files import not_utf8, parse_line
 from attnaudit.data.line_index import RELEASE_EVERY, LineIndex
 from attnaudit.data.row_parsing import InstanceReader, Row
+from attnaudit.disk_arrays.filed_arrays import from_numbers, release
+from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import DataError
-from attnaudit.filed_arrays import from_numbers, release
 from attnaudit.instances import Instance
-from attnaudit.temporary_files import temporary_folder
 
 
 class RowReader(InstanceReader):

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Floats, Integers
+from attnaudit.disk_arrays.filed_arrays import blocks
+from attnaudit.disk_arrays.mapped_arrays import ROWS_IN_MEMORY, new_in_file
+from attnaudit.disk_arrays.temporary_files import temporary_files, temporary_folder
 from attnaudit.engine.ragged_columns import FiledStrings, RaggedBuilder, RaggedColumn
 from attnaudit.engine.shard_numbers import Rows, ShardNumbers
 from attnaudit.errors import AuditError
-from attnaudit.filed_arrays import blocks
-from attnaudit.mapped_arrays import ROWS_IN_MEMORY, new_in_file
 from attnaudit.processes import return_free_memory, return_large_arrays
-from attnaudit.temporary_files import temporary_files, temporary_folder
 
 #: After this number of rows, memory is returned to the operating system, if the numbers are in files.
 RELEASE_EVERY = 16_384

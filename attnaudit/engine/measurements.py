@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers, Table
+from attnaudit.disk_arrays.mapped_arrays import release_mapped
 from attnaudit.engine.ragged_columns import ChosenRows, RaggedColumn, lengths_of
 from attnaudit.errors import CheckError, nearest
 from attnaudit.instances import Instance, ids_of
-from attnaudit.mapped_arrays import release_mapped
 from attnaudit.readings import named, split
 from attnaudit.records.unit_names import TOKENS_OF_TEXTS, UnitNames
 from attnaudit.statistics.group_names import GroupNames

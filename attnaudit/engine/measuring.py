@@ -14,6 +14,8 @@ import numpy as np
 
 from attnaudit.adapters.protocol import Capabilities, ModelAdapter
 from attnaudit.arrays import Floats, Integers
+from attnaudit.disk_arrays.filed_arrays import filled
+from attnaudit.disk_arrays.mapped_arrays import ROWS_IN_MEMORY
 from attnaudit.engine.assembled_shards import AssembledShards
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.engine.declared_measures import StatefulMeasure
@@ -28,9 +30,7 @@ from attnaudit.engine.shard_measuring import SHARD_ROWS, Shard, ShardMeasurer
 from attnaudit.engine.shard_numbers import BOXES, TIMES, ShardNumbers
 from attnaudit.engine.unit_strings import encode_instances
 from attnaudit.errors import DataError
-from attnaudit.filed_arrays import filled
 from attnaudit.instances import Dataset, Instance, by_id, consecutive, have_sources, ids_of, sources_of
-from attnaudit.mapped_arrays import ROWS_IN_MEMORY
 from attnaudit.progress import ProgressCallback
 from attnaudit.readings import named
 from attnaudit.records import MeasureRecord, UnitNames

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit import filed_blocks
 from attnaudit.arrays import Integers
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import blocks, filled, in_memory, release, written
 from attnaudit.engine.merged_sources import counted, counts, differs, first_with_same, taken
-from attnaudit.filed_arrays import blocks, filled, in_memory, release, written
 from attnaudit.instances import CodedSources
 from attnaudit.statistics.group_names import GroupNames
 

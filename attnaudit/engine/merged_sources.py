@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import FiledArray, from_numbers
-from attnaudit.filed_blocks import by_rows
+from attnaudit.disk_arrays.filed_arrays import FiledArray, from_numbers
+from attnaudit.disk_arrays.filed_blocks import by_rows
 from attnaudit.instances import Instance
 from attnaudit.statistics.group_names import GroupNames
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import mapped_file, release
-from attnaudit.mapped_arrays import new_in_file
+from attnaudit.disk_arrays.filed_arrays import mapped_file, release
+from attnaudit.disk_arrays.mapped_arrays import new_in_file
 
 #: An array of numbers of any type.
 Array: TypeAlias = NDArray[Any]

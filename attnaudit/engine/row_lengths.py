@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from attnaudit.arrays import Integers
-from attnaudit.filed_arrays import blocks, from_numbers, mapped_file, written
-from attnaudit.temporary_files import temporary_files, temporary_folder
+from attnaudit.disk_arrays.filed_arrays import blocks, from_numbers, mapped_file, written
+from attnaudit.disk_arrays.temporary_files import temporary_files, temporary_folder
 
 
 class RowLengths(Sequence[int]):

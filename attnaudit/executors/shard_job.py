@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attnaudit import errors
-from attnaudit.checks.code_hash import is_of_the_user
+from attnaudit.code_identity.code_hash import is_of_the_user
 from attnaudit.errors import AuditError, ChangedModelError, ModelError, raised_at
 from attnaudit.formatting import plural
 from attnaudit.processes import limit_caches, return_free_memory

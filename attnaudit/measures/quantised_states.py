@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from attnaudit.adapters.protocol import TEXT
 from attnaudit.arrays import Integers
+from attnaudit.disk_arrays.filed_arrays import blocks
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import Array
-from attnaudit.filed_arrays import blocks
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure, one_of
 from attnaudit.seeding import keyed_generator, keyed_integer
 

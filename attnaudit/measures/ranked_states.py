@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Integers
+from attnaudit.disk_arrays.mapped_arrays import new_in_file
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import Array, rows_at
-from attnaudit.mapped_arrays import new_in_file
 from attnaudit.measures import AttentionView, Columns, Request, StatefulMeasure, measure
 from attnaudit.metrics.ranked_information import choose_ranks
 from attnaudit.seeding import keyed_generator

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnaudit.arrays import Floats, Integers, RealArray
-from attnaudit.mapped_arrays import release_mapped
+from attnaudit.disk_arrays.mapped_arrays import release_mapped
 from attnaudit.metrics.clusters import k_means, quantise_outputs, quantise_ranks
 from attnaudit.metrics.mutual_information import pairwise_information, shuffles_of
 

@@ -102,7 +102,7 @@ def _suitable_policy(policies: tuple[Policy, ...], state: RunState) -> Policy:
     Raises:
         AuditError: A model is unknown, or not exactly one policy applies to the models.
     """
-    from attnaudit.checks.policy_choice import choose_policy
+    from attnaudit.checks.policies.policy_choice import choose_policy
 
     families = {}
     for model in state.options.model_items():
@@ -158,7 +158,7 @@ def _shown_checks(module: ModuleType, state: RunState) -> Iterator[tuple[Check, 
 
 def policy_declaration(policy: Policy) -> Declaration:
     """Return what a policy file declares."""
-    from attnaudit.checks.effective_policy import validation_of
+    from attnaudit.checks.policies.effective_policy import validation_of
 
     record = policy.record
     return Declaration(

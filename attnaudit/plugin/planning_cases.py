@@ -72,7 +72,7 @@ def _declare_policy_of_option(state: RunState) -> None:
 
 def declared_policy(state: RunState) -> EffectivePolicy | None:
     """Return all checks that this process knows of, selected or not; None if there is none."""
-    from attnaudit.checks.effective_policy import effective_policy
+    from attnaudit.checks.policies.effective_policy import effective_policy
 
     declarations = state.declarations
     if not declarations:

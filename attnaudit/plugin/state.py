@@ -116,7 +116,7 @@ class RunState:
 
     def as_applied(self, declaration: Declaration) -> Declaration:
         """Return a declaration with --audit-sequential applied: all of its checks are then sequential."""
-        from attnaudit.checks.policy import sequential_checks
+        from attnaudit.checks.policies.policy import sequential_checks
 
         return (
             replace(declaration, checks=sequential_checks(declaration.checks))

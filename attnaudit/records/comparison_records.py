@@ -145,7 +145,7 @@ class ComparedSubject(Record, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PolicyChange(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A difference between the policies of two runs (see `attnaudit.checks.policy_diff.Change`).
+    """A difference between the policies of two runs (see `attnaudit.checks.policies.policy_diff.Change`).
 
     Attributes:
         kind: The effect of the difference, such as "laxer".

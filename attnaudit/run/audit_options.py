@@ -12,7 +12,7 @@ from attnaudit.errors import AuditError, CheckError, ModelError, ReportError, re
 from attnaudit.run.audit_items import AuditItem, resolve_datasets, resolve_models
 
 if TYPE_CHECKING:
-    from attnaudit.checks.policy import Policy
+    from attnaudit.checks.policies.policy import Policy
 
 #: The units over which statistics can be computed (see `attnaudit.engine.clean_pass.Unit`).
 UNITS = ("tokens", "words", "sources")

@@ -8,11 +8,11 @@ import numpy as np
 
 from attnaudit.arrays import Integers
 from attnaudit.data.labels import class_indices
+from attnaudit.disk_arrays.filed_arrays import from_numbers
+from attnaudit.disk_arrays.mapped_arrays import release_mapped
 from attnaudit.errors import DataError
-from attnaudit.filed_arrays import from_numbers
 from attnaudit.formatting import number, plural
 from attnaudit.instances import Dataset, labels_of
-from attnaudit.mapped_arrays import release_mapped
 from attnaudit.model_families import audited_family
 from attnaudit.records import ConformanceResult, DataRecord, MeasureRecord, ModelRecord, TargetRecord
 from attnaudit.statistics.verdict import MINIMUM_DEFINED

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.checks.policy_diff import differences
+from attnaudit.checks.policies.policy_diff import differences
 from attnaudit.errors import ReportError
 from attnaudit.records import CheckRecord, Direction, RunRecord
 from attnaudit.records.comparison_records import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from attnaudit.checks.effective_policy import hash_of
+from attnaudit.checks.policies.effective_policy import hash_of
 from attnaudit.errors import ReportError
 from attnaudit.records import RunRecord
 from attnaudit.report.run_files import read_run

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import to_table
-from attnaudit.checks.source_text import statements_of
+from attnaudit.checks.policies.policy import to_table
+from attnaudit.code_identity.source_text import statements_of
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.records import CheckRecord
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from attnaudit.engine.measurements import Measurements
 
 #: Folders of the package whose code decides the numbers of a check. A change in them makes every kept result outdated.
-NUMERIC_FOLDERS = ("adapters", "checks", "data", "engine", "input_files", "measures", "metrics", "models", "statistics")
+NUMERIC_FOLDERS = (
+    *("adapters", "checks", "data", "disk_arrays", "engine", "input_files", "measures", "metrics", "models"),
+    "statistics",
+)
 #: Modules of the package root that decide numbers as well.
 NUMERIC_MODULES = (
-    *("filed_arrays.py", "filed_blocks.py", "filed_functions.py"),
     *("instances.py", "precision.py", "readings.py", "retraining.py", "seeding.py", "targets.py", "unit_samples.py"),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnaudit.checks.policy_diff import JUDGING
+from attnaudit.checks.policies.policy_diff import JUDGING
 from attnaudit.errors import ReportError, nearest
 from attnaudit.records import CheckRecord, DataRecord, ModelRecord, RunRecord
 from attnaudit.run.stored_numbers import Case

@@ -204,7 +204,7 @@ def custom_code(source: str, loaded: LoadedModel, needs: Sequence[str], known: d
 
 def _code_of_measure(declared: Any) -> str:
     """Return the hash of a declared measure; "" if its code is not the user's."""
-    from attnaudit.checks.code_hash import hash_of_code
+    from attnaudit.code_identity.code_hash import hash_of_code
 
     code = [declared.body, declared.parse_argument, declared.canonical]
     if not any(map(_is_own, code)):
@@ -215,7 +215,7 @@ def _code_of_measure(declared: Any) -> str:
 
 def _code_of_model(source: str, adapter: ModelAdapter) -> str:
     """Return the hash of the user's code that builds a model, its adapter and its modules; "" if there is none."""
-    from attnaudit.checks.code_hash import hash_of_code
+    from attnaudit.code_identity.code_hash import hash_of_code
 
     module, _, factory = source.partition(":")
     attributes = [value for _, value in sorted(getattr(adapter, "__dict__", {}).items()) if callable(value)]
@@ -235,7 +235,7 @@ def _code_of_model(source: str, adapter: ModelAdapter) -> str:
 
 def _is_own(value: Any) -> bool:
     """Return whether the code that runs if a value is called is the user's."""
-    from attnaudit.checks.code_hash import is_of_the_user
+    from attnaudit.code_identity.code_hash import is_of_the_user
 
     return is_of_the_user(_function_behind(value).__module__)
 

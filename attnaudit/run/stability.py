@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import effective_policy_of_file
-from attnaudit.checks.policy import Policy, sequential_checks
+from attnaudit.checks.policies.effective_policy import effective_policy_of_file
+from attnaudit.checks.policies.policy import Policy, sequential_checks
+from attnaudit.disk_arrays.temporary_files import temporary_folder
 from attnaudit.errors import AuditError, CheckError
 from attnaudit.formatting import duration, plural
 from attnaudit.progress import ProgressCallback
@@ -29,7 +30,6 @@ from attnaudit.run.audit_options import AuditOptions
 from attnaudit.run.run_choice import newest_run
 from attnaudit.run.run_folder import RunFolder
 from attnaudit.run.session import AuditSession
-from attnaudit.temporary_files import temporary_folder
 
 Kind: TypeAlias = Literal["seed", "batch tokens", "workers"]
 KINDS: tuple[Kind, ...] = ("seed", "batch tokens", "workers")
@@ -280,8 +280,8 @@ def policy_for(given: str | None, family: Callable[[], str]) -> tuple[Policy, Pa
     Raises:
         CheckError: There is no policy file, or none of several applies to the model.
     """
-    from attnaudit.checks.policy import load_policy
-    from attnaudit.checks.policy_choice import choose_policy
+    from attnaudit.checks.policies.policy import load_policy
+    from attnaudit.checks.policies.policy_choice import choose_policy
 
     files = [Path(given)] if given is not None else sorted(Path("audits").glob("*.toml"))
     if not files:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import filled
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate
 from attnaudit.statistics.intervals import ratio_interval

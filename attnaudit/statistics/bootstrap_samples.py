@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from attnaudit.arrays import Floats
-from attnaudit.filed_arrays import blocks
+from attnaudit.disk_arrays.filed_arrays import blocks
 
 RESAMPLES = 4000
 #: The largest number of array elements in a block of resamples, unless one resample has more. It limits the memory.

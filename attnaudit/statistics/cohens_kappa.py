@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import filled
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.records import Interval
 from attnaudit.statistics.groups import Groups
 from attnaudit.statistics.interval_estimate import IntervalEstimate

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import filled
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.statistics.group_names import GroupNames
 
 #: With fewer effective groups than this, a bootstrap is unreliable, and Student's t is used instead.

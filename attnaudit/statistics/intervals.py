@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import filled, written
+from attnaudit.disk_arrays.filed_arrays import filled, written
 from attnaudit.records import Interval
 from attnaudit.statistics.bootstrap_samples import Statistic, resampled
 from attnaudit.statistics.groups import FEW_GROUPS, Groups, few_sources_warning, jackknife_error, leverage, mean_error

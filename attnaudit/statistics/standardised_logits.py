@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import written
+from attnaudit.disk_arrays.filed_arrays import written
 from attnaudit.statistics.balanced_rows import WeightedRows, squared_distances
 
 #: Differences of logits count as rounding errors if they are at most this fraction of the size of the logits. Logits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnaudit.arrays import Floats, Integers
-from attnaudit.filed_arrays import filled
+from attnaudit.disk_arrays.filed_arrays import filled
 from attnaudit.records import Interval
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.groups import few_sources_warning

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.loading import load_model
-from attnaudit.checks.policy import load_policy
-from attnaudit.checks.policy_choice import choose_policy
+from attnaudit.checks.policies.policy import load_policy
+from attnaudit.checks.policies.policy_choice import choose_policy
 from attnaudit.data import label_indices, load, sample
 from attnaudit.engine.measuring import measure
 from attnaudit.records import CheckRecord

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attnaudit.adapters.loading import LoadedModel, load_model
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.conformance import quick
 from attnaudit.data import load
 from attnaudit.engine.measuring import measure

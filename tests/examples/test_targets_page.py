@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("transformers", reason="needs transformers: pip install 'attnaudit[transformers]'")
 
 from attnaudit.adapters.loading import load_model
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.data import label_indices, load
 from attnaudit.engine.measuring import measure
 from attnaudit.instances import Dataset

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from attnaudit.adapters.huggingface import transformer
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.errors import ModelError
 from attnaudit.instances import Instance
 from attnaudit.registry import models

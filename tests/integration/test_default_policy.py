@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from attnaudit.checks import load_policy
-from attnaudit.checks.policy_choice import choose_policy
+from attnaudit.checks.policies.policy_choice import choose_policy
 from attnaudit.engine.measuring import measure
 from attnaudit.models.encoders import encoder
 from attnaudit.models.train_command import add_arguments

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from attnaudit import checks, cli
-from attnaudit.checks.effective_policy import effective_policy, effective_policy_of_file
+from attnaudit.checks.policies.effective_policy import effective_policy, effective_policy_of_file
 from attnaudit.formatting import terminal_safe, without_commands
 from attnaudit.records import EffectivePolicy, PolicyException
 from tests.units.report.example_runs import run_record
@@ -128,7 +128,7 @@ def test_what_cannot_be_read_is_refused(
 def test_a_record_cannot_hide_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = {"id": "a\x1b[2K\nlaxer\u202e", "name": "A", "severity": "gate", "at_least": 0.1}
     policy = effective_policy([])
-    from attnaudit.checks.effective_policy import hash_of
+    from attnaudit.checks.policies.effective_policy import hash_of
 
     hostile = msgspec.structs.replace(policy, checks=[table])
     hostile = msgspec.structs.replace(hostile, sha256=hash_of(hostile))

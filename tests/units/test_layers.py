@@ -17,11 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "arrays": 0,
     "errors": 0,
-    "filed_arrays": 0,
-    "filed_blocks": 0,
-    "filed_functions": 0,
-    "mapped_arrays": 0,
-    "temporary_files": 0,
+    "code_identity": 0,
+    "disk_arrays": 0,
     "formatting": 0,
     "devices": 0,
     "precision": 0,
@@ -136,6 +133,14 @@ def test_every_room_for_transformers_says_what_belongs_there() -> None:
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
+def test_no_check_knows_policies() -> None:
+    """Only the decorator and the public names of `attnaudit.checks` import them."""
+    folder = PACKAGE / "checks"
+    for path in sorted(folder.glob("*.py")):
+        if path.stem not in {"__init__", "decorator"}:
+            assert not [name for name, _ in imports(path) if name.startswith("attnaudit.checks.policies")], path
+
+
 def test_the_core_does_not_import_research() -> None:
     for path in INNER:
         if room(path) not in {"research", "commands"}:
@@ -171,7 +176,7 @@ def test_the_report_reads_records_only() -> None:
             assert not name.startswith("attnaudit") or name.split(".")[1] in allowed, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("folder", ["checks", "report", "run", "data"])
+@pytest.mark.parametrize("folder", ["checks", "code_identity", "disk_arrays", "report", "run", "data"])
 def test_torch_is_not_imported_when_cases_are_collected(folder: str) -> None:
     for path in (PACKAGE / folder).rglob("*.py"):
         early = [name for name, at_import in imports(path) if at_import and name.split(".")[0] == "torch"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnaudit.arrays import Floats
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import AuditError
 from attnaudit.progress import ProgressCallback

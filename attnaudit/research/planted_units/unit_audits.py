@@ -17,7 +17,7 @@ import torch
 from attnaudit.adapters.loading import LoadedModel, fingerprint
 from attnaudit.adapters.protocol import ModelAdapter
 from attnaudit.checks import PermutationFragility, TotalEffect
-from attnaudit.checks.source_text import statements_of
+from attnaudit.code_identity.source_text import statements_of
 from attnaudit.engine.clean_pass import Unit
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import from_tables, to_table
+from attnaudit.checks.policies.policy import from_tables, to_table
 from attnaudit.errors import AuditError
 from attnaudit.models.reference_adapter import ReferenceModel
 from attnaudit.progress import ProgressCallback

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import to_table
+from attnaudit.checks.policies.policy import to_table
 from attnaudit.errors import AuditError
 from attnaudit.instances import Dataset
 from attnaudit.progress import ProgressCallback
@@ -115,7 +115,7 @@ def audit_model(task: AuditTask) -> ModelResult:
             written.
     """
     from attnaudit.adapters.loading import load_model
-    from attnaudit.checks.policy import from_tables
+    from attnaudit.checks.policies.policy import from_tables
 
     checks = from_tables(task.check_tables, where="the checks of this validation")
     population = Path(task.population)

@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.errors import CheckError
 from attnaudit.research.validation.candidates import candidates, direction_of
 from attnaudit.research.validation.figures_schema import Question

@@ -14,7 +14,7 @@ from typing import Literal
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
-from attnaudit.checks.policy import from_tables
+from attnaudit.checks.policies.policy import from_tables
 from attnaudit.records import Direction
 from attnaudit.research.validation.figures_schema import Question
 from attnaudit.research.validation.population_schema import Family

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.policy import from_tables, load_policy, to_table
+from attnaudit.checks.policies.policy import from_tables, load_policy, to_table
 from attnaudit.records import PolicyRemedy
 from attnaudit.research.reproduction.remedies_file import Remedy as ReproducedRemedy
 from attnaudit.research.validation import figure_text

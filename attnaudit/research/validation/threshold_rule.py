@@ -25,12 +25,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.research.validation.candidates import Candidate, Scale
 from attnaudit.research.validation.figures_schema import Area, Question
 from attnaudit.research.validation.population_schema import Entry
 from attnaudit.research.validation.roc import area
 from attnaudit.research.validation.scoring import Gate, JudgedModel, bound, oriented, score
+from attnaudit.statistics.vacuous_thresholds import why_vacuous
 
 QUESTIONS: tuple[Question, ...] = ("used", "points")
 #: A check discriminates if its area is at least MINIMUM_AREA, and the lower limit of the area's interval is above

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnaudit import checks
-from attnaudit.checks.vacuous_thresholds import why_vacuous
 from attnaudit.errors import CheckError
 from attnaudit.statistics.threshold import Expression
+from attnaudit.statistics.vacuous_thresholds import why_vacuous
 from tests.strategies import directions
 
 BAD = [

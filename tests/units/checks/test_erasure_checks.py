@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import mutual_info_score
 
 from attnaudit import checks
-from attnaudit.checks.policy import from_tables, to_table
+from attnaudit.checks.policies.policy import from_tables, to_table
 from attnaudit.errors import CheckError
 from attnaudit.verdict_text import failure_message
 from tests.units.checks.synthetic_measurements import measured

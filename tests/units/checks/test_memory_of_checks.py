@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnaudit import filed_blocks
 from attnaudit.checks.base import Check
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import FiledArray, filled, from_numbers, written
+from attnaudit.disk_arrays.mapped_arrays import release_mapped
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.ragged_columns import RaggedBuilder
-from attnaudit.filed_arrays import FiledArray, filled, from_numbers, written
 from attnaudit.instances import Instance
-from attnaudit.mapped_arrays import release_mapped
 from attnaudit.statistics import bootstrap_samples, groups
 from attnaudit.statistics.balanced_rows import WeightedRows
 from attnaudit.statistics.group_names import GroupNames
@@ -44,7 +44,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make all blocks so small that both numbers of rows have several."""
     monkeypatch.setattr(filed_blocks, "BLOCK", 256)
     monkeypatch.setattr(filed_blocks, "NUMBERS", 2_048)
-    monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 16)
+    monkeypatch.setattr("attnaudit.disk_arrays.filed_functions.SAMPLED", 16)
     monkeypatch.setattr(groups, "ROWS_AT_ONCE", 256)
     monkeypatch.setattr(groups, "NUMBERS_AT_ONCE", 2_048)
     monkeypatch.setattr(groups, "GROUPS_AT_ONCE", 8)

@@ -8,7 +8,7 @@ from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import f1_score
 
 from attnaudit import checks
-from attnaudit.checks.policy import from_tables, to_table
+from attnaudit.checks.policies.policy import from_tables, to_table
 from attnaudit.engine.measurements import Measurements
 from attnaudit.errors import CheckError
 from attnaudit.retraining import Retraining

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnaudit import checks
-from attnaudit.checks.policy import from_tables
+from attnaudit.checks.policies.policy import from_tables
 from attnaudit.checks.sequential import NO_SEQUENCE, ROWS, SPENT_ERROR, is_settled, judged_by_sequence
 from attnaudit.engine.joined_measurements import joined
 from attnaudit.errors import CheckError

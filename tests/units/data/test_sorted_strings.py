@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnaudit import filed_blocks
 from attnaudit.data import sorted_strings
 from attnaudit.data.sorted_strings import in_order, stored
-from attnaudit.filed_arrays import FiledArray
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import FiledArray
 
 WORDS = ["", "a", "a#2", "ab", "b", "ü", "\ufffd", "𝄞", "a" * 300]
 

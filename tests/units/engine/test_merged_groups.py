@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from attnaudit import filed_blocks
 from attnaudit.data import sorted_strings
 from attnaudit.data.sorted_strings import stored
 from attnaudit.data.stored_sources import StoredSources, stored_sources
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import FiledArray, from_numbers, written
 from attnaudit.engine import measuring
 from attnaudit.engine import merged_groups as module
 from attnaudit.engine.merged_groups import merged_groups
 from attnaudit.engine.merged_sources import first_with_same, merged_sources
-from attnaudit.filed_arrays import FiledArray, from_numbers, written
 from attnaudit.instances import Instance
 from attnaudit.statistics.group_names import GroupNames
 
@@ -33,7 +33,7 @@ SOURCES = ("", "a", "b", "ü", "aa", "Z")
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(filed_blocks, "BLOCK", 4)
-        patch.setattr("attnaudit.filed_functions.SAMPLED", 2)
+        patch.setattr("attnaudit.disk_arrays.filed_functions.SAMPLED", 2)
         patch.setattr(sorted_strings, "SAMPLED", 2)
         patch.setattr(module, "RELEASE_EVERY", 2)
         patch.setattr(module, "MOST_SEARCHED", 2)
@@ -97,7 +97,7 @@ def test_sources_are_stored_in_another_order(rows: list[str], random: object) ->
 )
 def test_the_memory_does_not_grow_with_the_rows(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filed_blocks, "BLOCK", 512)
-    monkeypatch.setattr("attnaudit.filed_functions.SAMPLED", 20)
+    monkeypatch.setattr("attnaudit.disk_arrays.filed_functions.SAMPLED", 20)
     monkeypatch.setattr(sorted_strings, "SAMPLED", 20)
 
     def peak(n: int) -> int:

@@ -215,7 +215,7 @@ def test_many_rows_without_sources_have_the_same_groups_in_blocks_of_any_size(te
     rows = instances_of([(text, None) for text in texts])
     sequences = [text.ljust(8).encode() for text in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnaudit.filed_blocks.BLOCK", at_once)
+        patch.setattr("attnaudit.disk_arrays.filed_blocks.BLOCK", at_once)
         found = merged_rows([one.id for one in rows], np.frombuffer(b"".join(sequences), dtype="V8"))
     assert list(found) == merged_sources(rows, sequences)
     assert found.distinct() == len(set(texts))

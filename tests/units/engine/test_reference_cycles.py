@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from attnaudit.adapters.loading import load_model
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.engine.shard_measuring import Shard, ShardMeasurer
 from tests import architectures
 from tests.small_models import TEXTS, dataset

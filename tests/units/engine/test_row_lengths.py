@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnaudit import filed_blocks
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import FiledArray
 from attnaudit.engine.row_lengths import RowLengths
-from attnaudit.filed_arrays import FiledArray
 from attnaudit.measures.quantised_states import Retained
 from attnaudit.measures.ranked_states import RankedHidden
 

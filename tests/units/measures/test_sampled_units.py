@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnaudit import checks
 from attnaudit.adapters import BagAdapter
-from attnaudit.checks.policy import load_policy
+from attnaudit.checks.policies.policy import load_policy
 from attnaudit.engine.measurements import Measurements
 from attnaudit.engine.measuring import measure
 from attnaudit.errors import CheckError

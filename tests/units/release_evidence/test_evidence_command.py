@@ -19,7 +19,7 @@ from markdown_it import MarkdownIt
 
 from attnaudit import cli
 from attnaudit.adapters.loading import load_model
-from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.formatting import terminal_safe
 from attnaudit.records import BaselineComparison, EarlierFailure, PolicyException, RunRecord, TargetRecord
 from attnaudit.release_evidence.gate_results import gate_results

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnaudit import checks
-from attnaudit.checks.effective_policy import effective_policy
 from attnaudit.checks.evidence import NO_REASON, complete_counts
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.records import CheckRecord, DetectableChange, EffectivePolicy, GateRecord, Rounding, RunRecord
 from attnaudit.run.consistency import contradictions
 from attnaudit.run.declared_checks import same_arguments, same_limit, tables_by_id

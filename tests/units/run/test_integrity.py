@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from attnaudit.checks.effective_policy import hash_of
+from attnaudit.checks.policies.effective_policy import hash_of
 from attnaudit.errors import ReportError
 from attnaudit.records import GateRecord, PolicyException, RunRecord
 from attnaudit.run.consistency import contradictions

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnaudit import checks
-from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.engine.measurements import Measurements
 from attnaudit.instances import Instance
 from attnaudit.records import CheckRecord, RunRecord

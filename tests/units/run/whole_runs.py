@@ -13,7 +13,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import effective_policy
+from attnaudit.checks.policies.effective_policy import effective_policy
 from attnaudit.records import CheckRecord, MeasureRecord, RunRecord
 from attnaudit.run.finish_run import RunContext, RunEnding, finish_run
 from attnaudit.run.gates import run_status, settle

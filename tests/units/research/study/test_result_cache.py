@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from attnaudit.checks import PermutationFragility, UniformFragility
-from attnaudit.checks.source_text import statements_of
+from attnaudit.code_identity.source_text import statements_of
 from attnaudit.errors import ReportError
 from attnaudit.research.study import result_cache
 from attnaudit.research.study.result_cache import (

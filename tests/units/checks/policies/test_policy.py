@@ -10,7 +10,7 @@ from attnaudit.checks import from_tables, load_policy, to_table
 from attnaudit.errors import CheckError
 from attnaudit.records import PolicyException
 
-SHIPPED = Path(__file__).resolve().parents[3] / "audits"
+SHIPPED = Path(__file__).resolve().parents[4] / "audits"
 CHECK = b"[[check]]\nname = 'Agreement'\nat_least = 0.1\n"
 REPORTED = b"[[check]]\nname = 'Conicity'\nseverity = 'report'\n"
 EXCEPTION = b"[[exception]]\ncheck = 'agreement.gradient.meister.inputs'\nreason = 'known'\n"

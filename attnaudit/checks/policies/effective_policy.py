@@ -15,10 +15,10 @@ import numpy as np
 
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import Parameter
-from attnaudit.checks.code_hash import hash_of_code
 from attnaudit.checks.custom_check import CustomCheck
 from attnaudit.checks.paired_gate import ANCHOR, PairedGate
-from attnaudit.checks.policy import load_policy, sequential_checks
+from attnaudit.checks.policies.policy import load_policy, sequential_checks
+from attnaudit.code_identity.code_hash import hash_of_code
 from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException, PolicyValidation, UnvalidatedRule
 from attnaudit.statistics.threshold import Expression

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnaudit.temporary_files import temporary_files, temporary_folder
+from attnaudit.disk_arrays.temporary_files import temporary_files, temporary_folder
 
 #: The largest number of rows of a block, and of the numbers in its rows. Arrays that have more of either are in files.
 BLOCK = 2**16
@@ -29,7 +29,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
     """An array in a temporary file, which is deleted when the array is no longer used.
 
     Attributes:
-        kind: The class of new arrays in files: the subclass `attnaudit.filed_arrays.FiledArray`.
+        kind: The class of new arrays in files: the subclass `attnaudit.disk_arrays.filed_arrays.FiledArray`.
     """
 
     kind: ClassVar[type[MappedArray]]

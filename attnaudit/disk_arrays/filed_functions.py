@@ -1,6 +1,6 @@
-"""Functions of numpy that are computed block by block for arrays in temporary files (see `attnaudit.filed_arrays`).
+"""Functions of numpy that are computed block by block for arrays in temporary files.
 
-This module does not import torch.
+The arrays are those of `attnaudit.disk_arrays.filed_arrays`. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnaudit.filed_blocks import Array, blocks, by_rows, flat, in_memory, number_of_blocks, rows_of, written
+from attnaudit.disk_arrays.filed_blocks import (
+    Array,
+    blocks,
+    by_rows,
+    flat,
+    in_memory,
+    number_of_blocks,
+    rows_of,
+    written,
+)
 
 #: The number of values per block that are drawn to divide the values into ranges, before they are sorted.
 SAMPLED = 100

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from attnaudit.checks import load_policy
-from attnaudit.checks.effective_policy import effective_policy_of_file
 from attnaudit.checks.paired_gate import PairedGate
-from attnaudit.checks.policy_diff import differences
+from attnaudit.checks.policies.effective_policy import effective_policy_of_file
+from attnaudit.checks.policies.policy_diff import differences
 from attnaudit.errors import AuditError
 from attnaudit.run.declared_checks import built_in_check
 

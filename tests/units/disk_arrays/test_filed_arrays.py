@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnaudit import filed_blocks
-from attnaudit.filed_arrays import FiledArray, filled, first_rows, from_numbers, written
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_arrays import FiledArray, filled, first_rows, from_numbers, written
 
 ROWS = 100
 
@@ -17,7 +17,7 @@ ROWS = 100
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filed_blocks, "BLOCK", 8)
-    monkeypatch.setattr("attnaudit.filed_arrays.ROWS_AT_ONCE", 32)
+    monkeypatch.setattr("attnaudit.disk_arrays.filed_arrays.ROWS_AT_ONCE", 32)
 
 
 def arrays() -> dict[str, Any]:

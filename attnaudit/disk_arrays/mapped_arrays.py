@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnaudit.filed_arrays import filed, mapped_files
-from attnaudit.temporary_files import temporary_files, temporary_folder
+from attnaudit.disk_arrays.filed_arrays import filed, mapped_files
+from attnaudit.disk_arrays.temporary_files import temporary_files, temporary_folder
 
 #: If a data set has more rows, their numbers are in files.
 ROWS_IN_MEMORY = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attnaudit.checks.policy import Policy
+from attnaudit.checks.policies.policy import Policy
 from attnaudit.errors import CheckError
 from attnaudit.model_families import covers, split_target
 from attnaudit.records import PolicyRecord

@@ -20,7 +20,7 @@ from attnaudit import checks
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import LATER_DEFAULTS
 from attnaudit.checks.custom_check import check
-from attnaudit.checks.effective_policy import effective_policy, effective_policy_of_file, hash_of
+from attnaudit.checks.policies.effective_policy import effective_policy, effective_policy_of_file, hash_of
 from attnaudit.errors import CheckError
 from attnaudit.records import EffectivePolicy, PolicyException
 from attnaudit.registry import checks as registry
@@ -177,7 +177,7 @@ def test_the_hash_survives_json() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     code = (
-        "from attnaudit import checks; from attnaudit.checks.effective_policy import effective_policy\n"
+        "from attnaudit import checks; from attnaudit.checks.policies.effective_policy import effective_policy\n"
         "@checks.check(title='t', question='q')\n"
         "def peak(m): return [x in {'a', 'b', 'c', 'd'} for x in (1, 2)]\n"
         "print(effective_policy([checks.Agreement(at_least=0.1), peak(at_least=0.5)]).sha256)\n"

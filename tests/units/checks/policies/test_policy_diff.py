@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from attnaudit import checks
 from attnaudit.checks.base import Check
-from attnaudit.checks.effective_policy import effective_policy, validation_of
-from attnaudit.checks.policy_diff import KINDS, SUSPECT, differences
+from attnaudit.checks.policies.effective_policy import effective_policy, validation_of
+from attnaudit.checks.policies.policy_diff import KINDS, SUSPECT, differences
 from attnaudit.records import EffectivePolicy, Interval, PolicyException, Requirement, UnvalidatedRule
 from attnaudit.statistics.verdict import blocks, decide, fail_confidence
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from attnaudit.disk_arrays.filed_arrays import FiledArray, written
+from attnaudit.disk_arrays.mapped_arrays import _unmodified, new_in_file, release_libraries, release_mapped
 from attnaudit.errors import AuditError
-from attnaudit.filed_arrays import FiledArray, written
-from attnaudit.mapped_arrays import _unmodified, new_in_file, release_libraries, release_mapped
 from attnaudit.processes import return_free_memory
 
 
 @pytest.mark.parametrize("array", [np.arange(10), np.zeros((0, 3)), np.eye(3)[:, ::2], np.array([b"ab"], dtype="V2")])
 def test_an_array_in_a_file_equals_the_array(array: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[type-arg]
-    monkeypatch.setattr("attnaudit.filed_blocks.BLOCK", 0)
+    monkeypatch.setattr("attnaudit.disk_arrays.filed_blocks.BLOCK", 0)
     mapped = written([array])
     assert isinstance(mapped, FiledArray) or not array.size
     release_mapped()

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from attnaudit import filed_blocks
-from attnaudit.filed_blocks import (
+from attnaudit.disk_arrays import filed_blocks
+from attnaudit.disk_arrays.filed_blocks import (
     Array,
     ArrayWriter,
     MappedArray,
@@ -33,7 +33,7 @@ from attnaudit.filed_blocks import (
     rows_of,
     written,
 )
-from attnaudit.filed_functions import COMPOSED, HANDLERS
+from attnaudit.disk_arrays.filed_functions import COMPOSED, HANDLERS
 
 __all__ = [
     "ArrayWriter",

@@ -34,8 +34,8 @@ import msgspec
 from attnaudit.checks.base import Check
 from attnaudit.checks.check_arguments import MARGIN, SAMPLED_UNITS, CheckArguments, Parameter
 from attnaudit.checks.paired_gate import PairedGate
-from attnaudit.checks.policy_baseline import BaselineSettings, baseline_settings, paired_gates
-from attnaudit.checks.policy_exceptions import (
+from attnaudit.checks.policies.policy_baseline import BaselineSettings, baseline_settings, paired_gates
+from attnaudit.checks.policies.policy_exceptions import (
     exceptions_from_tables,
     require_families,
     require_family_names,

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from attnaudit.checks.code_hash import hash_of_code
+from attnaudit.code_identity.code_hash import hash_of_code
 
 #: Modules of the user: the module that defines `check`, and its helpers. Every helper computes `{0}`.
 FILES = {
@@ -207,7 +207,7 @@ def write(folder: Path, value: int = 1, name: str = "median", *, only: str = "")
 def hashes(folder: Path, seed: str = "0") -> dict[str, str]:
     """Return the hash of every check, computed by a new process."""
     code = (
-        "import helpers_of_hash as h; from attnaudit.checks.code_hash import hash_of_code\n"
+        "import helpers_of_hash as h; from attnaudit.code_identity.code_hash import hash_of_code\n"
         "for name, check in h.checks.CHECKS.items(): print(name, hash_of_code(check))\n"
     )
     return dict(line.split() for line in printed(code, folder, seed).splitlines())
@@ -358,7 +358,9 @@ def test_modules_that_import_one_another_are_hashed_in_a_short_time(tmp_path: Pa
     for name in names:
         imports = "".join(f"import {other}\n" for other in names if other != name)
         (tmp_path / f"{name}.py").write_text(f"{imports}K = 1\ndef f(x): return {'.'.join(names[1:])}.K\n")
-    code = "import mutual_a; from attnaudit.checks.code_hash import hash_of_code; print(hash_of_code(mutual_a.f))"
+    code = (
+        "import mutual_a; from attnaudit.code_identity.code_hash import hash_of_code; print(hash_of_code(mutual_a.f))"
+    )
     found = printed(code, tmp_path)
     assert len(found) == 64
     (tmp_path / "mutual_j.py").write_text((tmp_path / "mutual_j.py").read_text().replace("K = 1", "K = 2"))
@@ -368,7 +370,7 @@ def test_modules_that_import_one_another_are_hashed_in_a_short_time(tmp_path: Pa
 def test_a_check_with_an_assert_has_the_same_hash_in_pytest(pytester: pytest.Pytester) -> None:
     """pytest rewrites assert statements of test files and of conftest.py."""
     pytester.makeconftest(
-        "import pytest\nfrom attnaudit.checks.code_hash import hash_of_code\n"
+        "import pytest\nfrom attnaudit.code_identity.code_hash import hash_of_code\n"
         "def check(values):\n    assert len(values), 'no values'\n    return sum(values)\n"
         "def pytest_sessionstart(session):\n    print('hash', hash_of_code(check))\n"
     )
@@ -381,7 +383,9 @@ def test_a_check_with_an_assert_has_the_same_hash_in_pytest(pytester: pytest.Pyt
 
 
 def test_paths_in_the_folder_of_a_module_do_not_depend_on_its_location(tmp_path: Path) -> None:
-    code = "import placed; from attnaudit.checks.code_hash import hash_of_code; print(hash_of_code(placed.check))"
+    code = (
+        "import placed; from attnaudit.code_identity.code_hash import hash_of_code; print(hash_of_code(placed.check))"
+    )
     text = (
         "import os\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
         "class Words:\n    def __init__(self, path): self.path = path\n"
@@ -402,7 +406,7 @@ def test_modules_that_only_a_finder_knows_are_found_before_they_are_imported(tmp
     file = tmp_path / "elsewhere" / "found_by_finder.py"
     code = (
         "import sys\nfrom importlib.util import spec_from_file_location\n"
-        "from attnaudit.checks.code_hash import hash_of_code\n"
+        "from attnaudit.code_identity.code_hash import hash_of_code\n"
         "class Finder:\n    @staticmethod\n    def find_spec(name, path=None, target=None):\n"
         f"        return spec_from_file_location(name, {str(file)!r}) if name == 'found_by_finder' else None\n"
         "sys.meta_path.append(Finder)\n"
@@ -419,7 +423,7 @@ def test_modules_that_only_a_finder_knows_are_found_before_they_are_imported(tmp
 def test_only_global_variables_that_code_uses_belong_to_the_hash(tmp_path: Path) -> None:
     """An attribute may have the name of a global variable, such as a cache that other code fills."""
     code = (
-        "import named; from attnaudit.checks.code_hash import hash_of_code\n"
+        "import named; from attnaudit.code_identity.code_hash import hash_of_code\n"
         "first = hash_of_code(named.check); named.cache['a'] = 1; print(first == hash_of_code(named.check))"
     )
     (tmp_path / "named.py").write_text("cache = {}\ndef check(one): return one.cache\n")

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from attnaudit.checks.imported_files import file_of_the_user, imports_in, imports_of
-from attnaudit.checks.source_text import bytecode, global_names_in, names_in, normal_source, without_docstrings
+from attnaudit.code_identity.imported_files import file_of_the_user, imports_in, imports_of
+from attnaudit.code_identity.source_text import bytecode, global_names_in, names_in, normal_source, without_docstrings
 from attnaudit.errors import LIBRARIES
 
 #: The types of simple constants. Their values are hashed with the code that uses them.
