@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, BertweetTokenizer
 
-from attnaudit.adapters.huggingface.configuration import _tokenizer
+from attnaudit.adapters.huggingface.texts.configuration import _tokenizer
 from attnaudit.adapters.loading import load_model
 from tests import architectures
 
