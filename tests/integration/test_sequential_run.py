@@ -99,7 +99,7 @@ def test_the_option_and_the_configuration_file_do_what_the_key_of_the_policy_doe
     assert option.audit["effective_policy"] == with_key.audit["effective_policy"]
     not_named = audited.verify(*plain)
     assert not_named.status == 1
-    assert "The hash of the effective policy is" in not_named.out
+    assert "The run applied a policy with another hash" in not_named.out
     named = audited.verify(*plain, "--sequential")
     assert named.status == 0, named.out
     assert audited.verify("--sequential").status == 2

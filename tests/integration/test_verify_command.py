@@ -120,7 +120,7 @@ def test_other_runs_are_refused(
         ((*MODEL, "--model", "second"), "--model second: the run has no such model, only release."),
         ((*MODEL, "--data", "news"), "--data news: the run has no such data set, only reviews."),
         ((*MODEL, "--data", f"reviews={'00' * 32}"), f"its hash is {'a1' * 32}, expected {'00' * 32}"),
-        ((*MODEL, "--policy", "00" * 32), f"expected {'00' * 32} (--policy). Run the audit again with"),
+        ((*MODEL, "--policy", "00" * 32), f") than --policy ({'00' * 32}). Give --policy the file"),
         ((*MODEL, "--attnaudit", "9.9"), "The run used attnaudit 0.1.0, expected 9.9 (--attnaudit)."),
         ((*MODEL, "--after", "2026-01-31T14:05:03+00:00"), "before 2026-01-31T14:05:03+00:00 (--after)"),
         ((*MODEL, "--after", "1769868303"), "before 2026-01-31T14:05:03+00:00 (--after)"),
@@ -374,7 +374,7 @@ def test_a_policy_file_is_compared_by_its_checks(reports: Path, capsys: pytest.C
     assert Verified(capsys, *MODEL, "--policy", "policy.toml").status == 0
     policy.write_text(f'[[check]]\nname = "Conicity"\nat_most = 0.8\n\n{informational}', encoding="utf-8")
     (reason,) = Verified(capsys, *MODEL, "--policy", "policy.toml").reasons()
-    assert reason.startswith("The hash of the effective policy is ")
+    assert reason.startswith("The run applied a policy with another hash ")
     assert "policy file" in Verified(capsys, *MODEL, "--policy", "absent.toml").reasons()[0]
 
 
