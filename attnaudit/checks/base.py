@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,11 +18,12 @@ from attnaudit.checks.evidence import (
     histogram,
     join_remarks,
     measured_columns,
+    too_few_different,
     typical_instances,
     worst_instances,
 )
 from attnaudit.checks.reading_sweep import evidence_over_readings
-from attnaudit.checks.relative_threshold import relative_to_references
+from attnaudit.checks.relative_threshold import relative_to_references, validate_expression
 from attnaudit.checks.sequential import NO_SEQUENCE, RowSequence, sequential_evidence
 from attnaudit.checks.unit_texts import with_unit_names
 from attnaudit.engine.measurements import Measurements
@@ -277,12 +277,14 @@ class Check(CheckArguments, ABC):
         gated = max(1, gated) if self.severity == "gate" else 1
         if self.sampling == "sequential":
             evidence = sequential_evidence(self, evidence, measurements, requirement, gated)
+        n_defined, n_different = int(evidence.defined.sum()), too_few_different(measurements, evidence.defined)
         decided = decision(
             value=evidence.value,
             estimate=evidence.interval,
             requirement=requirement,
             n=len(measurements),
-            n_defined=int(evidence.defined.sum()),
+            n_defined=n_defined,
+            n_different=n_different,
             confidence=self.confidence,
             gated=gated,
             no_interval=evidence.no_interval,
@@ -318,8 +320,9 @@ class Check(CheckArguments, ABC):
             requirement=requirement,
             interval=decided.interval,
             n=len(measurements),
-            n_defined=int(evidence.defined.sum()),
-            undefined=complete_counts(evidence.undefined, len(measurements) - int(evidence.defined.sum())),
+            n_defined=n_defined,
+            n_different=n_different,
+            undefined=complete_counts(evidence.undefined, len(measurements) - n_defined),
             references=list(evidence.references),
             details=evidence.details,
             distribution=distribution,
@@ -380,39 +383,19 @@ class Check(CheckArguments, ABC):
                     f"{example} instead."
                 )
             if isinstance(getattr(self, argument), str):
-                self._validate_expression(argument)
+                validate_expression(
+                    getattr(self, argument),
+                    argument,
+                    known=self.threshold_references,
+                    bounds=self.bounds,
+                    reference_bounds=self.reference_bounds,
+                    several_readings=self.reading if self.several_readings else None,
+                    name_in_errors=self.name_in_errors,
+                )
             else:
                 low, high = self.bounds
                 self.require_number(argument, max(low, -LARGEST_THRESHOLD), min(high, LARGEST_THRESHOLD))
         self._refuse_vacuous_threshold()
-
-    def _validate_expression(self, argument: str) -> None:
-        """Validate a threshold that is an expression."""
-        text, known, (low, high) = getattr(self, argument), self.threshold_references, self.bounds
-        if self.several_readings:
-            raise CheckError(
-                f"{self.name_in_errors}: {argument} is relative to references, but reading {self.reading!r} stands for "
-                "several readings, each with its own references. Give a number, or name one layer and one head."
-            )
-        with contextlib.suppress(ValueError):
-            float(text)
-            raise CheckError(
-                f"{self.name_in_errors}: {argument} is {text!r}; expected a number. Write it without quotes."
-            )
-        if not known:
-            raise CheckError(
-                f"{self.name_in_errors}: {argument} is {text!r}; expected a number, because this check has no "
-                "reference that is measured on every instance."
-            )
-        try:
-            least, most = parse(text, known).range(low, high, self.reference_bounds)
-        except CheckError as error:
-            raise CheckError(f"{self.name_in_errors}: {argument}: {error}") from None
-        if most < low or least > high:
-            raise CheckError(
-                f"{self.name_in_errors}: {argument}={text!r} is impossible: the threshold lies between {least:.4g} "
-                f"and {most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
-            )
 
     def _refuse_vacuous_threshold(self) -> None:
         """Raise CheckError if every possible value meets the threshold, because the check could then never fail."""

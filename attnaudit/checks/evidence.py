@@ -17,6 +17,7 @@ from attnaudit.formatting import marked_tokens
 from attnaudit.readings import named
 from attnaudit.records import Breakdown, Chart, CheckRecord, Histogram, RankedInstance, Reference, WorstOrder
 from attnaudit.statistics.interval_estimate import IntervalEstimate
+from attnaudit.statistics.verdict import MINIMUM_DEFINED
 
 Detail = str | float | int | None
 Mask = NDArray[np.bool_]
@@ -178,6 +179,22 @@ def complete_counts(counts: dict[str, int], undefined: int) -> dict[str, int]:
     """
     rest = undefined - sum(counts.values())
     return {**counts, NO_REASON: counts.get(NO_REASON, 0) + rest} if rest > 0 else counts
+
+
+def too_few_different(measurements: Measurements, defined: Mask) -> int | None:
+    """Count the different instances that have a value, if there are too few of them only because instances repeat.
+
+    Args:
+        measurements: The measurements of n instances.
+        defined: (n,) True at the instances that have a value.
+
+    Returns:
+        The number; None if it is at least 30, or if fewer than 30 instances have a value.
+    """
+    if np.count_nonzero(defined) < MINIMUM_DEFINED:
+        return None
+    different = measurements.different(defined, MINIMUM_DEFINED)
+    return different if different < MINIMUM_DEFINED else None
 
 
 def single_token(measurements: Measurements) -> tuple[str, Mask]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,56 @@ from attnaudit.errors import CheckError
 from attnaudit.records import Direction, Requirement
 from attnaudit.statistics.interval_estimate import IntervalEstimate, bracket, shifted
 from attnaudit.statistics.intervals import mean_interval
-from attnaudit.statistics.threshold import Expression
+from attnaudit.statistics.threshold import Expression, parse
+
+
+def validate_expression(
+    text: str,
+    argument: str,
+    *,
+    known: Sequence[str],
+    bounds: tuple[float, float],
+    reference_bounds: Mapping[str, tuple[float, float]],
+    several_readings: str | None,
+    name_in_errors: str,
+) -> None:
+    """Validate a threshold that is an expression.
+
+    Args:
+        text: The expression.
+        argument: "at_least" or "at_most".
+        known: The names of the references that the threshold may use.
+        bounds: The smallest and the largest possible value of the check.
+        reference_bounds: Reference name -> its smallest and largest possible value, where they differ from `bounds`.
+        several_readings: The reading of the check if it stands for several readings; otherwise None.
+        name_in_errors: The name of the check in error messages.
+
+    Raises:
+        CheckError: The expression is invalid, or no value can meet it.
+    """
+    low, high = bounds
+    if several_readings is not None:
+        raise CheckError(
+            f"{name_in_errors}: {argument} is relative to references, but reading {several_readings!r} stands for "
+            "several readings, each with its own references. Give a number, or name one layer and one head."
+        )
+    with contextlib.suppress(ValueError):
+        float(text)
+        raise CheckError(f"{name_in_errors}: {argument} is {text!r}; expected a number. Write it without quotes.")
+    if not known:
+        raise CheckError(
+            f"{name_in_errors}: {argument} is {text!r}; expected a number, because this check has no reference that is "
+            "measured on every instance."
+        )
+    try:
+        least, most = parse(text, known).range(low, high, reference_bounds)
+    except CheckError as error:
+        raise CheckError(f"{name_in_errors}: {argument}: {error}") from None
+    if most < low or least > high:
+        raise CheckError(
+            f"{name_in_errors}: {argument}={text!r} is impossible: the threshold lies between {least:.4g} and "
+            f"{most:.4g}, but the value of this check lies between {low:g} and {high:.4g}."
+        )
 
 
 def relative_to_references(

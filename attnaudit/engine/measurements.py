@@ -5,7 +5,7 @@ This module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -129,6 +129,31 @@ class Measurements:
             chosen: (n,) True for the instances to group.
         """
         return self.groups(chosen)
+
+    def different(self, chosen: NDArray[np.bool_], most: int) -> int:
+        """Count the different instances among some of the instances, up to `most`. Repeated texts count once.
+
+        Instances with the same content measure the same thing, whatever their ids, labels and sources are.
+
+        Args:
+            chosen: (n,) True for the instances to count.
+            most: The number at which counting ends, so that few rows are read if there are many.
+        """
+        count = 0
+        contents: set[Hashable] = set()
+        groups: set[Hashable] = set()
+        sourced = False
+        for row in np.flatnonzero(chosen).tolist():
+            one = self.instances[row]
+            content = (one.query, one.file_sha256, one.passages, one.answer, one.position, *self.tokens[row])
+            contents.add(content)
+            # Instances without a source are in the same group exactly if the model reads the same input.
+            groups.add(content if one.source else self.sources[row])
+            sourced = sourced or bool(one.source)
+            count = min(len(contents), len(groups)) if sourced else len(groups)
+            if count >= most:
+                break
+        return count
 
     def only(self, chosen: NDArray[np.bool_]) -> Measurements:
         """Return the measurements of some of the instances.

@@ -329,6 +329,8 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
             mean difference between value and threshold is computed, and `requirement.value` is added to its bounds.
         n: The number of audited instances.
         n_defined: The number of instances that have a value.
+        n_different: The number of different instances among them, if it is too small for a verdict although `n_defined`
+            is not. Instances that repeat the text of another one count once. None otherwise.
         undefined: Reason -> the number of instances that have no value for this reason. Empty if all instances have a
             value.
         references: The values with which `value` is compared.
@@ -420,6 +422,7 @@ class CheckRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True)
     comparison: BaselineComparison | None = None
     unseen_mixers: list[str] = msgspec.field(default_factory=list)
     rounding: Rounding | None = None
+    n_different: int | None = None
     unit_names: UnitNames | msgspec.UnsetType = msgspec.UNSET
 
     @property

@@ -74,6 +74,7 @@ def _of_check(record: CheckRecord, run: RunRecord, tables: dict[str, list[Table]
         requirement=record.requirement,
         n=record.n,
         n_defined=record.n_defined,
+        n_different=record.n_different,
         fail_interval=record.fail_interval,
         severity=record.severity,
         unseen_mixers=record.unseen_mixers,

@@ -102,6 +102,7 @@ def with_rounding(
         requirement=record.requirement,
         n=record.n,
         n_defined=record.n_defined,
+        n_different=record.n_different,
         fail_interval=record.fail_interval,
         severity=record.severity,
         unseen_mixers=record.unseen_mixers,

@@ -35,7 +35,7 @@ class Decision:
         interval: The interval at the check's confidence; None if there is none.
         fail_interval: The interval that decides failures (see `fail_confidence`); None without a threshold or interval.
         planning: How many instances would decide an inconclusive case. None for any other verdict, without a threshold
-            or an interval, or if more instances would not narrow the interval.
+            or an interval, if more instances would not narrow the interval, or if most instances repeat others.
         sampling_error: How much the value varies between samples; None without an interval.
         detectable_change: The smallest change that the case detects; None without a threshold or an interval, or if too
             few instances have a value for a verdict.
@@ -59,6 +59,7 @@ def decision(
     requirement: Requirement | None,
     n: int,
     n_defined: int,
+    n_different: int | None = None,
     confidence: float,
     gated: int,
     no_interval: str = "",
@@ -75,6 +76,7 @@ def decision(
         requirement: The threshold; None if the check has none.
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
+        n_different: Number of different instances among them; None if there are at least 30.
         confidence: The confidence of the check, at which a pass is decided.
         gated: Number of gates in the policy. The confidence of failures is corrected for this number; 1 means no
             correction.
@@ -96,13 +98,16 @@ def decision(
         requirement=requirement,
         n=n,
         n_defined=n_defined,
+        n_different=n_different,
         fail_interval=fail_interval,
         no_interval=no_interval,
         severity=severity,
         unseen_mixers=unseen_mixers,
     )
     planning = None
-    if verdict == "inconclusive" and requirement and estimate and estimate.narrows_with_n and value is not None:
+    repeats = n_defined >= MINIMUM_DEFINED and n_different is not None  # then n says little about the data
+    narrows = estimate is not None and estimate.narrows_with_n and not repeats
+    if verdict == "inconclusive" and requirement and estimate and narrows and value is not None:
         planning = plan(
             value=value,
             estimate=estimate,
@@ -115,7 +120,7 @@ def decision(
     # A detectable change refers to a fixed number of rows. A gate that stops as soon as it is decided has no such
     # number.
     fixed = interval is not None and not interval.is_sequence
-    enough = n_defined >= max(MINIMUM_DEFINED, MINIMUM_SHARE * n)
+    enough = n_defined >= max(MINIMUM_DEFINED, MINIMUM_SHARE * n) and not repeats
     if value is not None and estimate and requirement and enough and fixed:
         detectable = detectable_change(
             value=value,

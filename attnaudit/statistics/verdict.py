@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnaudit.formatting import left_out
+from attnaudit.formatting import left_out, plural
 from attnaudit.records import InconclusiveRule, Interval, Requirement, Rounding, Severity, VerdictName
 
-#: A pass or a fail requires at least this many instances with a value.
+#: A pass or a fail requires at least this many different instances with a value.
 MINIMUM_DEFINED = 30
 #: The verdict is undefined if a smaller share of the instances has a value.
 MINIMUM_SHARE = 0.8
@@ -20,6 +20,7 @@ def decide(
     requirement: Requirement | None,
     n: int,
     n_defined: int,
+    n_different: int | None = None,
     fail_interval: Interval | None = None,
     no_interval: str = "",
     severity: Severity = "gate",
@@ -36,7 +37,7 @@ def decide(
       in half precision, and rounding could change the verdict.
     * "informational": the check is informational and has no threshold.
     * "inconclusive": none of the above. For example, the threshold lies inside the interval, there is no interval, or
-      fewer than 30 instances have a value.
+      fewer than 30 different instances have a value.
 
     Passes need no correction for the number of gates, because a release passes by mistake only if every check that
     should block it passes by mistake (an intersection–union test). Failures need a correction, because a single
@@ -48,6 +49,7 @@ def decide(
         requirement: The threshold; None if the check has none, or if a relative threshold is undefined on the data.
         n: Number of audited instances.
         n_defined: Number of instances that have a value.
+        n_different: Number of different instances among them; None if there are at least 30 (see `CheckRecord`).
         fail_interval: The interval that decides failures; `interval` by default.
         no_interval: Why there is no interval, as a clause; "" means that there are too few independent sources.
         severity: "gate", or "report" for an informational check.
@@ -71,6 +73,11 @@ def decide(
         return "informational", "there is no threshold, so the value is reported but not judged"
     if n_defined < MINIMUM_DEFINED:
         return "inconclusive", f"fewer than {MINIMUM_DEFINED} instances have a value, too few for a verdict"
+    if n_different is not None and n_different < MINIMUM_DEFINED:
+        return "inconclusive", (
+            f"{plural(n_defined, 'instance')} have a value, but only {n_different} of them are different, and a "
+            f"verdict needs at least {MINIMUM_DEFINED} different ones"
+        )
     if interval is None:
         return "inconclusive", no_interval or "there are too few independent sources for an interval"
     at_least = requirement.direction == "at_least"

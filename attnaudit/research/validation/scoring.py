@@ -89,7 +89,7 @@ def bound(record: CheckRecord | None, direction: Direction) -> float:
     """
     if record is None or record.interval is None or oriented(record, direction) == -math.inf:
         return -math.inf
-    if record.n_defined < verdicts.MINIMUM_DEFINED:
+    if record.n_defined < verdicts.MINIMUM_DEFINED or record.n_different is not None:
         return -math.inf
     return record.interval.low if direction == "at_least" else -record.interval.high
 
@@ -120,6 +120,7 @@ def margin(record: CheckRecord | None, gate: Gate) -> Margin:
         requirement=Requirement(direction=gate.direction, value=threshold),
         n=record.n,
         n_defined=record.n_defined,
+        n_different=record.n_different,
     )
     if record.interval is None:
         return Margin(margin=-math.inf, verdict=verdict)

@@ -19,13 +19,14 @@ def required(direction, value):
     return Requirement(direction=direction, value=value)
 
 
-def verdict(direction, threshold, low, high, n=100, n_defined=100):
+def verdict(direction, threshold, low, high, n=100, n_defined=100, n_different=None):
     return decide(
         value=(low + high) / 2,
         interval=interval(low, high),
         requirement=required(direction, threshold),
         n=n,
         n_defined=n_defined,
+        n_different=n_different,
     )[0]
 
 
@@ -46,6 +47,14 @@ def verdict(direction, threshold, low, high, n=100, n_defined=100):
 )
 def test_threshold_against_the_interval_from_20_to_40_hundredths(direction, threshold, expected):
     assert verdict(direction, threshold, 0.2, 0.4) == expected
+
+
+@given(direction=directions, threshold=st.floats(-1, 1), n=st.integers(30, 10**6), n_different=st.integers(1, 29))
+def test_fewer_than_30_different_instances_decide_nothing_however_often_they_are_repeated(
+    direction, threshold, n, n_different
+):
+    given = verdict(direction, threshold, 0.2, 0.4, n=n, n_defined=n, n_different=n_different)
+    assert given == "inconclusive"
 
 
 @pytest.mark.parametrize(
